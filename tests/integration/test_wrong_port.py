@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.source.live_options import HttpAccess
 from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
@@ -72,7 +73,7 @@ def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess,
 
 def test_the_spark_source(nsqd: NsqdProcess) -> None:
     with pytest.raises(ArchiveError) as raised:
-        ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read", ClientOptions())
+        ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read", HttpAccess(ClientOptions()))
     assert TCP_FOR_HTTP in str(raised.value)
 
 

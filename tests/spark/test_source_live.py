@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live import LiveBatchReader, LiveReader
-from nsq_spark.source.live_options import live_options, stream_of
-from nsq_spark.source.nsqds import LiveTopic, LostMessages
+from nsq_spark.source.live_options import LogKey, live_options, stream_of
+from nsq_spark.source.nsqds import LiveTopics, LostMessages
 from nsq_spark.source.options import BadOption
 from tests.support.certificates import make_certificates
 from tests.support.network import free_ports
@@ -144,7 +144,7 @@ def test_from_a_time_on(nsqd: NsqdProcess) -> None:
         text = datetime.fromtimestamp(since_us / 1e6, UTC).isoformat()
         one = reader(nsqd, startingOffsets=text)
         expected = next(other["position"] for other in found if other["timestamp_ns"] >= since_us * 1000)
-        assert one.initialOffset()["topic"][address(nsqd)][:2] == [expected, expected]
+        assert one.initialOffset()["topics"][TOPIC][address(nsqd)][:2] == [expected, expected]
 
 
 def test_what_was_dropped_before_it_was_read(nsqd: NsqdProcess) -> None:
@@ -239,9 +239,10 @@ def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:
     publish(nsqd, range(30))
     one = reader(nsqd)
     end = one.latestOffset(one.initialOffset(), ReadMaxRows(10))
-    ((low, high, epoch),) = end["topic"].values()
+    ((low, high, epoch, _),) = end["topics"][TOPIC].values()
     assert (low, high) == (0, 10)
-    assert one.reportLatestOffset() == {"version": 2, "topic": {address(nsqd): [30, 30, epoch]}}
+    latest = {"version": 3, "topics": {TOPIC: {address(nsqd): [30, 30, epoch, 0]}}, "lag": {TOPIC: {address(nsqd): 20}}}
+    assert one.reportLatestOffset() == latest
 
 
 @pytest.mark.parametrize("place", ["nsqd", "lookupd"])
@@ -321,8 +322,9 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
 def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     nsqd.create(TOPIC, "c")
     publish(nsqd, range(20))
-    kept = replace(LiveTopic(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[address(nsqd)], earliest_seq=10)
-    monkeypatch.setattr(LiveTopic, "kept", lambda topic, **_: {address(nsqd): kept})
+    log = LogKey(TOPIC, address(nsqd))
+    kept = replace(LiveTopics(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[log], earliest_seq=10)
+    monkeypatch.setattr(LiveTopics, "kept", lambda *_, **__: {log: kept})
     assert table(nsqd) == list(range(10, 20))
     wanted = json.dumps({address(nsqd): 5})
     with pytest.raises(LostMessages, match="5 messages of topic orders on .*, from number 5 on, were dropped"):

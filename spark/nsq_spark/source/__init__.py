@@ -4,9 +4,10 @@ data_source    what Spark registers: the source, its readers and its writers
 options        the options, declared once, and the columns of a schema
 archive_table  archives as tables that Spark's own readers read
 batch_reader   plans and reads an archive as one table
-live_options   the options of a live topic, and the offsets of a stream
-nsqds          the nsqds of a topic, and what each keeps of it
-live           reads a topic as a table or a stream
+live_options   the options of live topics, and the offsets of a stream
+nsqds          the nsqds of topics, and what each keeps of them
+history        the ids in an archive, and the hand-over from it to the logs of nsqds
+live           reads topics as a table or a stream, with or without an archive
 writer         publishes the rows of a task
 
 Spark finds the source by the package `pyspark_nsq`, where that is installed. Executors import this room, so no file

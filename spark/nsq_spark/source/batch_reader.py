@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsq_spark.archive.chunk import constant
+from nsq_spark.archive.chunk import Chunk, constant
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, FileInfo, Split, pack, plan_splits
@@ -32,6 +32,10 @@ class ArchivePartition(InputPartition):
     options: ReadOptions
     columns: tuple[str, ...]
     splits: Sequence[Split] = ()
+
+    def chosen(self, chunk: Chunk) -> Chunk:
+        """Return the messages to read."""
+        return chunk
 
 
 class NsqReader(DataSourceReader):
@@ -70,7 +74,9 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
     try:
         for split in partition.splits:
-            for chunk in read(split, options.storage, options.wanted, damage):
+            for chunk in map(partition.chosen, read(split, options.storage, options.wanted, damage)):
+                if not chunk.count:
+                    continue
                 own = {SLICE: constant(slice_name(split), chunk.count)} if SLICE in partition.columns else {}
                 columns = {name: own[name] if name in own else chunk.column(name) for name in partition.columns}
                 yield pa.RecordBatch.from_pydict(columns)

@@ -57,7 +57,7 @@ class NsqDataSource(DataSource):
 
             return LiveReader(stream_of(given, time.time_ns()), read_columns(schema))
         raise BadOption(
-            "nsq: a stream reads a topic (option nsqd or lookupd), not an archive; Spark streams finished files of an "
+            "nsq: a stream reads a topic (option nsqd or nsqlookupd), not an archive; Spark streams finished files of an "
             "archive itself: spark.readStream.schema(...).parquet(path), .json(path) or .text(path)"
         )
 

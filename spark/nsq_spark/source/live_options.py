@@ -1,25 +1,31 @@
-"""The options of a live topic, and the offsets of a query on it."""
+"""The options of live topics, with or without an archive, and the offsets of a query on them."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote
 
+from nsq_spark.archive.splits import Wanted
 from nsq_spark.source.options import (
     CLIENT,
+    HADOOP,
+    READ_OPTIONS,
     TIME_ZONE,
     BadOption,
     Option,
+    ReadOptions,
     Values,
     at_least_one,
     check_each,
+    check_wanted,
     client_options,
     parse_list,
     parse_seconds,
+    read_options,
 )
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.lookup import lookup_headers
@@ -27,22 +33,34 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
 
+T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"
 
-# Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch, or a sequence number for each nsqd, in
-# which -2 stands for the earliest and -1 for the latest.
-Place: TypeAlias = str | int | Mapping[str, int]
 
+class LogKey(NamedTuple):
+    """A topic on an nsqd, which is named by its HTTP address; without a log, as in the column `nsqd` of an archive."""
+
+    topic: str
+    nsqd: str
+
+
+# Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch, or a sequence number for each log, in
+# which -2 stands for the earliest and -1 for the latest.
+Place: TypeAlias = str | int | Mapping[LogKey, int]
+EARLIEST_SEQ, LATEST_SEQ = -2, -1
 
 LIVE_OPTIONS = (
     Option("nsqd", parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
-    Option("lookupd", parse_list, "", "or addresses of the nsqlookupds that name them"),
-    Option("topic", str, "", "the topic", aliases=("subscribe",)),
+    Option("nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
+    Option("topic", parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
+    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
+    Option("path", str, "", "an archive to read first (below)"),
+    Option("goneNsqds", parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
     Option(
         "startingOffsets",
         str,
         EARLIEST,
-        'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"host:port": 120}`',
+        'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"orders": {"host:port": 120}}`',
     ),
     TIME_ZONE,
     Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
@@ -53,6 +71,14 @@ LIVE_OPTIONS = (
         "maximum number of messages in a batch, of all nsqds together",
         aliases=("maxOffsetsPerTrigger",),
     ),
+    Option(
+        "minMessagesPerTrigger",
+        at_least_one(int),
+        "1",
+        "minimum, but wait no longer than `maxTriggerDelay`",
+        aliases=("minOffsetsPerTrigger",),
+    ),
+    Option("maxTriggerDelay", parse_seconds, "15m", "see `minMessagesPerTrigger`"),
     Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
     Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
@@ -75,14 +101,18 @@ class HttpAccess:
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """See LIVE_OPTIONS. `most_messages` None: any number."""
+    """See LIVE_OPTIONS. `most_messages` None: any number. `archive` None: the logs of nsqds only."""
 
     nsqds: tuple[str, ...]
     lookupds: tuple[str, ...]
-    topic: str
+    wanted: Wanted
+    archive: ReadOptions | None
+    gone: frozenset[str]
     start: Place
     end: Place
     most_messages: int | None
+    least_messages: int
+    longest_wait_s: float
     least_partitions: int
     fails_on_loss: bool
     give_up_after_s: float
@@ -90,30 +120,39 @@ class LiveOptions:
 
 
 def is_live(given: Mapping[str, str]) -> bool:
-    """True if the options are those of a live topic, not of an archive."""
-    return not {"nsqd", "lookupd"}.isdisjoint(name.lower() for name in given)
+    """True if the options are those of live topics, not of an archive alone."""
+    return not {"nsqd", "lookupd", "nsqlookupd"}.isdisjoint(name.lower() for name in given)
 
 
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
-    values = Values(given, LIVE_OPTIONS, prefixes=(CLIENT, "fs."))
-    topic = values["topic"] or ""
-    (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["lookupd"] or ())
+    of_archive = [option for option in READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
+    values = Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(CLIENT, HADOOP))
+    (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["nsqlookupd"] or ())
     if not (nsqds or lookupds):
-        raise BadOption("nsq: option nsqd or lookupd is needed: where is the topic?")
-    if given.get("path"):
-        raise BadOption("nsq: option path: messages are of an archive (path) or of a topic (nsqd, lookupd), not of both")
-    if not is_valid_name(topic.encode()):
-        raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
-    for name, addresses in ("nsqd", nsqds), ("lookupd", lookupds):
+        raise BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
+    for topic in values["topic"] or ():
+        if not is_valid_name(topic.encode()):
+            raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
+    wanted = Wanted(frozenset(values["topic"] or ()), values["topicPattern"])
+    if not (wanted.topics or wanted.topic_pattern):
+        raise BadOption("nsq: option topic or topicPattern is needed: which topic?")
+    check_wanted(wanted)
+    for name, addresses in ("nsqd", nsqds), ("nsqlookupd", lookupds):
         check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
+    names = {"path", *(option.name.lower() for option in of_archive)}
+    archive = {name: value for name, value in given.items() if name.lower() in names or name.startswith(HADOOP)}
     return LiveOptions(
         nsqds,
         lookupds,
-        topic,
-        _place(values, "startingOffsets", now_ns),
-        _place(values, "endingOffsets", now_ns),
+        wanted,
+        replace(read_options(archive, now_ns), wanted=wanted) if values["path"] or values["paths"] else None,
+        frozenset(values["goneNsqds"] or ()),
+        _place(values, "startingOffsets", now_ns, wanted),
+        _place(values, "endingOffsets", now_ns, wanted),
         values["maxMessagesPerTrigger"],
+        values["minMessagesPerTrigger"],
+        values["maxTriggerDelay"],
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
@@ -147,7 +186,7 @@ def _login_of(address: str) -> str:
     return login
 
 
-def _place(values: Values, name: str, now_ns: int) -> Place:
+def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
     text = values[name].strip()
     if text in (EARLIEST, LATEST):
         return str(text)
@@ -157,17 +196,21 @@ def _place(values: Values, name: str, now_ns: int) -> Place:
         return time_ns
     try:
         found = json.loads(text)
-        offsets = {str(nsqd): int(seq) for nsqd, seq in found.items()}
-    except (ValueError, TypeError) as error:
-        raise BadOption(f'nsq: option {name} ({text!r}): expected JSON such as {{"127.0.0.1:4151": 120}}') from error
-    if any(seq < -2 for seq in offsets.values()):
+        if wanted.topics and not any(isinstance(part, dict) for part in found.values()):
+            (topic,) = wanted.topics  # the short form, without a topic
+            found = {topic: found}
+        offsets = {LogKey(topic, nsqd): int(seq) for topic, part in found.items() for nsqd, seq in part.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        example = '{"orders": {"127.0.0.1:4151": 120}}'
+        raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
+    if any(seq < EARLIEST_SEQ for seq in offsets.values()):
         raise BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
     return offsets
 
 
 # ---- offsets: how far a query is
 
-# An offset has the sequence numbers that its batch reads of each nsqd; the next batch begins where it ends. So Spark reads the
+# An offset has what its batch reads of each log and of the archive; the next batch begins where it ends. So Spark reads the
 # same again after a crash, whatever was published in the meantime.
 
 
@@ -175,15 +218,19 @@ class BadOffset(ValueError):
     """A checkpoint that another version wrote."""
 
 
-VERSION = 2
+VERSION = 3
 
 
 class NumberRange(NamedTuple):
-    """Sequence numbers from `low` to `high` (not included) of one nsqd, in the log of this epoch."""
+    """Sequence numbers from `low` to `high` (not included) in the log of this epoch.
+
+    next_id  greater than the ids before number `high`, and not greater than those from `high` on; 0 if it is not known
+    """
 
     low: int
     high: int
     epoch: int
+    next_id: int = 0
 
     @property
     def messages(self) -> int:
@@ -196,44 +243,66 @@ class NumberRange(NamedTuple):
         return [NumberRange(low, high, self.epoch) for low, high in zip(bounds, bounds[1:], strict=False)]
 
 
+class IdRange(NamedTuple):
+    """Message ids in the archive, from `low` to `high` (not included), of messages that no log has numbers for; the
+    batches after this one read up to `until`.
+    """
+
+    low: int
+    high: int
+    until: int
+
+
 @dataclass(frozen=True)
 class TopicOffset:
-    """Sequence numbers by nsqd, whose name is its HTTP address."""
+    """What a batch reads of logs, and of the archive."""
 
-    ranges: Mapping[str, NumberRange] = field(default_factory=dict)
+    ranges: Mapping[LogKey, NumberRange] = field(default_factory=dict)
+    archived: Mapping[LogKey, IdRange] = field(default_factory=dict)
 
     @property
-    def ends(self) -> dict[str, NumberRange]:
-        """The place in each nsqd that is read next."""
-        return {nsqd: part._replace(low=part.high) for nsqd, part in self.ranges.items()}
+    def ends(self) -> TopicOffset:
+        """The places that are read next."""
+        ranges = {log: part._replace(low=part.high) for log, part in self.ranges.items()}
+        return TopicOffset(ranges, {log: ids._replace(low=ids.high) for log, ids in self.archived.items()})
+
+    @property
+    def is_empty(self) -> bool:
+        ranges: list[NumberRange | IdRange] = [*self.ranges.values(), *self.archived.values()]
+        return all(one.low == one.high for one in ranges)
 
     def to_json(self) -> dict[str, Any]:
         """Return always the same for the same offset."""
-        return {"version": VERSION, "topic": {nsqd: list(self.ranges[nsqd]) for nsqd in sorted(self.ranges)}}
+        archive = {"archive": _nested(self.archived)} if self.archived else {}
+        return {"version": VERSION, "topics": _nested(self.ranges), **archive}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> TopicOffset:
         """Raises BadOffset."""
-        if document.get("version") != VERSION or "topic" not in document:
+        if document.get("version") != VERSION or "topics" not in document:
             raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
         try:
-            return cls({nsqd: NumberRange(*map(int, numbers)) for nsqd, numbers in document["topic"].items()})
+            return cls(_flat(document["topics"], NumberRange), _flat(document.get("archive", {}), IdRange))
         except (AttributeError, TypeError, ValueError) as error:
             raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error}") from error
 
 
-def next_batch(starts: Mapping[str, NumberRange], ends: Mapping[str, int], most: int | None) -> TopicOffset:
-    """Return what the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
-    there = {nsqd: max(0, ends.get(nsqd, start.low) - start.low) for nsqd, start in starts.items()}
-    taken = there if most is None else shares(there, most)
-    return TopicOffset({nsqd: start._replace(high=start.low + taken[nsqd]) for nsqd, start in starts.items()})
+def _nested(by_log: Mapping[LogKey, tuple[int, ...]]) -> dict[str, dict[str, list[int]]]:
+    found: dict[str, dict[str, list[int]]] = {}
+    for log in sorted(by_log):
+        found.setdefault(log.topic, {})[log.nsqd] = list(by_log[log])
+    return found
 
 
-def shares(there: Mapping[str, int], most: int) -> dict[str, int]:
-    """Share out at most `most` messages: each nsqd gets the same, and what one does not need goes to the others."""
-    found: dict[str, int] = {}
-    left = most
-    for number, nsqd in enumerate(sorted(there, key=lambda nsqd: (there[nsqd], nsqd))):
-        found[nsqd] = min(there[nsqd], -(-left // (len(there) - number)))
-        left -= found[nsqd]
+def _flat(nested: Mapping[str, Mapping[str, list[int]]], kind: Callable[..., T]) -> dict[LogKey, T]:
+    return {LogKey(topic, nsqd): kind(*map(int, part)) for topic, by in nested.items() for nsqd, part in by.items()}
+
+
+def shares(there: Mapping[LogKey, int], most: int | None) -> dict[LogKey, int]:
+    """Share out at most `most` messages: each log gets the same, and what one does not need goes to the others."""
+    found: dict[LogKey, int] = {}
+    left = sum(there.values()) if most is None else most
+    for number, log in enumerate(sorted(there, key=lambda log: (there[log], log))):
+        found[log] = there[log] if most is None else min(there[log], -(-left // (len(there) - number)))
+        left -= found[log]
     return found

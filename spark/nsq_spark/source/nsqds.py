@@ -1,4 +1,4 @@
-"""The nsqds of a topic: which have it, and what each keeps of it. `GET /topic/read` returns records of a topic's log
+"""The nsqds of some topics: which have them, and what each keeps of them. `GET /topic/read` returns records of a topic's log
 from a sequence number on.
 """
 
@@ -11,14 +11,26 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import EARLIEST, LATEST, HttpAccess, LiveOptions, NumberRange, Place
+from nsq_spark.source.live_options import (
+    EARLIEST,
+    EARLIEST_SEQ,
+    LATEST,
+    LATEST_SEQ,
+    HttpAccess,
+    LiveOptions,
+    LogKey,
+    NumberRange,
+    Place,
+)
 from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
+from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
@@ -27,6 +39,7 @@ _MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 _BEHIND_ALL = 2**63 - 1
+_STATS = "/stats?format=json&include_clients=false&include_mem=false"
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -56,6 +69,19 @@ class Kept:
     earliest_seq: int
     end_seq: int
     epoch: int
+
+    @property
+    def has_messages(self) -> bool:
+        return len(self.data) > FILE_HEADER_BYTES
+
+    @property
+    def first_id(self) -> int:
+        """The id of message `first_seq`. Raises ArchiveError if the answer has no message."""
+        try:
+            batch = next(batches_in(self.data, FileHeader.decode(self.data).salt))
+        except (*NO_LOG, StopIteration) as error:
+            raise ArchiveError(f"nsq: an nsqd sent a record that cannot be read: {error!r}") from error
+        return batch.base_id + self.first_seq - batch.first_seq
 
     def at(self, seq: int) -> NumberRange:
         return NumberRange(seq, seq, self.epoch)
@@ -168,10 +194,19 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
             time.sleep(_PAUSE_S)
 
 
-def report_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool, is_another: bool = False) -> None:
+KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+NOT_ARCHIVED = (
+    "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false to go on "
+    "without them"
+)
+READ_AGAIN = "start again, to read them from the archive, and keep them for longer (nsqd's --retention-time)"
+
+
+def report_loss(log: LogKey, seq: int, count: int, *, fails: bool, is_another: bool = False, remedy: str = KEEP_LONGER) -> None:
     """Report that `count` messages from a sequence number on were lost, if it is not 0; with `is_another`, that the log is not
     the one that was read. Raises LostMessages.
     """
+    topic, nsqd = log
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
@@ -179,86 +214,129 @@ def report_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool, is_
     else:
         return
     if fails:
-        raise LostMessages(
-            f"{what}: keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
-        )
+        raise LostMessages(f"{what}: {remedy}")
     _log.warning("%s", what)
 
 
-# ---- all nsqds of a topic
+# ---- all nsqds of some topics
 
 
-class LiveTopic:
-    """The topic of some options."""
+class LiveTopics:
+    """The logs of the topics of some options."""
 
     def __init__(self, options: LiveOptions) -> None:
         self._options = options
 
-    def kept(self, known: Iterable[str] = (), *, of_all: bool = False) -> dict[str, Kept]:
-        """Return what each nsqd keeps that has the topic. `known` nsqds are asked if no nsqlookupd answers.
+    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
+        """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
 
         Waits while all nsqds are away, with `of_all` while any is, known ones too; else one that is away is left out.
         Raises ArchiveError.
         """
         return patiently(partial(self._asked, list(known), of_all), self._options.give_up_after_s)
 
-    def _asked(self, known: Iterable[str], of_all: bool) -> dict[str, Kept]:
-        found: dict[str, Kept] = {}
+    def _asked(self, known: Iterable[LogKey], of_all: bool) -> dict[LogKey, Kept]:
+        found: dict[LogKey, Kept] = {}
         failures: list[str] = []
-        nsqds = sorted({*self._nsqds(known), *(known if of_all else ())})
-        for nsqd in nsqds:
+        logs = sorted({*self._logs(known), *(known if of_all else ())})
+        for log in logs:
             try:
-                found[nsqd] = read(nsqd, self._options.topic, 1, self._options.access, seq=_BEHIND_ALL)
+                found[log] = self._now(log)
             except NoTopic:
                 continue
             except ArchiveError as error:
                 failures.append(str(error))
-        if failures and (of_all or len(failures) == len(nsqds)):
+        if failures and (of_all or len(failures) == len(logs)):
             raise ArchiveError("; ".join(failures))
         for failure in failures:
             _log.warning("%s", failure)
         return found
 
-    def _nsqds(self, known: Iterable[str]) -> list[str]:
-        """Return HTTP addresses; if no nsqlookupd answers, the known ones. Raises ArchiveError if there are none."""
-        found, failures = set(self._options.nsqds), []
-        for lookupd in self._options.lookupds:
+    def _now(self, log: LogKey) -> Kept:
+        """Return what is kept of a log; with an archive, and its earliest record. Raises NoTopic and ArchiveError."""
+        if self._options.archive is None:
+            return self.read(log, seq=_BEHIND_ALL)
+        answer = self.read(log, seq=0)  # of which more may have been dropped while it was made
+        return replace(answer, earliest_seq=answer.first_seq, end_seq=answer.end_seq if answer.has_messages else answer.first_seq)
+
+    def read(self, log: LogKey, **place: int) -> Kept:
+        """Return the record at a place. Raises NoTopic and ArchiveError."""
+        return read(log.nsqd, log.topic, 1, self._options.access, **place)
+
+    def _logs(self, known: Iterable[LogKey]) -> set[LogKey]:
+        """Return the logs that there may be; if no nsqlookupd answers, the known ones. Raises ArchiveError if there are none."""
+        options, failures = self._options, []
+        found = {LogKey(topic, nsqd) for nsqd in options.nsqds for topic in self._names(nsqd, _STATS, "nsqd")}
+        for lookupd in options.lookupds:
             try:
-                found |= self._looked_up(lookupd)
-            except NoTopic:
-                continue
+                for topic in self._names(lookupd, "/topics", "nsqlookupd"):
+                    found |= {LogKey(topic, nsqd) for nsqd in self._producers(lookupd, f"/lookup?{urlencode({'topic': topic})}")}
             except ArchiveError as error:
                 failures.append(str(error))
                 _log.warning("%s", error)
-        if failures and len(failures) == len(self._options.lookupds):
+        if failures and len(failures) == len(options.lookupds):
             found |= set(known)
             if not found:
                 raise ArchiveError(failures[0])
-        return sorted(found)
+        return found
 
-    def _looked_up(self, lookupd: str) -> set[str]:
-        """Raises NoTopic and ArchiveError."""
-        path, access = f"/lookup?{urlencode({'topic': self._options.topic})}", self._options.access
+    def _names(self, asked: str, path: str, kind: str) -> set[str]:
+        """Return the topics by name, and those that match the pattern. Raises ArchiveError."""
+        wanted = self._options.wanted
+        names = set(wanted.topics or ())
+        if wanted.topic_pattern:
 
-        def producers(found: Any) -> set[str]:
-            return {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]}
+            def topics(found: Any) -> list[str]:
+                return [one if isinstance(one, str) else one["topic_name"] for one in found["topics"]]
 
-        return _addresses(lookupd, path, access, "nsqlookupd", producers)
+            there = _addresses(asked, path, self._options.access, kind, topics)
+            names |= {name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)}
+        return names
 
-    def places(self, option: str, place: Place, there: Mapping[str, Kept]) -> dict[str, int]:
-        """Return the sequence number of a place in the options, by nsqd. Raises ArchiveError for an unknown nsqd."""
-        for nsqd in place if isinstance(place, Mapping) else ():
-            if nsqd not in there:
-                known = ", ".join(sorted(there)) or "none"
-                raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {self._options.topic}; there are {known}")
-        return {nsqd: self._place(nsqd, kept, place) for nsqd, kept in there.items()}
+    def _producers(self, lookupd: str, path: str) -> dict[str, str]:
+        """Return the TCP addresses of nsqds by their HTTP addresses. Raises ArchiveError."""
 
-    def _place(self, nsqd: str, kept: Kept, place: Place) -> int:
+        def producers(found: Any) -> dict[str, str]:
+            return {
+                _address(one["broadcast_address"], one["http_port"]): _address(one["broadcast_address"], one["tcp_port"])
+                for one in found["producers"]
+            }
+
+        try:
+            return _addresses(lookupd, path, self._options.access, "nsqlookupd", producers)
+        except NoTopic:
+            return {}
+
+    def by_tcp_address(self) -> dict[str, str]:
+        """Return the HTTP addresses of all nsqds by the names that consumers have for them. Raises ArchiveError."""
+        found: dict[str, str] = {}
+        for lookupd in self._options.lookupds:
+            found |= {tcp: nsqd for nsqd, tcp in self._producers(lookupd, "/nodes").items()}
+        for nsqd in self._options.nsqds:
+            tcp = tcp_address(nsqd, self._options.access)
+            found |= {tcp: nsqd, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}": nsqd}
+        return found
+
+    def seqs(self, option: str, place: Place, there: Mapping[LogKey, Kept]) -> dict[LogKey, int]:
+        """Return the sequence numbers of a place in the options, as the logs have it: EARLIEST is the earliest that is kept.
+
+        Raises ArchiveError for an unknown nsqd.
+        """
+        for topic, nsqd in place if isinstance(place, Mapping) else ():
+            if LogKey(topic, nsqd) not in there:
+                known = ", ".join(sorted(log.nsqd for log in there if log.topic == topic)) or "none"
+                raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {topic}; there are {known}")
+        return {log: self._seq(log, kept, place) for log, kept in there.items()}
+
+    def _seq(self, log: LogKey, kept: Kept, place: Place) -> int:
         if isinstance(place, Mapping):
-            seq = place.get(nsqd, -2)
-            return kept.earliest_seq if seq == -2 else kept.end_seq if seq == -1 else seq
+            seq = place.get(log, EARLIEST_SEQ)
+            return kept.earliest_seq if seq == EARLIEST_SEQ else kept.end_seq if seq == LATEST_SEQ else seq
         if place == EARLIEST:
             return kept.earliest_seq
         if place == LATEST:
             return kept.end_seq
-        return read(nsqd, self._options.topic, 1, self._options.access, time=int(place)).first_seq
+        answer = self.read(log, time=int(place))
+        # The log may have dropped more in the meantime, which the archive has.
+        is_earliest = self._options.archive is not None and answer.first_seq <= answer.earliest_seq
+        return kept.earliest_seq if is_earliest else answer.first_seq

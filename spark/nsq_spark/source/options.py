@@ -30,7 +30,7 @@ from nsqd_py.settings.types import parse_bool, parse_size
 
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
-_HADOOP, CLIENT = "fs.", "nsq."
+HADOOP, CLIENT = "fs.", "nsq."
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ][\d:.]+)?")
 # A task that waits for rows answers none, and nsqd is not to close its connection for that.
 _NO_HEARTBEATS = {"heartbeat_interval": "-1"}
@@ -159,7 +159,7 @@ class WriteOptions:
 
 def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
     """Raises BadOption."""
-    values = Values(given, READ_OPTIONS, prefixes=(_HADOOP,))
+    values = Values(given, READ_OPTIONS, prefixes=(HADOOP,))
     paths = values["paths"] or tuple(filter(None, [values["path"]]))
     if not paths:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
@@ -169,10 +169,10 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
         values.time("startTime", now_ns),
         values.time("endTime", now_ns),
     )
-    _check_wanted(wanted)
+    check_wanted(wanted)
     return ReadOptions(
         paths=paths,
-        storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(_HADOOP)}),
+        storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(HADOOP)}),
         hints=Hints(values["format"], values["defaultTopic"], values["topicFromName"], values["fileTimeZone"]),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
@@ -187,7 +187,7 @@ def split_bytes(given: int | None, total_bytes: int) -> int:
     return given or min(DEFAULT_SPLIT_BYTES, max(_SMALLEST_SPLIT_BYTES, total_bytes // _TASKS_OF_SMALL))
 
 
-def _check_wanted(wanted: Wanted) -> None:
+def check_wanted(wanted: Wanted) -> None:
     try:
         wanted.has_topic("")
     except ArchiveError as error:
@@ -198,7 +198,7 @@ def _check_wanted(wanted: Wanted) -> None:
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Raises BadOption."""
-    values = Values(given, WRITE_OPTIONS, prefixes=(CLIENT, _HADOOP))
+    values = Values(given, WRITE_OPTIONS, prefixes=(CLIENT, HADOOP))
     nsqds, lookupds, topic = values["nsqdTcpAddress"] or (), values["lookupdHttpAddress"] or (), values["topic"] or ""
     if not nsqds and not lookupds:
         raise BadOption("nsq: option nsqdTcpAddress or lookupdHttpAddress is needed: where to publish to")

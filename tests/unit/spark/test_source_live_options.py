@@ -9,27 +9,39 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 
-from nsq_spark.source.live_options import LATEST, BadOffset, NumberRange, TopicOffset, is_live, live_options, next_batch, shares
+from nsq_spark.source.live_options import (
+    LATEST,
+    BadOffset,
+    IdRange,
+    LogKey,
+    NumberRange,
+    TopicOffset,
+    is_live,
+    live_options,
+    shares,
+)
 from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 
 
 def test_an_offset_as_spark_keeps_it() -> None:
-    offset = TopicOffset({"b:1": NumberRange(3, 9, 7), "a:1": NumberRange(0, 0, 8)})
-    assert offset.to_json() == {"version": 2, "topic": {"a:1": [0, 0, 8], "b:1": [3, 9, 7]}}
-    assert TopicOffset.of_json(offset.to_json()) == offset
-    assert offset.ends == {"a:1": (0, 0, 8), "b:1": (9, 9, 7)}
+    here, there = LogKey("t", "a:1"), LogKey("t", "b:1")
+    offset = TopicOffset({there: NumberRange(3, 9, 7, 99), here: NumberRange(0, 0, 8)}, {here: IdRange(5, 6, 9)})
+    document = {"version": 3, "topics": {"t": {"a:1": [0, 0, 8, 0], "b:1": [3, 9, 7, 99]}}, "archive": {"t": {"a:1": [5, 6, 9]}}}
+    assert offset.to_json() == document
+    assert TopicOffset.of_json(document) == offset
+    assert offset.ends == TopicOffset({here: NumberRange(0, 0, 8), there: NumberRange(9, 9, 7, 99)}, {here: IdRange(6, 6, 9)})
 
 
 @pytest.mark.parametrize(
     "document",
     [
         {},
-        {"version": 1, "topic": {"a": [3, 4]}},
-        {"version": 2, "topic": {"a": 3}},
-        {"version": 2, "topic": {"a": [3]}},
-        {"version": 9, "topic": {}},
+        {"version": 2, "topic": {"a": [3, 4, 5]}},
+        {"version": 3, "topics": {"t": 3}},
+        {"version": 3, "topics": {"t": {"a": [3]}}},
+        {"version": 9, "topics": {}},
     ],
 )
 def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
@@ -37,15 +49,12 @@ def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
         TopicOffset.of_json(document)
 
 
-def test_a_batch_goes_on_where_the_last_one_ended() -> None:
-    starts = {nsqd: NumberRange(seq, seq, 1) for nsqd, seq in {"a": 5, "b": 7, "away": 3}.items()}
-    batch = next_batch(starts, {"a": 10, "b": 7}, None)
-    assert batch.ranges == {"a": (5, 10, 1), "b": (7, 7, 1), "away": (3, 3, 1)}
-    assert next_batch(batch.ends, {"a": 100, "b": 9}, 12).ranges["a"] == (10, 20, 1)
+LOGS = st.builds(LogKey, st.text("ab", max_size=2), st.text("ab", max_size=2))
 
 
-@given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 50)), st.integers(1, 100))
-def test_a_limit_is_used_up_and_shared(there: dict[str, int], most: int) -> None:
+@given(st.dictionaries(LOGS, st.integers(0, 50)), st.integers(0, 100))
+def test_a_limit_is_used_up_and_shared(there: dict[LogKey, int], most: int) -> None:
+    assert shares(there, None) == there
     found = shares(there, most)
     assert sum(found.values()) == min(most, sum(there.values()))
     assert all(found[nsqd] <= there[nsqd] for nsqd in there)
@@ -58,6 +67,8 @@ def test_options() -> None:
     assert (options.nsqds, options.start, options.most_messages) == (("127.0.0.1:4151", "b:4151"), LATEST, 9)
     assert options.fails_on_loss
     assert live_options({**HERE, "startingOffsets": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
+    by_topic = live_options({**HERE, "topic": "a,b", "startingOffsets": '{"a": {"b:4151": 7}, "b": {"b:4151": -1}}'}, 0)
+    assert by_topic.start == {LogKey("a", "b:4151"): 7, LogKey("b", "b:4151"): -1}
     assert is_live({"LOOKUPD": "a:4161"}) and not is_live({"path": "/archive"})
 
 
@@ -66,7 +77,9 @@ def test_options() -> None:
     [
         ({"topic": ""}, "topic"),
         ({"topic": "no good"}, "topic"),
-        ({"path": "/archive"}, "path"),
+        ({"topicPattern": "("}, "topicPattern"),
+        ({"nsqd": "user:password@127.0.0.1:4151"}, "over TLS only"),
+        ({"nsqd": "https://a:b@c:1,https://d:e@c:2"}, "several logins"),
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
         ({"startingOffsets": "soon"}, "startingOffsets"),

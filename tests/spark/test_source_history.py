@@ -1,0 +1,388 @@
+"""One source from an archive to the log of nsqd and on: real nsqds, nsq-to-file, and each message exactly once."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.source.live import LiveBatchReader, LiveReader
+from nsq_spark.source.live_options import live_options
+from nsq_spark.source.nsqds import READ_AGAIN, LostMessages
+from tests.support.network import free_ports
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import mpub_body
+
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
+
+TOPIC, CHANNEL = "orders", "archive"
+ALL = ReadAllAvailable()
+COLUMNS = ("body", "id", "nsqd")
+# With these, nsqd soon drops what nsq-to-file has finished, but not the last 60 messages.
+MOST_BYTES, FILE_BYTES, MESSAGE_BYTES = 65536, 16384, 1000
+SMALL_FILES = (f"--max-bytes-per-file={FILE_BYTES}", f"--retention-bytes={MOST_BYTES}")
+
+
+def address(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.http_port}"
+
+
+def publish(nsqd: NsqdProcess, numbers: range, topic: str = TOPIC) -> None:
+    for first in range(numbers.start, numbers.stop, 10):
+        some = [b"%d".ljust(MESSAGE_BYTES) % number for number in range(first, min(first + 10, numbers.stop))]
+        assert nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(some)).body == b"OK"
+
+
+class Place:
+    """An archive, and the tools that write to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "archive"
+        self.directory.mkdir()
+        self._log_path = directory / "nsq_to_file.log"
+
+    @contextmanager
+    def archiving(self, nsqd: NsqdProcess, *flags: str, topic: str = TOPIC, host: str = "127.0.0.1") -> Iterator[None]:
+        """Archive until the end of the context, and finish the file there."""
+        nsqd.create(topic, CHANNEL)
+        source = (f"--nsqd-tcp-address={host}:{nsqd.tcp_port}", f"--topic={topic}", f"--channel={CHANNEL}")
+        options = (f"--output-dir={self.directory}", "--sync-interval=50ms", "--format=jsonl", *flags)
+        with ToolProcess("nsq_apps", "nsq_to_file", *source, *options, log_path=self._log_path) as tool:
+            yield
+            wait_until(lambda: is_finished(nsqd, topic), what="everything to be archived")
+            assert tool.stop() == 0
+        settle(nsqd, topic)
+
+    def archive(self, nsqd: NsqdProcess, *flags: str, topic: str = TOPIC, host: str = "127.0.0.1") -> None:
+        """Archive what there is."""
+        with self.archiving(nsqd, *flags, topic=topic, host=host):
+            pass
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.directory.iterdir() if path.name.startswith(TOPIC))
+
+    def options(self, *nsqds: NsqdProcess, **more: str) -> dict[str, str]:
+        nsqd = {"nsqd": ",".join(map(address, nsqds))} if nsqds else {}
+        topic = {} if "topicPattern" in more else {"topic": TOPIC}
+        return {"path": str(self.directory), "giveUpAfter": "300ms", **nsqd, **topic, **more}
+
+    def reader(self, *nsqds: NsqdProcess, **more: str) -> LiveReader:
+        return LiveReader(live_options(self.options(*nsqds, **more), 0), COLUMNS)
+
+    def table(self, *nsqds: NsqdProcess, **more: str) -> list[int]:
+        one = LiveBatchReader(live_options(self.options(*nsqds, **more), 0), COLUMNS)
+        return numbers(one, one.partitions)
+
+
+def is_finished(nsqd: NsqdProcess, topic: str = TOPIC) -> bool:
+    channel = nsqd.channel_stats(topic, CHANNEL)
+    return channel is not None and channel["depth"] == channel["in_flight_count"] == 0
+
+
+def settle(nsqd: NsqdProcess, topic: str = TOPIC) -> None:
+    """Wait until nsqd drops no more."""
+
+    def is_settled() -> bool:
+        log = nsqd.http("GET", f"/topic/log?topic={quote(topic)}").json()
+        return bool(log["retention_ns"]) or sum(file["bytes"] for file in log["files"][1:]) < MOST_BYTES
+
+    wait_until(is_settled, what="nsqd to drop what is archived")
+
+
+def earliest(nsqd: NsqdProcess) -> int:
+    return int(nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["earliest_seq"])
+
+
+def wait_until_dropped(nsqd: NsqdProcess, count: int = 1) -> None:
+    wait_until(lambda: earliest(nsqd) >= count, what="nsqd to drop what is archived")
+
+
+def numbers(one: Any, plan: Callable[[], list[Any]]) -> list[int]:
+    """Read what is planned, and plan again what nsqd drops in between, as a query that is started again does."""
+    while True:
+        try:
+            return sorted(int(body) for part in plan() for batch in one.read(part) for body in batch.column(0).to_pylist())
+        except LostMessages as error:
+            if READ_AGAIN not in str(error):
+                raise
+
+
+def followed(one: LiveReader, start: dict[str, Any], most: int | None = None) -> tuple[list[int], dict[str, Any]]:
+    """All messages that there are now, and where they end."""
+    found: list[int] = []
+    while (end := one.latestOffset(start, ALL if most is None else ReadMaxRows(most))) != start:
+        batch = numbers(one, partial(one.partitions, start, end))
+        assert most is None or len(batch) <= most
+        found += batch
+        start = json.loads(json.dumps(end))
+    return found, start
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "framed", "parquet"])
+def test_a_table_of_what_was_dropped_and_of_what_is_kept(make_nsqd: MakeNsqd, place: Place, form: str) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    with place.archiving(nsqd, f"--format={form}", "--rotate-size=30000"):
+        publish(nsqd, range(600))
+    wait_until_dropped(nsqd)
+    publish(nsqd, range(600, 650))
+    assert 500 < earliest(nsqd) <= 600
+    assert place.table(nsqd) == list(range(650))
+    some = {"startingOffsets": json.dumps({address(nsqd): 5}), "endingOffsets": json.dumps({TOPIC: {address(nsqd): 630}})}
+    assert place.table(nsqd, **some) == list(range(5, 630))
+    assert place.table(nsqd, endingOffsets=json.dumps({address(nsqd): 7})) == list(range(7))
+    assert place.table(nsqd, endingOffsets="earliest") == []
+
+
+def test_a_stream_that_starts_again_at_any_point(make_nsqd: MakeNsqd, place: Place) -> None:
+    """While nsqds get messages, drop them, and are overtaken; a batch is read twice, as after a crash."""
+    chance = random.Random(7)
+    nsqds = [make_nsqd(*SMALL_FILES) for _ in range(2)]
+    published, found, start = 0, Counter[int](), None
+    for turn in range(8):
+        for nsqd in nsqds:
+            is_archived = turn % 3 != 2
+            with place.archiving(nsqd, "--rotate-size=30000") if is_archived else ExitStack():
+                nsqd.create(TOPIC, CHANNEL)
+                count = 150 if is_archived else 30
+                publish(nsqd, range(published, published + count))
+                published += count
+        one = place.reader(*nsqds)
+        start = one.initialOffset() if start is None else start
+        for _ in range(chance.randrange(1, 5)):
+            end = one.latestOffset(start, ReadMaxRows(chance.randrange(20, 250)))
+            once = numbers(one, partial(one.partitions, start, end))
+            one = place.reader(*nsqds) if chance.random() < 0.5 else one
+            assert numbers(one, partial(one.partitions, start, end)) == once
+            found.update(once)
+            start = json.loads(json.dumps(end))
+    found.update(followed(place.reader(*nsqds), start)[0])
+    assert found == Counter(range(published))
+
+
+def test_a_message_that_is_archived_twice_is_read_once(make_nsqd: MakeNsqd, place: Place) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    publish(nsqd, range(200))
+    place.archive(nsqd)
+    (path,) = place.files()
+    lines = path.read_bytes().splitlines(keepends=True)
+    (place.directory / f"{TOPIC}.again.jsonl").write_bytes(b"".join(lines[50:90] + lines[70:80]))
+    wait_until_dropped(nsqd)
+    assert place.table(nsqd) == list(range(200))
+    assert followed(place.reader(nsqd), place.reader(nsqd).initialOffset(), 30)[0] == list(range(200))
+
+
+def test_what_the_archive_lacks(make_nsqd: MakeNsqd, place: Place) -> None:
+    """A hole in it, or what nsq-to-file has not finished, of what nsqd has dropped."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    with place.archiving(nsqd):
+        publish(nsqd, range(200))
+        wait_until_dropped(nsqd, 50)
+        with pytest.raises(LostMessages, match="the archive does not have them"):
+            place.reader(nsqd).initialOffset()
+    assert place.table(nsqd) == list(range(200))
+    (hole,) = place.files()
+    lost = [int(json.loads(line)["body"]) for line in hole.read_bytes().splitlines()]
+    publish(nsqd, range(200, 400))
+    place.archive(nsqd, "--format=framed")
+    assert earliest(nsqd) > 200
+    start = place.reader(nsqd).initialOffset()
+    end = place.reader(nsqd).latestOffset(start, ALL)
+    hole.unlink()
+    text = rf"nsq: {len(lost)} messages of topic orders on {address(nsqd)}, .* the archive does not have them"
+    one = place.reader(nsqd)
+    for read in (one.initialOffset, lambda: place.table(nsqd), lambda: one.partitions(start, end)):
+        with pytest.raises(LostMessages, match=text):
+            read()
+    rest = list(range(200, 400))
+    assert place.table(nsqd, failOnDataLoss="false") == rest
+    lax = place.reader(nsqd, failOnDataLoss="false")
+    assert followed(lax, lax.initialOffset(), 40)[0] == rest
+    assert numbers(lax, partial(lax.partitions, start, end)) == rest
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_topic_that_was_created_again(make_nsqd: MakeNsqd, place: Place, drops: bool) -> None:
+    nsqd = make_nsqd(*(SMALL_FILES if drops else ("--retention-time=1h",)))
+    publish(nsqd, range(100))
+    place.archive(nsqd)
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+    one = place.reader(nsqd)
+    assert place.table(nsqd) == list(range(100))  # of a topic that is not there
+    before, end = followed(one, one.initialOffset())
+    publish(nsqd, range(100, 300))
+    place.archive(nsqd)
+    if drops:
+        wait_until_dropped(nsqd)
+    publish(nsqd, range(300, 350))
+    assert place.table(nsqd) == list(range(350))
+    assert sorted(before + followed(one, end, 33)[0]) == list(range(350))
+    again = place.reader(nsqd)
+    found, end = followed(again, again.initialOffset(), 33)
+    assert found == list(range(350))
+    nsqd.post(f"/topic/delete?topic={TOPIC}")
+    publish(nsqd, range(400, 800))
+    with pytest.raises(LostMessages, match="was deleted and created again"):
+        again.latestOffset(end, ALL)
+
+
+def test_an_nsqd_that_is_down_or_gone_and_one_that_comes_later(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, place: Place, tmp_path: Path
+) -> None:
+    lookupd = make_nsqlookupd()
+    flags = (*SMALL_FILES, f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
+    first, third = make_nsqd(*flags), make_nsqd(*flags)
+    second = NsqdProcess(tmp_path / "second", *flags, ports=tuple(free_ports(2))).start()
+    try:
+        for number, nsqd in enumerate((first, second)):
+            publish(nsqd, range(1000 * number, 1000 * number + 200))
+            place.archive(nsqd)
+        wait_until(lambda: len(lookupd.lookup(TOPIC)) == 2)
+        expected = [*range(200), *range(1000, 1200)]
+        options = {"nsqlookupd": lookupd.http_address}
+        assert place.table(**options) == expected
+        second.stop()
+        wait_until(lambda: len(lookupd.lookup(TOPIC)) == 1)
+        with pytest.raises(ArchiveError, match=rf"nsqd 127.0.0.1:{second.tcp_port}, which is not there"):
+            place.reader(**options).initialOffset()
+        for gone in "*", f"127.0.0.1:{second.tcp_port}":
+            assert place.table(**options, goneNsqds=gone) == expected
+        one = place.reader(**options, goneNsqds="*")
+        found, end = followed(one, one.initialOffset(), 70)
+        assert sorted(found) == expected
+        publish(third, range(2000, 2200))
+        place.archive(third)
+        wait_until_dropped(third)
+        wait_until(lambda: len(lookupd.lookup(TOPIC)) == 2)
+        one = place.reader(**options, goneNsqds="*")
+        found, end = followed(one, end, 70)
+        assert found == list(range(2000, 2200))
+        second.start()
+        wait_until(lambda: len(lookupd.lookup(TOPIC)) == 3)
+        assert place.table(**options) == [*expected, *range(2000, 2200)]
+        with pytest.raises(ArchiveError, match="was gone, and is there again"):
+            one.latestOffset(end, ALL)
+    finally:
+        second.destroy()
+
+
+def test_an_nsqd_that_the_archive_knows_by_another_name(make_nsqd: MakeNsqd, place: Place) -> None:
+    nsqd = make_nsqd("--retention-time=1h")
+    publish(nsqd, range(100))
+    place.archive(nsqd, host="localhost")
+    publish(nsqd, range(100, 150))
+    assert place.table(nsqd) == list(range(150))
+
+
+def test_between_two_times(make_nsqd: MakeNsqd, place: Place) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    with place.archiving(nsqd):
+        for first in range(0, 300, 50):
+            publish(nsqd, range(first, first + 50))
+            wait_until(lambda: is_finished(nsqd))
+    wait_until_dropped(nsqd, 60)
+    publish(nsqd, range(300, 350))
+    times: dict[int, int] = {}
+    for path in place.files():
+        for line in path.read_bytes().splitlines():
+            one = json.loads(line)
+            times[int(one["body"])] = one["timestamp"]
+    for low, high in ((50, 250), (0, 50), (100, 101)):
+        # Ids have units of 1 ms, so the bounds are between two publishes.
+        since, until = ((times[number] - 10**6 * 2) if number in times else None for number in (low, high))
+        found = place.table(nsqd, startingOffsets=str(since), endingOffsets=str(until) if until else "latest")
+        assert {times[number] for number in found} <= {
+            time for time in times.values() if since - 2**21 <= time < (until or 2**63)
+        }
+        assert {number for number, time in times.items() if since <= time < (until or 2**63) - 2**21} <= set(found)
+
+
+def test_topics_by_a_pattern(make_nsqd: MakeNsqd, place: Place) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    for number, topic in enumerate(("orders", "orders_eu", "clicks", "orders#ephemeral")):
+        publish(nsqd, range(1000 * number, 1000 * number + 100), topic)
+    for topic in "orders", "orders_eu", "clicks":
+        place.archive(nsqd, topic=topic)
+    publish(nsqd, range(100, 120))
+    expected = [*range(120), *range(1000, 1100)]
+    assert place.table(nsqd, topicPattern="^orders") == expected
+    one = place.reader(nsqd, topicPattern="^orders")
+    found, end = followed(one, one.initialOffset(), 50)
+    assert sorted(found) == expected
+    assert one.reportLatestOffset()["lag"] == {topic: {address(nsqd): 0} for topic in ("orders", "orders_eu")}
+    publish(nsqd, range(2000, 2010), "orders_us")
+    few = place.reader(nsqd, topicPattern="^orders", minMessagesPerTrigger="11")
+    assert few.latestOffset(end, ALL) == end
+    publish(nsqd, range(2010, 2011), "orders_us")
+    assert followed(few, end)[0] == list(range(2000, 2011))
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"), [(("--format=lines",), "does not say which message is of which nsqd"), ((), "is damaged at")]
+)
+def test_archives_that_do_not_do(make_nsqd: MakeNsqd, place: Place, flags: tuple[str, ...], text: str) -> None:
+    nsqd = make_nsqd()
+    publish(nsqd, range(10))
+    place.archive(nsqd, *flags)
+    if not flags:
+        (path,) = place.files()
+        path.write_bytes(b'{"timestamp":1,"id":"' + path.read_bytes()[3:])
+    with pytest.raises(ArchiveError, match=text):
+        place.table(nsqd)
+
+
+class Crash(Exception):
+    pass
+
+
+def test_a_query_of_spark_from_history_to_now(spark: Any, make_nsqd: MakeNsqd, place: Place, tmp_path: Path) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    with place.archiving(nsqd, "--rotate-size=30000"):
+        publish(nsqd, range(300))
+    wait_until_dropped(nsqd)
+    publish(nsqd, range(300, 330))
+    batches: dict[int, list[str]] = {}
+
+    def run(crash_in: int | None = None) -> None:
+        def take(frame: Any, number: int) -> None:
+            batches[number] = [row.id for row in frame.select("id").collect()]
+            if number == crash_in:
+                raise Crash
+
+        stream = spark.readStream.format("nsq").options(**place.options(nsqd, maxOffsetsPerTrigger="90")).load()
+        writing = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writing.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    for crash_in in 1, 3:
+        with pytest.raises(Exception, match="Crash"):
+            run(crash_in)
+        with place.archiving(nsqd):
+            publish(nsqd, range(330 + crash_in, 380 + crash_in))
+    run()
+    ids = Counter(sum(batches.values(), []))
+    assert set(ids.values()) == {1} and len(ids) == 430
+    table = spark.read.format("nsq").options(**place.options(nsqd)).schema("id STRING, body BINARY").load()
+    assert {row.id for row in table.collect()} == set(ids)
