@@ -185,7 +185,7 @@ def server_tls(cert_file: str, key_file: str, level: int) -> ssl.SSLContext | No
     if not cert_file:
         return None
     try:
-        context: ssl.SSLContext = server_context(cert_file, key_file, level)
+        context: ssl.SSLContext = server_context(cert_file, key_file, level, context_class=ssl.SSLContext)
     except OSError as error:
         raise StartError(str(error)) from error
     set_lowest_version(context, level, DEFAULT_TLS_VERSION)

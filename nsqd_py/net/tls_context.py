@@ -68,11 +68,11 @@ def client_context(
     return context
 
 
-def server_context(cert_file: str, key_file: str, level: int, flags: str = "tls") -> Any:
+def server_context(cert_file: str, key_file: str, level: int, flags: str = "tls", context_class: Any = None) -> Any:
     """Return the TLS context of a server with the files of --<flags>-cert and --<flags>-key. Raises OSError, which names them."""
     import ssl
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = (context_class or ssl.SSLContext)(ssl.PROTOCOL_TLS_SERVER)
     set_level(context, level)
     files = f"--{flags}-cert {cert_file} with --{flags}-key {key_file}"
     _load(files, lambda: context.load_cert_chain(cert_file, key_file, password=""))

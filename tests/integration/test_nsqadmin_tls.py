@@ -46,6 +46,22 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp
     assert trusting.get("/api/topics")["topics"] == ["orders"]
 
 
+def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+    """One in its handshake, and one after it."""
+    certificates = make_certificates(tmp_path)
+    admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", *certificates.server_flags)
+    context = certificates.client_context()
+    with contextlib.ExitStack() as stack:
+        for is_shaken in (False, True):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port)))
+            if is_shaken:
+                stack.enter_context(context.wrap_socket(silent, server_hostname="localhost"))
+            connection = http.client.HTTPSConnection("127.0.0.1", admin.http_port, context=context, timeout=40)
+            with contextlib.closing(connection):
+                connection.request("GET", "/ping")
+                assert connection.getresponse().read() == b"OK"
+
+
 def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
