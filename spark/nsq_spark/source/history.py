@@ -10,7 +10,7 @@ by their ids alone. The archive may have a message twice, since nsq-to-file writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,15 +77,10 @@ class History:
         """Look for new files when ids are needed again."""
         self._ids = None
 
-    def load(self) -> Iterable[LogKey]:
-        """Return the logs that the archive has messages of. Raises ArchiveError."""
-        return self._loaded()
-
     def ids(self, log: LogKey, low: int = 0, high: int = END_OF_IDS) -> Numbers:
         """Return the ids from `low` on and before `high`, in order, each once. Raises ArchiveError."""
-        ids = self._loaded().get(log, np.zeros(0, np.int64))
-        found: Numbers = ids[np.searchsorted(ids, low) : np.searchsorted(ids, high)]
-        return found
+        ids = self.load().get(log, np.zeros(0, np.int64))
+        return np.asarray(ids[np.searchsorted(ids, low) : np.searchsorted(ids, high)])
 
     def at_least(self, count: int, log: LogKey, low: int, high: int) -> Numbers:
         """Return these ids; if there are fewer than `count`, look for new files first. Raises ArchiveError."""
@@ -97,7 +92,7 @@ class History:
         """Return the partitions that read these ids, by log. Raises ArchiveError."""
         if not bounds:
             return []
-        self._loaded()
+        self.load()
         by_name = {name: bounds[log] for name, log in self._owners.items() if log in bounds}
         wanted = {
             number
@@ -108,18 +103,16 @@ class History:
         target_bytes = split_bytes(self._options.split_bytes, sum(split.size_bytes for split in splits))
         return [
             HistoryPartition(
-                self._options,
-                columns,
-                group,
-                by_name,
-                {split.path: self._repeated[split.path] for split in group if split.path in self._repeated},
+                self._options, columns, group, by_name, {path: self._repeated[path] for path in paths & set(self._repeated)}
             )
             for group in pack(splits, target_bytes)
+            for paths in [{split.path for split in group}]
         ]
 
     # ---- what there is
 
-    def _loaded(self) -> dict[LogKey, Numbers]:
+    def load(self) -> dict[LogKey, Numbers]:
+        """Return the ids of each log that the archive has messages of. Raises ArchiveError."""
         if self._ids is None:
             found = self._found()
             newest = {name: max(int(part.ids.max()) for part in parts) for name, parts in found.items()}
@@ -164,8 +157,7 @@ class History:
             if len(positions):
                 path = self._splits[part.split].path
                 self._repeated[path] = np.append(self._repeated.get(path, positions[:0]), positions)
-        each_once: Numbers = ids[order[~is_repeated]]
-        return each_once
+        return np.asarray(ids[order[~is_repeated]])
 
 
 def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:

@@ -205,10 +205,9 @@ class Planner:
 
     def check_joining(self, before: TopicOffset, log: LogKey) -> None:
         """Raise ArchiveError if the nsqd of a new log was gone when the query began."""
-        if any(name.topic == log.topic and name != log for name in before.archived):
-            for name, nsqd in self.topics.by_tcp_address().items():
-                if nsqd == log.nsqd and LogKey(log.topic, name) in before.archived:
-                    raise ArchiveError(f"nsq: nsqd {name} was gone, and is there again: begin with another checkpoint")
+        for name, nsqd in self.topics.by_tcp_address().items() if before.archived else ():
+            if nsqd == log.nsqd and LogKey(log.topic, name) in before.archived:
+                raise ArchiveError(f"nsq: nsqd {name} was gone, and is there again: begin with another checkpoint")
 
     # ---- what tasks read
 
@@ -220,7 +219,9 @@ class Planner:
             kept = there.get(log)
             if part.messages and kept is not None and (kept.epoch != part.epoch or kept.earliest_seq > part.low):
                 low = part.high if kept.epoch != part.epoch else min(part.high, kept.earliest_seq)
-                self._report_loss(log, part.low, low - part.low - self._archived(log, start, part, low, kept, bounds))
+                first_id, last_id, count = self._archived(log, start.ranges.get(log), part._replace(high=low), part.next_id, kept)
+                bounds.setdefault(log, []).append((first_id, last_id))
+                self._report_loss(log, part.low, low - part.low - count)
                 part = part._replace(low=low)
             if part.messages:
                 ranges[log] = part
@@ -229,33 +230,23 @@ class Planner:
         return [*(self.history.partitions(bounds, self._columns) if self.history is not None else ()), *logs]
 
     def _archived(
-        self,
-        log: LogKey,
-        start: TopicOffset,
-        part: NumberRange,
-        low: int,
-        kept: Kept,
-        bounds: dict[LogKey, list[tuple[int, int]]],
-    ) -> int:
-        """Add the messages of `part` before number `low` to the bounds, as the archive has them. Return their number."""
+        self, log: LogKey, before: NumberRange | None, part: NumberRange, last_id: int, kept: Kept
+    ) -> tuple[int, int, int]:
+        """Return the bounds of the ids of messages that were dropped, and how many of them the archive has."""
         if self.history is None:
-            return 0
-        needed, before = low - part.low, start.ranges.get(log)
+            return 0, 0, 0
         first_id = before.next_id if before is not None and before.high == part.low else 0
-        is_same = kept.epoch == part.epoch
-        last_id = self._boundary(log, kept) if is_same and low == kept.earliest_seq else part.next_id
-        if is_same:
-            first_id, last_id = first_id or self._id_at(log, kept, part.low), last_id or self._id_at(log, kept, low)
-        found = self.history.at_least(needed, log, first_id, last_id)
-        if not first_id:
-            found = found[-needed:]
-        if len(found):
-            bounds.setdefault(log, []).append((int(found[0]), last_id))
-        return len(found)
+        if kept.epoch == part.epoch:
+            first_id = first_id or self._id_at(log, kept, part.low)
+            last_id = (
+                self._boundary(log, kept) if part.high == kept.earliest_seq else last_id or self._id_at(log, kept, part.high)
+            )
+        found = self.history.at_least(part.messages, log, first_id, last_id)
+        found = found if first_id else found[-part.messages :]
+        return int(found[0]) if len(found) else last_id, last_id, len(found)
 
     def _report_loss(self, log: LogKey, seq: int, lost: int) -> None:
-        remedy = KEEP_LONGER if self.history is None else NOT_ARCHIVED
-        report_loss(log, seq, lost, fails=self.options.fails_on_loss, remedy=remedy)
+        report_loss(log, seq, lost, fails=self.options.fails_on_loss, remedy=NOT_ARCHIVED if self.history else KEEP_LONGER)
 
 
 def _is_earliest(place: Place, log: LogKey) -> bool:

@@ -266,11 +266,6 @@ class TopicOffset:
         ranges = {log: part._replace(low=part.high) for log, part in self.ranges.items()}
         return TopicOffset(ranges, {log: ids._replace(low=ids.high) for log, ids in self.archived.items()})
 
-    @property
-    def is_empty(self) -> bool:
-        ranges: list[NumberRange | IdRange] = [*self.ranges.values(), *self.archived.values()]
-        return all(one.low == one.high for one in ranges)
-
     def to_json(self) -> dict[str, Any]:
         """Return always the same for the same offset."""
         archive = {"archive": _nested(self.archived)} if self.archived else {}

@@ -71,10 +71,6 @@ class Kept:
     epoch: int
 
     @property
-    def has_messages(self) -> bool:
-        return len(self.data) > FILE_HEADER_BYTES
-
-    @property
     def first_id(self) -> int:
         """The id of message `first_seq`. Raises ArchiveError if the answer has no message."""
         try:
@@ -195,10 +191,7 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
 
 
 KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
-NOT_ARCHIVED = (
-    "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false to go on "
-    "without them"
-)
+NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
 READ_AGAIN = "start again, to read them from the archive, and keep them for longer (nsqd's --retention-time)"
 
 
@@ -257,7 +250,11 @@ class LiveTopics:
         if self._options.archive is None:
             return self.read(log, seq=_BEHIND_ALL)
         answer = self.read(log, seq=0)  # of which more may have been dropped while it was made
-        return replace(answer, earliest_seq=answer.first_seq, end_seq=answer.end_seq if answer.has_messages else answer.first_seq)
+        return replace(
+            answer,
+            earliest_seq=answer.first_seq,
+            end_seq=answer.end_seq if len(answer.data) > FILE_HEADER_BYTES else answer.first_seq,
+        )
 
     def read(self, log: LogKey, **place: int) -> Kept:
         """Return the record at a place. Raises NoTopic and ArchiveError."""
