@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from nsqd_py.diskqueue.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
-from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.private_files import MODE, open_file
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
@@ -55,11 +55,11 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, data: bytes, *, is_synced: bool = True) -> None:
+def replace_file(path: Path, data: bytes, *, is_synced: bool = True, mode: int = MODE) -> None:
     """Replace a file by one with all of `data`, or leave it as it is. Unsynced, a power cut may lose it. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay.job import CheckpointError, Job
-from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.files import replace_file, sync_directory
 from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file
 
@@ -49,6 +50,7 @@ _HEAD, _HEAD_BYTES = "head_crc32c", 4096
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
 _TAIL_BYTES = 4096
+SHARED = 0o666  # executors of other users may read it
 
 
 # ---- ledgers
@@ -98,7 +100,7 @@ class Ledger:
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = None if path is None else open(path, "ab", buffering=0, opener=_open_shared)  # noqa: SIM115  until `close`
+        self._file = None if path is None else open(path, "ab", buffering=0, opener=partial(open_file, mode=SHARED))  # noqa: SIM115  until `close`
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._totals = self._written = Totals()
@@ -300,7 +302,7 @@ class Checkpoint:
         """Write down the types that Spark inferred, so that later runs choose the same messages."""
         if schema is not None and self._document.get("json_schema") != schema:
             self._document["json_schema"] = schema
-            replace_file(self.directory / "job.json", orjson.dumps(self._document))
+            replace_file(self.directory / "job.json", orjson.dumps(self._document), mode=SHARED)
 
     def completed(self) -> None:
         (self.directory / "complete").touch()
@@ -349,7 +351,7 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
         document = _document(directory)
         if document is None:
             document = _first_document(job, files)
-            replace_file(directory / "job.json", orjson.dumps(document))
+            replace_file(directory / "job.json", orjson.dumps(document), mode=SHARED)
         else:
             _check_job(directory, document["identity"], job)
             _check_files(document["files"], Storage(job.storage))
@@ -416,23 +418,3 @@ def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:
         found = _head_checksum(fields["path"], fields["size_bytes"], storage)
         if None not in (found, fields[_HEAD]) and found != fields[_HEAD]:
             raise CheckpointError(f"{fields['path']} is another file than when the job began; use a new checkpoint")
-
-
-def _open_shared(path: str, flags: int) -> int:
-    """Open a file that executors of other users may read."""
-    return open_file(path, flags, 0o666)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write the whole file, or leave it as it was. Raises OSError."""
-    new = path.with_name(path.name + ".new")
-    try:
-        with open(new, "wb", opener=_open_shared) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)

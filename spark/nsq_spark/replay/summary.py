@@ -15,9 +15,10 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint, Totals, replace_file
+from nsq_spark.replay.checkpoint import SHARED, Checkpoint, Totals
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.task import TaskResult
+from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
@@ -303,7 +304,7 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
         if os.path.exists(path) and not os.path.isfile(path):
             Path(path).write_bytes(text)  # a pipe or a device
         else:
-            replace_file(Path(path), text)
+            replace_file(Path(path), text, mode=SHARED)
     except OSError as error:
         raise ToolError(f"the report {path} cannot be written: {error.strerror}") from error
 
