@@ -21,6 +21,7 @@ from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, JobMessages
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
+from nsq_spark.source.archive_table import partition_numbers
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class Replay:
         on_progress: Callable[[Totals], None] = lambda counts: None,
         stop: threading.Event | None = None,
     ) -> None:
+        self._spark = spark
         self._context = spark.sparkContext
         self._checkpoint = checkpoint
         self._job = checkpoint.job
@@ -118,7 +120,7 @@ class Replay:
             limit = None
         elif messages.is_fused:
             read = messages.own_reader()
-            frame = messages.numbers(read)
+            frame = partition_numbers(self._spark, read.partitions)
         else:
             frame = self._action(messages.selected)
         self._checkpoint.remember_schema(messages.json_schema)

@@ -23,7 +23,7 @@ from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.job import SLICE_BYTES, BadJob, Job
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.archive_table import OwnReader, partition_numbers, table_of
+from nsq_spark.source.archive_table import OwnReader, table_of
 from nsq_spark.source.batch_reader import SLICE, partitions_of
 from nsq_spark.source.options import ReadOptions
 
@@ -84,9 +84,6 @@ class JobMessages:
             splits = sorted((split for one in partitions for split in one.splits), key=lambda split: split.index)
             partitions = [replace(partitions[0], splits=splits)]
         return OwnReader(partitions, self._damage)
-
-    def numbers(self, reader: OwnReader) -> DataFrame:
-        return partition_numbers(self._spark, reader.partitions)
 
     def selected(self, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that match, with the columns of SENDING and some more."""
