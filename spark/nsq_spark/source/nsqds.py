@@ -250,11 +250,8 @@ class LiveTopics:
         if self._options.archive is None:
             return self.read(log, seq=_BEHIND_ALL)
         answer = self.read(log, seq=0)  # of which more may have been dropped while it was made
-        return replace(
-            answer,
-            earliest_seq=answer.first_seq,
-            end_seq=answer.end_seq if len(answer.data) > FILE_HEADER_BYTES else answer.first_seq,
-        )
+        end_seq = answer.end_seq if len(answer.data) > FILE_HEADER_BYTES else answer.first_seq
+        return replace(answer, earliest_seq=answer.first_seq, end_seq=end_seq)
 
     def read(self, log: LogKey, **place: int) -> Kept:
         """Return the record at a place. Raises NoTopic and ArchiveError."""
