@@ -75,5 +75,5 @@ def client_options(given: Sequence[str], flag: str, **settings: object) -> Clien
 
 
 def user_agent(tool: str) -> str:
-    """Return the user agent of a tool, with the versions of NSQ and of this project: `nsq_tail/1.3.0 nsqd-py/0.1.0`."""
+    """Return the user agent of a tool, with the versions of NSQ and of this project: `nsq_tail/1.3.0 nsqd-py/1.0.0rc1`."""
     return f"{tool}/{NSQ_VERSION} {USER_AGENT}"
