@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.certificates import Certificates, make_certificates
 from tests.support.examples import FULL
 from tests.support.forked import fork_daemons
 from tests.support.neighbours import room_for
@@ -68,6 +69,12 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[bool | None]:
     with room_for(item):
         return (yield)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Those of one authority; tests only read them."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -1,13 +1,8 @@
-"""Our page over Go's nsqd and nsqlookupd, and the page of Go's nsqadmin on our API.
-
-NSQD_GO and NSQLOOKUPD_GO are the paths of Go's programs, NSQADMIN_GO_STATIC the folder of its built page.
-"""
+"""Our page over Go's nsqd and nsqlookupd; NSQD_GO and NSQLOOKUPD_GO are the paths of Go's programs."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +10,6 @@ import pytest
 
 from tests.support.browser import Visits, confirm, press, ready
 from tests.support.nsqadmin_cluster import AdminCluster
-from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
@@ -23,27 +17,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 NSQD = os.environ.get("NSQD_GO", "")
 NSQLOOKUPD = os.environ.get("NSQLOOKUPD_GO", "")
-PAGE = os.environ.get("NSQADMIN_GO_STATIC", "")
-
-
-# ---- Go's page on our API
-
-
-@pytest.fixture
-def gos_page(cluster: AdminCluster, tmp_path: Path) -> NsqadminProcess:
-    """Ours, which serves Go's page. That one's index is a template of Go's, and is filled in here."""
-    folder = tmp_path / "static"
-    shutil.copytree(PAGE, folder)
-    index = folder / "index.html"
-    filled = re.sub(r'\{\{basePath "(/[^"]*)"}}', r"\1", index.read_text())
-    filled = filled.replace("{{.Version}}'", "'").replace("{{.Version}}", "'1.3.0'").replace("{{.IsAdmin}}", "true")
-    filled = re.sub(r"\[\{\{range .NSQLookupd}}.*{\{end}}]", f"['{cluster.lookupd.http_address}']", filled)
-    filled = re.sub(r"\{\{if .GraphEnabled}}.*\{\{end}}", "false", filled)
-    index.write_text(re.sub(r"= \{\{.*}};", "= '';", filled))
-    return cluster.admin(f"--dev-static-dir={folder}")
-
-
-# ---- our page over Go's nsqd and nsqlookupd
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTE_TABLE
 from nsqd_py.protocol.commands import COMMANDS as NSQD_COMMAND_TABLE
 from nsqlookupd_py.connection import COMMANDS as LOOKUPD_COMMAND_TABLE
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTE_TABLE
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates
 from tests.support.hostile_attack import TRANSPORTS, Open, attack, nsqd_over, plain
 from tests.support.hostile_table import (
     ADMIN_ROUTES,
@@ -39,11 +39,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # One worker runs them all: they share their processes.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("hostile table")]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

@@ -50,11 +50,6 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
     """One nsqd with TLS, for tests that leave it as it was: each has a topic of its own."""
     process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags)

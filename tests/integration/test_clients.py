@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import real_clients
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 
 NSQJS = REPOSITORY / "tests" / "support" / "nsqjs"
@@ -26,11 +26,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gnsq", {"snappy": True}),
     ("ansq", {}),
 ]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.auth_server import EVERYTHING, AuthServer
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import ERROR, OK, Client, Closed, Frame, int32
@@ -153,11 +153,6 @@ def test_topology_is_told_and_kept(make_nsqd: MakeNsqd) -> None:
 
 
 # --- rows of clients in /stats
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def row_of(nsqd: NsqdProcess, client: Client) -> dict[str, Any]:

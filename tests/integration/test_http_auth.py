@@ -180,18 +180,6 @@ def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
     assert guarded.http("GET", "/config/log_level").text == "1"
 
 
-def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProcess, auth_file: Path) -> None:
-    auth_file.write_text("ann:secret\n")
-
-    def is_told() -> bool:
-        assert guarded.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 200
-        return "line 1: expected a hash" in guarded.log_text()
-
-    wait_until(is_told)
-    assert " ERROR: HTTP: --http-auth-file" in guarded.log_text()
-    assert guarded.http("GET", "/debug/greenlets", headers=with_password("ann", "secret")).status == 200
-
-
 @pytest.mark.parametrize("command", ["nsq_apps.nsqd", "nsq_apps.nsqlookupd"])
 @pytest.mark.parametrize(("text", "problem"), [("ann:secret\n", "line 1: expected a hash"), (None, "No such file")])
 def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, command: str, text: str | None, problem: str) -> None:

@@ -470,17 +470,12 @@ def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certif
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
-def test_tls_with_a_stranger_is_refused(
-    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
-) -> None:
-    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority))
-    wait_until(lambda: "certificate verify failed" in nsqd.log_text())
-    assert not tls_lookupd.live
-
-
-def test_tls_with_a_stranger_when_it_is_asked_for(
+def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(
     make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
 ) -> None:
     flags = tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority)
+    nsqd = make_nsqd(*flags)
+    wait_until(lambda: "certificate verify failed" in nsqd.log_text())
+    assert not tls_lookupd.live
     make_nsqd(*flags, "--lookupd-tls-insecure-skip-verify")
     wait_until(lambda: tls_lookupd.live)

@@ -295,12 +295,6 @@ def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
         terminal.wait_for_text("by channel")
 
 
-def test_a_count_ends_it(quiet: NsqdProcess) -> None:
-    with shown(*of(quiet), "--count=2") as terminal:
-        assert terminal.wait() == 0
-        assert_left_as_it_was(terminal)
-
-
 def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
     with shown(*of(quiet), "--count=1", TERM="dumb") as terminal:
         assert terminal.wait() == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
@@ -42,11 +42,6 @@ def start(tmp_path: Path) -> Start:
         return ToolProcess(*MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
 
     return make
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

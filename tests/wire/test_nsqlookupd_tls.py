@@ -19,11 +19,6 @@ from tests.support.wire import Closed
 pytestmark = pytest.mark.ours
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
 def get(nsqlookupd: NsqlookupdProcess, path: str, context: ssl.SSLContext | None) -> tuple[int, Any]:
     """(status, JSON) of a GET, over TLS where there is a context."""
     scheme = "https" if context else "http"

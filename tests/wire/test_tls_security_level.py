@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.client import Producer
-from tests.support.certificates import Certificates, make_certificates, make_weak_certificates
+from tests.support.certificates import Certificates, make_weak_certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.transports import TransportClient
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.ours
 
 OPEN = "--tls-security-level=0"
 ADVICE = "--tls-security-level=0"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

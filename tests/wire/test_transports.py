@@ -35,11 +35,6 @@ TRANSPORTS = {
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
     process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start()
     yield process

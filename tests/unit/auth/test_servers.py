@@ -13,7 +13,7 @@ from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, aut
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.http.client import HttpClient, Url
 from tests.support.auth_server import HOST, AuthServer, answer_of
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates
 
 QUESTION = AuthQuestion(b"open sesame&=?\xff", "192.0.2.1", True, "name")
 
@@ -120,11 +120,6 @@ def test_when_all_fail_the_reasons_are_told(make_server: Callable[..., AuthServe
 
 
 # --- TLS
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def server_tls(certificates: Certificates) -> Any:

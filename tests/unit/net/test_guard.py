@@ -269,17 +269,6 @@ def test_an_unknown_user_takes_as_long_as_some_known_one(gate: Gate) -> None:
     assert len({credentials.hash_of(b"nobody") for _ in range(8)}) == 1
 
 
-def test_a_changed_file_counts_at_once_for_all(gate: Gate) -> None:
-    before = basic(b"ann", b"secret")
-    gate.guard.check(before, ADDRESS)
-    gate.write(b"bob:" + bcrypt.hashpw(b"other", bcrypt.gensalt(4)))
-    gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is False
-    assert gate.guard.known(before, ADDRESS) is None
-    assert gate.guard.check(before, ADDRESS) is UNAUTHORIZED
-    assert gate.guard.check(basic(b"bob", b"other"), ADDRESS) is None
-
-
 def test_a_file_that_becomes_bad_changes_nothing(gate: Gate) -> None:
     gate.write(b"ann:secret")
     gate.look_again()

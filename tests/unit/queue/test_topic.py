@@ -24,13 +24,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # --- one turn
 
 
-def test_those_who_wait_for_the_disk_are_handed_on(bench: Bench) -> None:
-    topic = bench.topic()
-    first, second = bench.publish(topic, b"one"), bench.publish(topic, b"two")
-    bench.world.run()
-    assert bench.syncer.calls == [(2, [(first, 7), (second, 7)])]
-
-
 # --- lone messages
 
 

@@ -95,15 +95,20 @@ def fail() -> None:
     raise ZeroDivisionError("by 100%")
 
 
-def test_an_exception_comes_with_its_traceback(pipe: Pipe) -> None:
+@pytest.mark.parametrize("form", [TEXT, JSON])
+def test_an_exception_comes_with_its_traceback(pipe: Pipe, form: str) -> None:
+    """In JSON it is a field."""
     try:
         fail()
     except ZeroDivisionError as error:
-        pipe.log().exception("client %s - %r", "a", error)
-    lines = pipe.text().splitlines()
-    assert lines[0].endswith("ERROR: client a - ZeroDivisionError('by 100%')")
-    assert lines[1] == "Traceback (most recent call last):"
-    assert lines[-1] == "ZeroDivisionError: by 100%"
+        pipe.log(form=form).exception("client %s - %r", "a", error)
+    if form == JSON:
+        [line] = pipe.objects()
+        first, *lines = [f"{line['level'].upper()}: {line['message']}", *line["traceback"].splitlines()]
+    else:
+        first, *lines = pipe.text().splitlines()
+    assert first.endswith("ERROR: client a - ZeroDivisionError('by 100%')")
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "ZeroDivisionError: by 100%")
 
 
 def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
@@ -187,18 +192,6 @@ def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
     text = pipe.text()
     assert text.count("\n") == 1
     assert json.loads(text)["message"] == 'a\nb "\\udcff\\udce9" \u2028 \x00'
-
-
-def test_a_json_traceback_is_a_field(pipe: Pipe) -> None:
-    try:
-        fail()
-    except ZeroDivisionError as error:
-        pipe.log(form=JSON).exception("client %s - %r", "a", error)
-    [line] = pipe.objects()
-    assert (line["level"], line["message"]) == ("error", "client a - ZeroDivisionError('by 100%')")
-    lines = line["traceback"].splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1] == "ZeroDivisionError: by 100%"
 
 
 # --- levels

@@ -94,12 +94,6 @@ def test_the_oldest_message_of_all_nsqds_and_the_time_until_nothing_waits() -> N
     assert model.round()[1].drain_s == 0.0
 
 
-def test_with_a_channel_other_rows_are_left_out() -> None:
-    model = Observed(channel="archive")
-    model.say("a", 5.0, archive(), archive() | {"channel_name": "other"})
-    assert [row.name for row in model.round()] == [ARCHIVE]
-
-
 def test_what_leaves_a_topic_is_its_finish_rate() -> None:
     model = Observed()
     model.say("a", 0.0, depth=1, message_count=1)
@@ -147,32 +141,11 @@ def test_an_nsqd_that_fails_is_in_no_sum_and_its_return_is_no_jump() -> None:
     assert (row.counts.messages, per_s(row)) == (1112, 1 + 2)
 
 
-def test_an_nsqd_that_was_started_again_has_no_rates_at_first() -> None:
-    model = Observed()
-    round_of(model, reading("a", 0, start_time=1, messages=100))
-    assert round_of(model, reading("a", 1, start_time=2, messages=500)).rates is None
-    row = round_of(model, reading("a", 2, start_time=2, messages=507))
-    assert per_s(row) == 7
-
-
-def test_a_channel_that_was_made_again_has_no_negative_rates() -> None:
-    model = Observed()
-    round_of(model, reading("a", 0, messages=100))
-    assert round_of(model, reading("a", 1, messages=5)).rates is None
-
-
 def test_all_of_a_new_channel_came_since_the_answer_before() -> None:
     model = Observed()
     model.say("a", 0)
     assert model.round() == []
     assert per_s(round_of(model, reading("a", 2, messages=10))) == 5
-
-
-def test_an_nsqd_that_is_gone_is_forgotten() -> None:
-    model = Observed()
-    round_of(model, reading("a", 0, depth=1), reading("b", 0, depth=5))
-    list(model.cluster.removing_node("b"))
-    assert round_of(model, reading("a", 1, depth=1)).counts.depth == 1
 
 
 # --- histories and warnings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nsq_tools.stat.export import HEADER, Report, go_line, named_report, to_json
+from nsq_tools.stat.export import Report, go_line, to_json
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.statistics import ChannelCounts, Rates
 from tests.unit.tools.stat_rows import counts
@@ -18,29 +18,9 @@ TOPIC = Row(Name("orders"), "10.0.0.1:4151", counts(messages=100), None, is_paus
 # --- Go's
 
 
-def test_the_columns_are_gos() -> None:
-    assert go_line(counts(messages=10), COUNTS, 2.0) == (
-        "     45      39 |      12       7       5     3     2 |       4       6          100       7\n"
-    )
-    assert HEADER == (
-        "------rate------+----------------depth----------------+--------------metadata---------------\n"
-        "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
-    )
-
-
 def test_rates_are_cut_off_towards_zero() -> None:
     before, after = counts(messages=10, depth=10), counts(messages=13, depth=16)
     assert go_line(before, after, 2.0).startswith("      1      -1 |")
-
-
-def test_several_rows_have_their_names_at_the_end() -> None:
-    report = named_report([CHANNEL, TOPIC]).splitlines()
-    assert report[1].endswith("msgs clients | topic/channel")
-    assert report[2].startswith("     10       8 |      12")
-    assert report[2].endswith(" | orders/archive")
-    assert report[3].startswith("                |       0")
-    assert report[3].endswith(" | orders @10.0.0.1:4151")
-    assert {line.rindex("|") for line in report[1:]} == {93}
 
 
 # --- for scripts

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Order, Row
-from nsq_tools.stat.screen import ScreenView, VisibleRows, draw, layout, short_number, short_rate, short_span, shorten, sparkline
+from nsq_tools.stat.screen import ScreenView, VisibleRows, draw, short_number, short_span, sparkline
 from nsqd_py.cluster.statistics import Rates
 from tests.unit.tools.stat_rows import row
 
@@ -52,11 +50,6 @@ def test_numbers_are_short(value: float, text: str) -> None:
     assert short_number(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.04, "0.0"), (2.5, "2.5"), (9.97, "10"), (12_345, "12.3k")])
-def test_small_rates_have_a_decimal_place(value: float, text: str) -> None:
-    assert short_rate(value) == text
-
-
 @given(st.floats(0, 2**63))
 def test_no_number_is_wider_than_its_column(value: float) -> None:
     assert len(short_number(value)) <= 5
@@ -77,12 +70,6 @@ def test_a_sparkline_shows_the_latest_values(values: Sequence[float], bars: str)
     assert sparkline(values, 4) == bars
 
 
-def test_long_names_keep_both_ends() -> None:
-    assert shorten("orders/archive", 14) == "orders/archive"
-    assert shorten("orders/archive", 9) == "orde…hive"
-    assert shorten("orders/archive", 1) == "…"
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")]
 )
@@ -90,28 +77,11 @@ def test_time_spans_are_short(seconds: float, text: str) -> None:
     assert short_span(seconds) == text
 
 
-def test_ages_and_the_time_until_nothing_waits() -> None:
-    def cells(**statistics: Any) -> list[str]:
-        shown = row("orders", "archive", BUSY, depth=3)
-        columns = {column.title: column for column in layout(200, 10)[1]}
-        return [columns[title].cell(replace(shown, **statistics))[0] for title in ("age", "drain")]
-
-    assert cells(oldest_age_s=125.0, drain_s=8.2) == ["2m", "8s"]
-    assert cells(oldest_age_s=None, drain_s=math.inf) == ["-", "never"]
-
-
 # --- the whole
 
 
 BUSY = Rates(messages=3000, finished=3000)
 CHANNELS = [row("orders"), row("orders", "archive", BUSY, depth=3), row("orders", "mail")]
-
-
-def test_names_are_whole_where_no_topic_stands_above() -> None:
-    by_depth = drawn(view(CHANNELS, "depth"))[0]
-    assert [line.split()[0] for line in by_depth[3:6]] == ["orders", "orders/archive", "orders/mail"]
-    channels_only = drawn(view(CHANNELS[1:]))[0]
-    assert [line.split()[0] for line in channels_only[3:5]] == ["orders/archive", "mail"]
 
 
 def test_what_seems_to_come_back_is_no_negative_rate() -> None:

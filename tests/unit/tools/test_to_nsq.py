@@ -13,7 +13,6 @@ from nsq_tools.to_nsq.records import RecordBatch, RecordReader, parse_delimiter
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.types import size_text
 from tests.support.fake_nsqd import agree_then, listening
 
 Numbered = list[tuple[bytes, int]]
@@ -91,13 +90,6 @@ def test_a_delimiter_is_a_single_byte(text: str) -> None:
 
 
 # --- what is notified
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (999_999, "1.0 MB"), (2.5e15, "2500.00 TB")]
-)
-def test_sizes_are_for_people(size_bytes: float, text: str) -> None:
-    assert size_text(size_bytes) == text
 
 
 # --- how it is used
