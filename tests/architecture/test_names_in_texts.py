@@ -98,13 +98,6 @@ def test_the_drawing_of_the_rooms_has_the_order_of_the_contract() -> None:
     assert drawn == [layer for layer in layers if layer != "daemon"]
 
 
-def test_a_missing_name_is_found() -> None:
-    assert list(missing_paths("`nsqd_py/net/tls.py`, `tls_context.py`, `drain.py`, `queue/topic.py`")) == ["drain.py"]
-    assert list(missing_paths("`nsqd_py/nowhere/`, `tests/unit`, `lunch.py`")) == ["nsqd_py/nowhere/", "lunch.py"]
-    assert module_exists("nsqd_py.client.Producer") and module_exists("nsqd_py.client.blocking")
-    assert not module_exists("nsqd_py.client.Consumers") and not module_exists("nsqd_py.nowhere.file")
-
-
 @pytest.mark.parametrize("room", ROOMS, ids=relative)
 def test_a_room_says_what_each_file_holds(room: Path) -> None:
     """One line for each module and each room in it: its name, two spaces or more, and what it holds."""

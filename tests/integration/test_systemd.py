@@ -159,7 +159,13 @@ def test_nsqd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None
     assert service.wait() == 0
 
 
-def lives_reloads_and_stops(service: Manager) -> None:
+@pytest.mark.parametrize(("start", "flags"), [(nsqlookupd, ANY_PORTS), (nsqadmin, ANY_PORTS[1:])], ids=["nsqlookupd", "nsqadmin"])
+def test_the_others_say_what_they_do(managers: list[Manager], tmp_path: Path, start: type, flags: tuple[str, ...]) -> None:
+    service = start(managers, tmp_path, *flags, WATCHDOG_USEC="100000")
+    service.start()
+    ready = service.hear()
+    assert ready["READY"] == "1"
+    assert re.match(r"serving on 127\.0\.0\.1:\d{2,}", ready["STATUS"])
     service.hear_sign_of_life()
     service.signal(signal.SIGHUP)
     assert service.hear()["RELOADING"] == "1"
@@ -167,22 +173,6 @@ def lives_reloads_and_stops(service: Manager) -> None:
     service.signal(signal.SIGTERM)
     assert service.hear() == {"STOPPING": "1", "STATUS": "stopping"}
     assert service.wait() == 0
-
-
-def test_nsqlookupd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
-    service = nsqlookupd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
-    service.start()
-    assert service.hear()["READY"] == "1"
-    lives_reloads_and_stops(service)
-
-
-def test_nsqadmin_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
-    service = nsqadmin(managers, tmp_path, "--http-address=127.0.0.1:0", WATCHDOG_USEC="100000")
-    service.start()
-    ready = service.hear()
-    assert ready["READY"] == "1"
-    assert re.fullmatch(r"serving on 127\.0\.0\.1:\d{2,}", ready["STATUS"])
-    lives_reloads_and_stops(service)
 
 
 def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:

@@ -197,9 +197,3 @@ def test_checks_are_asked() -> None:
 def test_a_group_overrides_a_setting_of_its_base() -> None:
     assert read().percentile == (0.5,)
     assert Topics().percentile == ()
-
-
-def test_an_attribute_has_the_unit_of_its_kind() -> None:
-    with pytest.raises((TypeError, RuntimeError)) as error:  # Python 3.11 wraps what __set_name__ raises
-        type("Wrong", (Options,), {"patience": setting(DURATION, 0, "How long.")})
-    assert "patience is not a name" in str(error.value) + str(error.value.__cause__)

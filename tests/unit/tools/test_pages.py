@@ -1,4 +1,4 @@
-"""docs/tools is what the declarations of the tools say, and every tool is on the overview."""
+"""The examples of each tool are understood."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ import shlex
 
 import pytest
 
-from nsq_apps.manual import PAGES, programs
+from nsq_apps.manual import programs
 from nsqd_py.settings.program import Program
 
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
-
-
-@tools
-def test_it_is_on_the_overview(program: Program) -> None:
-    assert f"[`{program.command}`]({program.command}.md)" in (PAGES / "README.md").read_text("utf-8")
 
 
 @tools
