@@ -209,7 +209,7 @@ def check_options(options: NsqadminOptions) -> None:
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options.http_auth_file)
-    check_packages()
+    check_package("werkzeug", "admin", "nsqadmin")
 
 
 def _check_addresses(options: NsqadminOptions) -> None:
@@ -264,8 +264,3 @@ def _check_permissions(options: NsqadminOptions) -> None:
             "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client may "
             "choose its user name"
         )
-
-
-def check_packages() -> None:
-    """Raise BadOptions if a package that nsqadmin needs is not installed."""
-    check_package("werkzeug", "admin", "nsqadmin")

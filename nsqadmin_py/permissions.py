@@ -99,10 +99,6 @@ class Scope:
         least = _ORDER.index(permission)
         return any(_ORDER.index(grant.permission) >= least and fnmatchcase(topic, grant.pattern) for grant in self.grants or ())
 
-    @property
-    def may_act_somewhere(self) -> bool:
-        return any(grant.permission != VIEW for grant in self.grants or ())
-
 
 EVERYTHING = Scope()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from gevent import ssl
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.lookup.host import literal_endpoint
+from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Target, Url, limit_s, parse_url, resolve_by_hub
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Url, limit_s, parse_url
 from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.settings.declaration import BadOptions
 
@@ -46,18 +46,12 @@ def make_upstream(options: NsqadminOptions) -> Upstream:
         HttpClient(
             connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
             request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-            resolve=_resolve,
+            resolve=resolve,
             tls=tls_context(options),
             max_answer_bytes=MAX_STATS_BYTES,
         ),
         headers_for(options),
     )
-
-
-def _resolve(host: str, port: int) -> Sequence[Target]:
-    """Resolve a name in a thread; an IP address needs none. Raises OSError."""
-    endpoint = literal_endpoint(host, port)
-    return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 
 
 def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:

@@ -256,7 +256,7 @@ def _is_quick(request: Request[LookupApi]) -> bool:
     """True if the answer has so few names that the event loop may make it."""
     registry = request.app.registry
     topic = (request.target.params or {}).get("topic")
-    names = registry.registrations + registry.names if topic is None else registry.count_channels(topic)
+    names = registry.registrations + registry.names if topic is None else len(registry.channels(topic))
     return names <= QUICK_NAMES
 
 

@@ -255,9 +255,6 @@ class Registry:
     def channels(self, topic: str) -> list[str]:
         return list(self._channels.get(topic, ()))
 
-    def count_channels(self, topic: str) -> int:
-        return len(self._channels.get(topic, ()))
-
     def has_channel(self, topic: str, channel: str) -> bool:
         return channel in self._channels.get(topic, ())
 

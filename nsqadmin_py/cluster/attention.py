@@ -24,21 +24,18 @@ _MOST_TEXTS = 5
 
 
 class FoundProblems:
-    """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `more` counts the others by kind."""
+    """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `counts` has the number of each kind."""
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
         self.kept: list[Problem] = []
-        self.more: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         for problem in problems:
             self.add(problem)
 
     def add(self, problem: Problem) -> None:
-        self._counts[problem.kind] += 1
-        if self._counts[problem.kind] <= MOST_OF_KIND:
+        self.counts[problem.kind] += 1
+        if self.counts[problem.kind] <= MOST_OF_KIND:
             self.kept.append(problem)
-        else:
-            self.more[problem.kind] += 1
 
 
 class Listed(NamedTuple):
@@ -52,8 +49,8 @@ class Listed(NamedTuple):
 class Attention:
     """All problems of a round, the worst first, and the rows in which they are shown, by key.
 
-    `before` is the list of an earlier round, from which it has the beginnings of problems. `more` counts the problems
-    that are in no row by kind.
+    `before` is the list of an earlier round, from which it has the beginnings of problems. `counts` has the number of
+    problems of each kind, and `more` of those that are in no row.
     """
 
     def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
@@ -65,17 +62,13 @@ class Attention:
             for problem in found.kept
         }
         self.listed = sorted((Listed(problem, *self.began[problem.key]) for problem in found.kept), key=_rank)
-        self.more = found.more
+        self.counts = found.counts
+        self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
         self.rows = dict(grouped(self.listed, self.more))
         self._of_topics: dict[str, list[Problem]] = {}
         for entry in self.listed:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """The number of problems of each kind."""
-        return Counter(entry.problem.kind for entry in self.listed) + self.more
 
     def view(self) -> View:
         """Return the worst rows by key. The head counts all rows, and all problems."""

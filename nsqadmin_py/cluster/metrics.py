@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.roles import KnownStandby, Pair, Primary, Trouble, troubles
+from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 
 Json = dict[str, Any]
@@ -125,24 +125,21 @@ class Roles:
         """Return the role of an nsqd, the lag of a standby, and the largest lag of a primary's standbys."""
         if node.role is None:
             return NO_ROLE
-        about: Json = {"epoch": node.role.epoch, "troubles": self._texts(node.address)}
+        about: Json = {
+            "epoch": node.role.epoch,
+            "troubles": [trouble.text for trouble in self._troubles if trouble.node == node.address],
+        }
         if isinstance(node.role, KnownStandby):
             pair = next(pair for pair in self.pairs if pair.standby == node.address)
             about |= {"role": "standby", "standby": pair_json(pair) | {"lease_decides": pair.lease_decides}}
             return NO_ROLE | about | _lag_json(pair)
         own = [pair for pair in self.pairs if pair.primary == node.address and pair.standby]
-        about |= {"role": "primary", "standbys": _primary_json(node.role, own)}
+        standbys = {"acks": node.role.acks, "is_alone": node.role.is_alone, "list": [pair_json(pair) for pair in own]}
+        about |= {"role": "primary", "standbys": standbys}
         known = [pair for pair in own if pair.state != FAILED]
         if known:
             about |= _lag_json(max(known, key=lambda pair: (pair.lag.ms, pair.lag.messages or 0)))
         return NO_ROLE | about
-
-    def _texts(self, address: str) -> list[str]:
-        return [trouble.text for trouble in self._troubles if trouble.node == address]
-
-
-def _primary_json(role: Primary, own: list[Pair]) -> Json:
-    return {"acks": role.acks, "is_alone": role.is_alone, "list": [pair_json(pair) for pair in own]}
 
 
 def pair_json(pair: Pair) -> Json:

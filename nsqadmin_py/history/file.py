@@ -14,6 +14,7 @@ import os
 import struct
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -22,6 +23,7 @@ import orjson
 from gevent.threadpool import ThreadPool
 
 from nsqadmin_py.history.series import History, Key, Ring, Rings, Series
+from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log
@@ -160,7 +162,7 @@ class HistoryFile:
         if not self._path:
             return
         try:
-            in_thread(self._pool, _replace, self._path, encode(history, nodes))
+            in_thread(self._pool, lambda document: replace_file(Path(self._path), pack(document)), encode(history, nodes))
         except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
             self._log.warning("HISTORY: cannot write %s: %s", self._path, getattr(error, "strerror", None) or repr(error))
 
@@ -168,17 +170,3 @@ class HistoryFile:
         if self._lock is not None:
             self._lock.close()
         self._pool.kill()
-
-
-def _replace(path: str, document: bytes) -> None:
-    temporary = f"{path}.new"
-    with private_files.create(temporary) as file:
-        file.write(pack(document))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

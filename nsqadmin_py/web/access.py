@@ -12,7 +12,7 @@ from typing import Any
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, AddressBlocks, Scope, read_rule, scope_of
+from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, VIEW, AddressBlocks, Scope, read_rule, scope_of
 from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import browsers
@@ -142,7 +142,8 @@ class AccessRights:
 
     def may_act(self, request: Request) -> bool:
         """True if the user may change something: everything, or some topics."""
-        may_somewhere = self.is_admin(request) or self.scope(request).may_act_somewhere
+        grants = self.scope(request).grants or ()
+        may_somewhere = self.is_admin(request) or any(grant.permission != VIEW for grant in grants)
         return not self._options.read_only and may_somewhere
 
     def token(self, request: Request) -> str:

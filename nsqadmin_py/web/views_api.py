@@ -226,13 +226,7 @@ class Metrics:
         if missing := missing_package("prometheus_client", "metrics"):
             raise RequestRefused(501, missing)
         # Imported late: nsqadmin starts without it.
-        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-
-        return Response(self._render(), 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
-
-    def _render(self) -> bytes:
-        from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
-        from prometheus_client import generate_latest as exposition
+        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -251,7 +245,8 @@ class Metrics:
             kind, where = entry.problem.kind, entry.problem
             place = map(one_line, (where.topic, where.channel, where.node))
             listed.labels(kind, KINDS[kind].severity, *place).set(1)
-        return exposition(registry)
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
+        return Response(generate_latest(registry), 200, headers)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         head = overview(self.services.cluster, monotonic(), self.services.findings).head

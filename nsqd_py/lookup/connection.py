@@ -59,18 +59,10 @@ class LookupConnection:
 
     def read(self) -> bytes:
         """Return the next response. Raises BadResponse for one that is too long."""
-        response = self._take()
-        if response is not None:
-            return response
         with gevent.Timeout(RESPONSE_TIMEOUT_S, TimeoutError(f"no response within {RESPONSE_TIMEOUT_S:g}s")):
-            while response is None:
+            while (response := self._take()) is None:
                 self._receive()
-                response = self._take()
         return response
-
-    def ask(self, command: bytes) -> bytes:
-        self.send(command)
-        return self.read()
 
     def _take(self) -> bytes | None:
         data = self._input

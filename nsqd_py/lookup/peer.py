@@ -258,7 +258,8 @@ class LookupPeer:
                 ping_at_s = self._clock() + PING_EVERY_S
 
     def _identify(self, connection: LookupConnection) -> None:
-        info = parse_peer_info(connection.ask(self._context.identify()))
+        connection.send(self._context.identify())
+        info = parse_peer_info(connection.read())
         self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
         broadcast_address, http_port = info["broadcast_address"], max(0, info["http_port"])
         if not broadcast_address:

@@ -194,8 +194,8 @@ def test_growth_is_judged_over_some_rounds(depths: tuple[int, ...], grows: bool)
 
 def test_time_outs_are_told_only_when_they_happen() -> None:
     model = Observed()
-    reported = [round_of(model, reading("a", second, timed_out=count)).has_timed_out for second, count in enumerate((5, 5, 6, 6))]
-    assert reported == [False, False, True, False]
+    rates = [round_of(model, reading("a", second, timed_out=count)).rates for second, count in enumerate((5, 5, 6, 6))]
+    assert [rate is not None and rate.timed_out > 0 for rate in rates] == [False, False, True, False]
 
 
 small = st.integers(0, 1000)

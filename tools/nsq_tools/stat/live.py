@@ -139,7 +139,7 @@ class LiveTable:
         if key == "q":
             self._stop()
         elif key in ("s", "r"):
-            self._order = self._order.next if key == "s" else self._order.turned
+            self._order = self._order.next if key == "s" else self._order._replace(is_turned=not self._order.is_turned)
             self._window = VisibleRows.at(0, seen.count, seen.total)
         elif key in _SCROLLS:
             # The next key may come before the table is drawn, and starts from this window.
@@ -159,7 +159,8 @@ class LiveTable:
 
     def _draw(self, screen: Live) -> None:
         # Not from the environment, where COLUMNS stays the same when the size changes.
-        width, height = _terminal_size()
+        size = os.get_terminal_size(sys.stdout.fileno())
+        width, height = size.columns or 80, size.lines or 24
         self._console.size = ConsoleDimensions(width, height)
         lines, self._window = draw(self._view(), width, height)
         screen.update(Group(*lines), refresh=True)
@@ -175,11 +176,6 @@ class LiveTable:
             clock=time.strftime("%H:%M:%S"),
             top=self._window.top,
         )
-
-
-def _terminal_size() -> tuple[int, int]:
-    size = os.get_terminal_size(sys.stdout.fileno())
-    return size.columns or 80, size.lines or 24
 
 
 @contextmanager

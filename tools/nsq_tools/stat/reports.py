@@ -74,16 +74,12 @@ class Reports:
         """Write reports until --count is reached. Return the exit status. Raises ToolError without an answer."""
         if self.options.once or self.options.check:
             return self._once(form)
-        if form == GO and self._is_of_one_channel:
+        options = self.options
+        if form == GO and options.topic and options.channel and not (options.per_node or options.filter):
             self._go()
         else:
             self._stream(form)
         return DONE
-
-    @property
-    def _is_of_one_channel(self) -> bool:
-        options = self.options
-        return bool(options.topic and options.channel) and not (options.per_node or options.filter)
 
     # --- kinds of reports
 

@@ -43,14 +43,6 @@ class Row:
     oldest_age_s: float | None = None
     drain_s: float = math.inf
 
-    @property
-    def has_timed_out(self) -> bool:
-        """True if messages timed out since the previous answer."""
-        return self.rates is not None and self.rates.timed_out > 0
-
-
-# --- filters
-
 
 class BadPattern(ValueError):
     """A filter or the name of a column is invalid. The text is the reason."""
@@ -103,25 +95,21 @@ def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
     return value
 
 
-def _count(read: Callable[[ChannelCounts], int]) -> Callable[[Row], Any]:
-    return lambda row: read(row.counts)
-
-
 # The values of a row by the names of --sort, in the order of the key `s`. None is a value that is not known.
 VALUES: dict[str, Callable[[Row], Any]] = {
     "topic": lambda row: row.name,
     "channel": lambda row: (row.name.channel, row.name.topic),
     "in": _rate(lambda rates: rates.messages),
     "out": _rate(lambda rates: rates.finished),
-    "depth": _count(lambda counts: counts.depth),
+    "depth": lambda row: row.counts.depth,
     "growth": _rate(lambda rates: rates.growth),
-    "in-flight": _count(lambda counts: counts.in_flight),
-    "deferred": _count(lambda counts: counts.deferred),
-    "requeued": _count(lambda counts: counts.requeued),
-    "timed-out": _count(lambda counts: counts.timed_out),
-    "clients": _count(lambda counts: counts.clients),
-    "disk": _count(lambda counts: counts.backend_depth),
-    "messages": _count(lambda counts: counts.messages),
+    "in-flight": lambda row: row.counts.in_flight,
+    "deferred": lambda row: row.counts.deferred,
+    "requeued": lambda row: row.counts.requeued,
+    "timed-out": lambda row: row.counts.timed_out,
+    "clients": lambda row: row.counts.clients,
+    "disk": lambda row: row.counts.backend_depth,
+    "messages": lambda row: row.counts.messages,
     "age": lambda row: row.oldest_age_s,
     "drain": lambda row: None if row.rates is None else row.drain_s,
 }
@@ -149,10 +137,6 @@ class Order(NamedTuple):
     def next(self) -> Order:
         columns = list(VALUES)
         return Order(columns[(columns.index(self.column) + 1) % len(columns)])
-
-    @property
-    def turned(self) -> Order:
-        return Order(self.column, not self.is_turned)
 
     def arrange(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in this order. The sort is stable."""

@@ -97,7 +97,7 @@ class Column:
             return "-", QUIET
         if value == math.inf:
             return "never", GROWING
-        if self.sorted_by == "timed-out" and row.has_timed_out:
+        if self.sorted_by == "timed-out" and row.rates and row.rates.timed_out > 0:
             return self.shorten(value), ALARMING
         if self.sorted_by == "depth" and row.depth_grows:
             return self.shorten(value), GROWING
