@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
@@ -10,6 +11,14 @@ from tests.support.consumer_drivers import SHELLS, Shell
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that no other test uses."""
+    return f"topic{next(_NUMBERS)}"
 
 
 @pytest.fixture(params=sorted(SHELLS))

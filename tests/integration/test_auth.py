@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import ssl
 import subprocess
@@ -41,7 +40,6 @@ from tests.support.wire import (
 SECRET = b"open sesame&=?"
 AUTH_FAILED = Frame(ERROR, b"E_AUTH_FAILED AUTH failed")
 LONG_NAME = "a" * 63
-_numbers = itertools.count()
 
 
 def welcome(permission_count: int = 1) -> Frame:
@@ -70,11 +68,6 @@ def guarded(shared_server: AuthServer, tmp_path_factory: pytest.TempPathFactory)
     nsqd = NsqdProcess(tmp_path_factory.mktemp("auth") / "nsqd", f"--auth-http-address={shared_server.address}")
     yield nsqd.start()
     nsqd.destroy()
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic{next(_numbers)}"
 
 
 def authorized(nsqd: NsqdProcess) -> Client:

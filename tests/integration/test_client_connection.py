@@ -57,11 +57,6 @@ def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certific
     process.destroy()
 
 
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return "".join(character if character.isalnum() else "-" for character in request.node.name)[:64]
-
-
 def address_of(nsqd: NsqdProcess) -> str:
     return f"127.0.0.1:{nsqd.tcp_port}"
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from typing import Any
 
 import pytest
@@ -23,17 +22,10 @@ from tests.support.wire import mpub_body
 
 pytestmark = pytest.mark.ours
 
-_NUMBERS = count()
-
 
 @pytest.fixture
 def address(shared_nsqd: NsqdProcess) -> str:
     return f"127.0.0.1:{shared_nsqd.tcp_port}"
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"places{next(_NUMBERS)}"
 
 
 def depth(nsqd: NsqdProcess, topic: str) -> int:

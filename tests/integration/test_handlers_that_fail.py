@@ -7,7 +7,6 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from itertools import count
 from typing import Any
 
 import gevent
@@ -21,13 +20,6 @@ from tests.support.consumer_drivers import SHELLS, Driver
 from tests.support.nsqd_process import NsqdProcess
 
 pytestmark = pytest.mark.ours
-
-_NUMBERS = count()
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"faulty{next(_NUMBERS)}"
 
 
 @pytest.fixture

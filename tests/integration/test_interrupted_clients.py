@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from itertools import count
 
 import pytest
 
@@ -13,13 +12,6 @@ from nsqd_py.client import Producer, TimedOut
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
 pytestmark = pytest.mark.ours
-
-_NUMBERS = count()
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"interrupted{next(_NUMBERS)}"
 
 
 # `interrupts(step, number)` calls `step` until a signal handler has interrupted it so often, at random moments.

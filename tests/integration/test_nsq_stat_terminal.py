@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.terminal import Terminal, on_terminal
 
 FAST = "--interval=100ms"
@@ -228,21 +228,6 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
             with busy.connect() as client:
                 client.mpub("orders", [b"x"] * 7)
             terminal.wait_for(lambda: depth_of(terminal, "archive") == "7", "news")
-
-
-def test_an_nsqd_that_comes_back_is_shown_again(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--http-address=127.0.0.1:0")
-    nsqd.create("orders")
-    port = nsqd.http_port
-    with shown(*of(nsqd)) as terminal:
-        terminal.wait_for_text("orders")
-        nsqd.stop()
-        terminal.wait_for_text("Connection refused")
-        terminal.wait_for_text("no topic or channel")
-        again = make_nsqd(f"--http-address=127.0.0.1:{port}")
-        again.create("users")
-        terminal.wait_for_text("users")
-        assert not terminal.line_with("refused")
 
 
 # --- keys, and the end

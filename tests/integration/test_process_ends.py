@@ -5,20 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from itertools import count
 
 import pytest
 
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
 pytestmark = pytest.mark.ours
-
-_NUMBERS = count()
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"ends{next(_NUMBERS)}"
 
 
 def run(text: str, nsqd: NsqdProcess, topic: str, **names: object) -> subprocess.CompletedProcess[str]:
