@@ -12,12 +12,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import req
@@ -216,8 +215,7 @@ def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> N
 
 
 @pytest.mark.ours
-def test_an_address_may_be_https(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
+def test_an_address_may_be_https(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
     nsqd = make_nsqd(*certificates.nsqd_flags)
     nsqd.create("orders")
     port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]

@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import ToolProcess
@@ -236,8 +236,7 @@ def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd: NsqdProcess
 
 
 @pytest.mark.parametrize("trusts", [True, False])
-def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, tmp_path: Path, trusts: bool) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
+def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, certificates: Certificates, trusts: bool) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server_certificate, certificates.server_key)
     flags = [f"--http-client-tls-root-ca-file={certificates.authority}"] if trusts else []

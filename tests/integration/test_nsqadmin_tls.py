@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import MakeNsqd, wait_until
@@ -22,9 +22,8 @@ from tests.support.web_server import Reply, WebServer
 pytestmark = pytest.mark.ours
 
 
-def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
     """An nsqd that says 403 and where its TLS is gets asked there."""
-    certificates = make_certificates(tmp_path / "certificates")
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     assert nsqd.http("GET", "/stats").status == 403
     admin = make_nsqadmin(
@@ -46,9 +45,8 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp
     assert trusting.get("/api/topics")["topics"] == ["orders"]
 
 
-def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
     """One in its handshake, and one after it."""
-    certificates = make_certificates(tmp_path)
     admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", *certificates.server_flags)
     context = certificates.client_context()
     with contextlib.ExitStack() as stack:
@@ -62,8 +60,7 @@ def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, tm
                 assert connection.getresponse().read() == b"OK"
 
 
-def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
+def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server_certificate, certificates.server_key)
     with WebServer(tls=context) as server:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.tool_process import ToolProcess
 
@@ -40,8 +40,7 @@ def test_a_daemon_that_everyone_may_use_says_so_in_one_line(daemon: str, tmp_pat
 
 
 @pytest.mark.parametrize(("daemon", "lock"), LOCKED)
-def test_a_daemon_with_a_lock_says_nothing(daemon: str, lock: str, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path)
+def test_a_daemon_with_a_lock_says_nothing(daemon: str, lock: str, certificates: Certificates, tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     accounts.write_text(f"token:me:{'0' * 64}\n", "utf-8")
     flags = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from nsq_spark.source.data_source import NsqDataSource
 from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
 from tests.support.auth_server import AuthServer
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
@@ -101,8 +100,7 @@ def test_nsqlookupd_names_the_nsqds(make_nsqlookupd: MakeNsqlookupd, make_nsqd: 
     raise AssertionError("one nsqd got everything, ten times")
 
 
-def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
+def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
     try:

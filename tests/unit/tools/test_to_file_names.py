@@ -1,10 +1,9 @@
-"""What files of nsq-to-file are called, when they end, and which options fit together."""
+"""What files of nsq-to-file are called, and which options fit together."""
 
 from __future__ import annotations
 
 import pytest
 
-from nsq_tools.to_file.archive import Rotation
 from nsq_tools.to_file.finishing import filename_template, host_identifier, with_revision
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
@@ -23,18 +22,6 @@ def test_template() -> None:
     assert filename_template(given, "t", "h", 7, has_revisions=True) == "t/h.7<REV>.<DATETIME>"
     assert filename_template(given, "t", "h", 7, has_revisions=False) == "t/h.7.<DATETIME>"
     assert with_revision("a<REV>.log", 12) == "a-000012.log"
-
-
-# --- rotation
-
-
-def test_a_file_ends_when_its_name_changes_or_it_is_old_or_large() -> None:
-    rotation = Rotation(size_bytes=100, interval_ns=10)
-    assert rotation.reason("a", "a", 100, 10) is None
-    assert "new filename b" in (rotation.reason("a", "b", 0, 0) or "")
-    assert "11ns" in (rotation.reason("a", "a", 0, 11) or "")
-    assert "101 bytes" in (rotation.reason("a", "a", 101, 0) or "")
-    assert Rotation().reason("a", "a", 1 << 60, 1 << 60) is None
 
 
 # --- options
