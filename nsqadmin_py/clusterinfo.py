@@ -27,7 +27,7 @@ class NoAnswer(Exception):
         super().__init__(f"failed to query any {kind}: " + "\n".join(map(str, errors)))
 
 
-def warning(errors: Errors) -> str:
+def warning(errors: Sequence[object]) -> str:
     """Return the `message` of an answer from which some servers are missing; empty if none is."""
     return f"WARNING: {'; '.join(map(str, errors))}" if errors else ""
 

@@ -57,7 +57,7 @@ class Nsqadmin:
             options.nsqd_http_address,
             interval_s,
             self._on_round,
-            self._report_bug,
+            lambda error: log.of_clients.exception("NSQADMIN: a round ended early: %r", error),
             asks_info=True,
         )
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
@@ -95,9 +95,6 @@ class Nsqadmin:
             finally:
                 self._shut_down()
                 reload.cancel()
-
-    def _report_bug(self, error: Exception) -> None:
-        self._log.of_clients.exception("NSQADMIN: a round ended early: %r", error)
 
     def _reload(self) -> None:
         """Load the certificate again after SIGHUP."""

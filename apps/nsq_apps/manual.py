@@ -64,19 +64,9 @@ def programs() -> Iterator[Program[Any]]:
 
 def page(program: Program[Any]) -> str:
     """Return a tool's page: summary, examples, all flags, exit statuses."""
-    return "\n".join((_introduction(program), _examples(program), *settings_tables(program, COMMON), *_exit_status(program)))
-
-
-def _introduction(program: Program[Any]) -> str:
-    return f"""\
-<!-- Printed by `{PRINTED_BY}`; change the declarations, not this page. -->
-
-# {program.command}
-
-{program.summary}
-
-[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes.
-"""
+    common = "[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes."
+    head = _head(program.command, f"{program.summary}\n\n{common}\n")
+    return "\n".join((head, _examples(program), *settings_tables(program, COMMON), *_exit_status(program)))
 
 
 def _examples(program: Program[Any]) -> str:
@@ -101,10 +91,6 @@ def _exit_status(program: Program[Any]) -> list[str]:
 def reference_page(program: Program[Any]) -> str:
     """Return the page of a daemon."""
     introduction = f"""\
-<!-- Printed by `{PRINTED_BY}`; change the declarations, not this page. -->
-
-# Options of {program.command}
-
 A flag goes before the config file, and the config file before the default. Flags are written with one dash or
 two, and their value follows after a space or `=`; a boolean flag alone means `true`. With `...`, a flag may be given
 several times. Durations have units: `250ms`, `60s`, `1h30m`.
@@ -113,7 +99,7 @@ The file given with `--config` is TOML, or YAML where its name ends in `.yaml` o
 flag with `_` in place of `-`, unless the table names another one; in the file, a duration may also be a number of
 milliseconds. Keys that only older releases of NSQ had are ignored with a warning; any other unknown key is an error.
 {secrets_note(program)}"""
-    return "\n".join([introduction, *settings_tables(program)])
+    return "\n".join([_head(f"Options of {program.command}", introduction), *settings_tables(program)])
 
 
 def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:

@@ -81,9 +81,6 @@ class Attention:
         """Return the problems of a topic and of its channels, the worst first."""
         return self._of_topics.get(topic, [])
 
-    def of_channel(self, topic: str, channel: str) -> list[Problem]:
-        return [problem for problem in self.of_topic(topic) if problem.channel == channel]
-
 
 _ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}
 

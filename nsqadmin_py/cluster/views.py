@@ -193,7 +193,7 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
         "paused": row.paused_parts > 0,
         "nodes": len(row.parts),
         **_oldest_json([row], findings),
-        "problems": badges_json(findings.attention.of_channel(topic, name)),
+        "problems": badges_json(problem for problem in findings.attention.of_topic(topic) if problem.channel == name),
         "drain_s": None if drain_s is None else round(drain_s, 1),  # None if that is never
         "latency": latency_json(cluster.latency_of(row, topic, name)),
         **channel_metrics_json(row.counts, row.rates),

@@ -77,10 +77,7 @@ def as_json(document: Any, status: int = 200) -> Response:
 
 def as_go(data: Any, status: int = 200) -> Response:
     """Return an answer as Go's nsqadmin does: text unchanged, all else as JSON."""
-    if isinstance(data, str):
-        response = Response(data, status, {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
-    else:
-        response = as_json(data, status)
+    response = plain(data) if isinstance(data, str) else as_json(data, status)
     response.headers["X-NSQ-Content-Type"] = "nsq; version=1.0"
     return response
 

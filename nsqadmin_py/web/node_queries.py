@@ -92,8 +92,8 @@ class NodeQueries:
         nodes = answer_of_each(services.cluster, addresses, ask)
         errors = errors_in(nodes)
         found = [client for node in nodes if "answer" in node for client in node["answer"]["clients"]]
-        document = {"time": time(), "total": len(found), "rows": _page(request, found)}
-        return as_json(document | {"message": f"WARNING: {'; '.join(errors)}" if errors else ""})
+        rows = _page(request, found)
+        return as_json({"time": time(), "total": len(found), "rows": rows, "message": warning(errors)})
 
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""

@@ -209,9 +209,6 @@ def _range_s(text: str) -> float:
     return range_s
 
 
-_STATES = (OK, SLOW, FAILED, NEW, GONE)
-
-
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """Answers GET /metrics. Everything is in memory, so that no scrape waits for an nsqd."""
@@ -233,8 +230,11 @@ class Metrics:
         for name, text, value in self._gauges():
             Gauge(name, text, registry=registry).set(value)
         nodes = Gauge("nsqadmin_nodes", "nsqds by state.", ["state"], registry=registry)
-        for state, number in self._states().items():
-            nodes.labels(state).set(number)
+        now_s = monotonic()
+        states = Counter(state_of(node, now_s) for node in self.services.cluster.nodes.values())
+        states[GONE] = len(self.services.findings.memory.gone())
+        for state in (OK, SLOW, FAILED, NEW, GONE):
+            nodes.labels(state).set(states[state])
         problems = Gauge("nsqadmin_problems", "Problems under Attention.", ["kind", "severity"], registry=registry)
         found = self.services.findings.attention.counts
         for kind, info in KINDS.items():
@@ -260,9 +260,3 @@ class Metrics:
             ("nsqadmin_event_readers", "Open event streams of pages.", self.count_readers()),
             ("nsqadmin_history_bytes", "Memory of the history's values.", self.history.size_bytes),
         ]
-
-    def _states(self) -> dict[str, int]:
-        now_s = monotonic()
-        found = Counter(state_of(node, now_s) for node in self.services.cluster.nodes.values())
-        found[GONE] = len(self.services.findings.memory.gone())
-        return {state: found[state] for state in _STATES}

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,6 @@ class Reports:
     poller: ClusterPoller
     model: Model
     log: Log
-    wall_clock: Callable[[], float] = time.time
 
     def run(self, form: str) -> int:
         """Write reports until --count is reached. Return the exit status. Raises ToolError without an answer."""
@@ -141,9 +140,7 @@ class Reports:
         failed = [(failure.address, failure.reason) for failure in failures]
         only_standbys = self.options.standbys
         nodes = list(map(one_line, self.poller.cluster.nodes))
-        report = Report(
-            self.wall_clock(), [] if only_standbys else self._selected(), nodes, failed, self._standbys(), only_standbys
-        )
+        report = Report(time.time(), [] if only_standbys else self._selected(), nodes, failed, self._standbys(), only_standbys)
         return FORMS[form](report, is_first=is_first)
 
     def _report_changes(self, known: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
