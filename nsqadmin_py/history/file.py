@@ -70,8 +70,9 @@ def decode(document: bytes, history: History) -> Any:
             for name, dumps in rings.items():
                 found = history.new_rings()
                 for place, (first, last, size) in enumerate(dumps):
-                    if place < len(Rings._fields):  # further ones, with extremes, were written by earlier versions
-                        loaded = _ring(found[place].capacity, first, last, document[at : at + size])
+                    # An empty ring has no last step. Further rings, with extremes, were written by earlier versions.
+                    if last >= 0 and place < len(Rings._fields):
+                        loaded = Ring.load(found[place].capacity, first, last, document[at : at + size])
                         found = found._replace(**{Rings._fields[place]: loaded})
                     at += size
                 series.rings[name] = found
@@ -80,10 +81,6 @@ def decode(document: bytes, history: History) -> Any:
     except _BAD as error:
         history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
-
-
-def _ring(capacity: int, first: int, last: int, data: bytes) -> Ring:
-    return Ring(capacity) if last < 0 else Ring.load(capacity, first, last, data)
 
 
 def pack(document: bytes) -> bytes:
