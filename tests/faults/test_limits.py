@@ -81,6 +81,8 @@ def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd
         messages = client.messages(count)
         kept = {message.id for message in messages[::10]}
         client.send(b"".join(wire.fin(message.id) for message in messages if message.id not in kept))
-        wait_until(nsqd.is_healthy, what="room again")
-        assert publish_until_refused(nsqd, "t") > count // 2
+        published = 0
+        while published <= count // 2:  # space is freed in steps
+            wait_until(nsqd.is_healthy, what="room again")
+            published += publish_until_refused(nsqd, "t")
         assert sum(path.stat().st_size for path in nsqd.data_path.glob("t.*.log")) <= 2_000_000

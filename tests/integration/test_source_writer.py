@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -123,6 +124,25 @@ def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd: MakeNsqd, certifi
 
 
 # ---- nsqd is away
+
+
+def test_an_nsqd_that_dies_in_the_handshake_is_waited_for(make_nsqd: MakeNsqd) -> None:
+    port = free_ports(1)[0]
+    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{port}")
+    nsqd.create("orders", "c")
+    nsqd.stop()
+    with socket.create_server(("127.0.0.1", port)) as dying:
+
+        def die() -> None:
+            dying.accept()[0].close()  # what it has received and not read makes this a reset
+            dying.close()
+            nsqd.launch()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        done = write([{"body": numbered(100, 0)}], "body", nsqdTcpAddress=address(nsqd), topic="orders")
+        thread.join()
+    assert done.messages == 100
 
 
 def test_an_nsqd_that_is_away_is_waited_for(make_nsqd: MakeNsqd) -> None:

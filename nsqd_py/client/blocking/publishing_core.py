@@ -300,9 +300,9 @@ class SteppingProducer(BaseProducer[None, PendingPublish], ProcessHooks):
     @property
     def is_refused(self) -> bool:
         """True if every nsqd refused the handshake, because of a secret or certificate, and none ever took it."""
-        writers = self._core.dispatcher.writers.values()
-        refused = all(isinstance(writer.failure, HandshakeFailed) for writer in writers)
-        return bool(writers) and refused and self._core.dispatcher.no_nsqd() is not None
+        failures = [writer.failure for writer in self._core.dispatcher.writers.values()]
+        refused = all(isinstance(failure, HandshakeFailed) and failure.is_lasting for failure in failures)
+        return bool(failures) and refused and self._core.dispatcher.no_nsqd() is not None
 
     def close(self, timeout_s: float | None = None) -> None:
         try:
