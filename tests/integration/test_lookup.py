@@ -17,11 +17,12 @@ from urllib.parse import parse_qs, urlsplit
 import gevent
 import pytest
 
+from nsqd_py.lookup.connection import parse_peer_info
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.unit.fakes import World, start_broker
+from tests.unit.fakes import FakeLog, World, start_broker
 
 HOST = "127.0.0.1"
 SOON_S = 4.0  # nsqd would wait longer for an nsqlookupd
@@ -66,8 +67,6 @@ class FakeLookupd:
         self.channels = channels or {}
         self.is_silent = False
         self.answers_from = 1
-        self.response = b"OK"
-        self.broadcast_address = HOST
         self.may_answer_http = threading.Event()
         self.may_answer_http.set()
         self.asked: list[str] = []
@@ -163,12 +162,12 @@ class FakeLookupd:
             unanswered += 1
             if len(session.commands) >= self.answers_from:
                 for _ in range(unanswered):
-                    self._answer(session, self.response)
+                    self._answer(session, b"OK")
                 unanswered = 0
 
     def _info(self) -> bytes:
         info = {"tcp_port": self.tcp_port, "http_port": self.http_port, "version": "1.3.0"}
-        return json.dumps({**info, "broadcast_address": self.broadcast_address, "hostname": "h"}).encode()
+        return json.dumps({**info, "broadcast_address": HOST, "hostname": "h"}).encode()
 
     def _answer(self, session: Session, data: bytes) -> None:
         if self.is_silent:
@@ -429,6 +428,25 @@ def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lo
     wait_here(lambda: fake.registered == {"orders"})
     embedded.peers.close()
     assert len(fake.sessions) == 1
+
+
+def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
+    defects = [KeyError("a bug"), KeyError("another one")]
+
+    def parse(response: bytes) -> dict[str, Any]:
+        if defects:
+            raise defects.pop()
+        return parse_peer_info(response)
+
+    monkeypatch.setattr("nsqd_py.lookup.peer.parse_peer_info", parse)
+    logged: list[str] = []
+    monkeypatch.setattr(FakeLog, "exception", lambda _, text, *arguments: logged.append(text % arguments))
+    fake = make_lookupd()
+    embedded = Embedded(tmp_path, fake.address)
+    embedded.broker.get_topic("orders")
+    wait_here(lambda: fake.registered == {"orders"})
+    embedded.peers.close()
+    assert len(logged) == 2
 
 
 # --- TLS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 from collections.abc import Callable
@@ -55,6 +56,11 @@ class FakeClock:
 
     def __call__(self) -> int:
         return self.now_ns
+
+
+def refuse(*_: Any) -> Any:
+    """Fail as a system call does on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def quick_syncs() -> Any:

@@ -48,6 +48,26 @@ def flip(path: Path, offset: int, bits: int = 0x10) -> None:
     path.write_bytes(data)
 
 
+def read_all(log: TopicLog, seq: int = 0) -> list[tuple[int, bytes]]:
+    """(sequence number, body) of all messages from `seq` on."""
+    messages = []
+    while chunk := log.read(seq):
+        messages += [(number, body) for number, body in messages_of(chunk) if number >= seq]
+        assert chunk[-1].end_seq > seq
+        seq = chunk[-1].end_seq
+    return messages
+
+
+def adopt(directory: Path, max_file_bytes: int, damage: list[str]) -> TopicLog:
+    """A log made of the files that are there."""
+    log = TopicLog(directory, TOPIC, max_file_bytes, damage.append)
+    paths = sorted(directory.glob("*.log"))
+    for path in paths:
+        is_last = path == paths[-1]
+        log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
+    return log
+
+
 class Disk:
     """A log in a directory, and what is read of it by others."""
 
@@ -75,21 +95,12 @@ class Disk:
 
     def read_all(self, seq: int = 0) -> list[tuple[int, bytes]]:
         """All messages from `seq` on, in as many reads as it takes."""
-        messages = []
-        while chunk := self.log.read(seq):
-            messages += [(number, body) for number, body in messages_of(chunk) if number >= seq]
-            assert chunk[-1].end_seq > seq
-            seq = chunk[-1].end_seq
-        return messages
+        return read_all(self.log, seq)
 
     def reopen(self) -> None:
         """As after a crash."""
         close_descriptors(self.directory)
-        self.new_log()
-        paths = self.paths()
-        for path in paths:
-            is_last = path == paths[-1]
-            self.log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
+        self.log = adopt(self.directory, 1 << 20, self.damage)
 
 
 def never(low: int, high: int) -> bool:

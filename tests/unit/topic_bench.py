@@ -10,7 +10,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
-from tests.unit.fakes import FakePublisher, World, limits, messages_of, sized
+from tests.unit.fakes import FakePublisher, World, limits, sized
 
 
 class FakeSyncer:
@@ -73,17 +73,6 @@ class Bench:
         body = sized(*messages)
         topic.buffer.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, defer_ns)
         return publisher
-
-
-def logged(topic: Topic) -> list[tuple[int, bytes]]:
-    """What a reader of the log finds."""
-    assert topic.log is not None
-    messages = []
-    seq = topic.log.first_seq
-    while chunk := topic.log.read(seq):
-        messages += messages_of(chunk)
-        seq = chunk[-1].end_seq
-    return messages
 
 
 def drain(topic: Topic, low: int = 0) -> list[bytes]:

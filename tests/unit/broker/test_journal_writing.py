@@ -12,8 +12,8 @@ import pytest
 
 from nsqd_py.diskqueue.journal import Journal
 from tests.support.broker_life import TOPIC, Life
-from tests.unit.broker.test_slow_writing import GatedPool, refuse
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
+from tests.unit.broker.test_slow_writing import GatedPool
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, refuse
 
 
 class SlowLife(Life):

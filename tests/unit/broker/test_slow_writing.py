@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic_ns
@@ -17,7 +15,8 @@ from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.fakes import FakePublisher, close_descriptors
-from tests.unit.topic_bench import Bench, logged
+from tests.unit.log_bench import read_all
+from tests.unit.topic_bench import Bench
 
 
 class GatedPool:
@@ -62,7 +61,8 @@ class SlowBench(Bench):
 
 
 def bodies(topic: Topic) -> list[bytes]:
-    messages = logged(topic)
+    assert topic.log is not None
+    messages = read_all(topic.log)
     assert [seq for seq, _ in messages] == list(range(len(messages))), "numbers without a gap"
     return [body for _, body in messages]
 
@@ -93,10 +93,6 @@ def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
     assert bench.slow.is_slow
     assert bench.put(b"two").holds == 0, "the gate is open"
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
-
-
-def refuse(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_bug_is_not_answered_with_ok(bench: SlowBench) -> None:

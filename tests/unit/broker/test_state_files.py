@@ -16,7 +16,7 @@ from nsqd_py.broker import state_files
 from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.diskqueue.journal import Journal
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, refuse, sized, start_broker
 
 
 @pytest.fixture
@@ -66,9 +66,6 @@ def test_what_cannot_be_understood(path: Path, content: bytes) -> None:
 def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     replace_file(path, b"one")
     before = len(os.listdir("/proc/self/fd"))
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         if call == "short write":
@@ -134,9 +131,6 @@ def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, m
         topic.buffer.publish(sized(b"x" * 20), 1, 24, None, 0)
         world.run()
     consumer.finish(*consumer.take())
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)

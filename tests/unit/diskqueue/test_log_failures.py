@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.fakes import make_batch
+from tests.unit.fakes import make_batch, refuse
 from tests.unit.log_bench import Disk, append_to, fill, flip, never
 
 # --- a disk that fails
@@ -25,10 +24,6 @@ def short_pwrite(keep: int) -> Callable[..., int]:
 def short_pwritev(keep: int) -> Callable[..., int]:
     real = os.pwrite
     return lambda fd, buffers, offset: real(fd, b"".join(buffers)[:keep], offset)
-
-
-def refuse(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("size", [10, 100_000], ids=["pwrite", "pwritev"])

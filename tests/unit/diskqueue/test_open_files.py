@@ -10,12 +10,12 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.log_bench import append_to, close_log, sync_log
+from tests.unit.fakes import make_batch
+from tests.unit.log_bench import append_to, close_log, read_all, sync_log
 
 MOST = 4
 
@@ -34,8 +34,7 @@ def make_log(directory: Path, topic: str, max_file_bytes: int = 1 << 20) -> Topi
 
 
 def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
-    seq = log.next_seq
-    append_to(log, Batch(seq, 1000 + seq, 1 + seq, 0, 1, 4 + len(body), len(body).to_bytes(4, "big") + body))
+    append_to(log, make_batch(log.next_seq, body))
 
 
 def open_count(logs: list[TopicLog]) -> int:
@@ -43,10 +42,7 @@ def open_count(logs: list[TopicLog]) -> int:
 
 
 def bodies(log: TopicLog) -> list[bytes]:
-    found: list[bytes] = []
-    while batches := log.read(len(found)):
-        found += [batch.message(index) for batch in batches for index in range(batch.count)]
-    return found
+    return [body for _, body in read_all(log)]
 
 
 def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
-from nsqd_py.diskqueue.recovery import recover_file
-from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, messages_of, sized, start_broker
-from tests.unit.log_bench import append_to, flip
+from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, sized, start_broker
+from tests.unit.log_bench import TOPIC, adopt, append_to, flip, read_all
 
-TOPIC = "orders"
 MESSAGE = b"message %02d"
 RECORD_BYTES = RECORD_HEADER_BYTES + 4 + len(MESSAGE % 0)
 PER_FILE = 4
@@ -30,25 +28,6 @@ def write_log(directory: Path, count: int) -> list[Path]:
 
 def _no_damage(text: str) -> None:
     raise AssertionError(text)
-
-
-def adopt(directory: Path, damage: list[str]) -> TopicLog:
-    """A log made of the files that are there."""
-    log = TopicLog(directory, TOPIC, FILE_BYTES, damage.append)
-    paths = sorted(directory.glob("*.log"))
-    for path in paths:
-        is_last = path == paths[-1]
-        log.adopt(recover_file(LogFile.open(path), is_last=is_last), is_last=is_last)
-    return log
-
-
-def read_all(log: TopicLog) -> list[tuple[int, bytes]]:
-    messages = []
-    seq = 0
-    while chunk := log.read(seq):
-        messages += messages_of(chunk)
-        seq = chunk[-1].end_seq
-    return messages
 
 
 def expected(*ranges: range) -> list[tuple[int, bytes]]:
@@ -77,13 +56,13 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
     for cut in range(place_of(2), place_of(3)):
         path.write_bytes(whole[:cut].ljust(FILE_BYTES if ending == "zeros" else 0, b"\0"))
         damage: list[str] = []
-        log = adopt(directory, damage)
+        log = adopt(directory, FILE_BYTES, damage)
         assert read_all(log) == expected(range(2))
         assert log.next_seq == 2
         append_to(log, make_batch(2, b"another"))
         assert read_all(log) == [*expected(range(2)), (2, b"another")]
         close_descriptors(directory)
-        again = adopt(directory, damage)
+        again = adopt(directory, FILE_BYTES, damage)
         assert read_all(again) == [*expected(range(2)), (2, b"another")]
         # A header that is whole can be recognised: what is cut off is kept and reported.
         if cut >= place_of(2) + RECORD_HEADER_BYTES:
@@ -107,7 +86,7 @@ def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, b
         path.write_bytes(good)
         flip(path, place, bits)
         damage: list[str] = []
-        log = adopt(directory, damage)
+        log = adopt(directory, FILE_BYTES, damage)
         assert read_all(log) == expected(range(1), range(2, 4)), place
         assert damage
         assert log.next_seq == 4
@@ -124,33 +103,25 @@ def test_a_damaged_byte_in_a_closed_file_loses_one_record(directory: Path, bits:
             (directory / name).write_bytes(content)
         flip(directory / log_file_name(TOPIC, 0), place_of(1) + place, bits)
         others = [MESSAGE % seq for seq in range(10) if seq != 1]
-        assert received_by_a_new_channel(directory) == [*others, b"new"], f"byte {place}"
+        assert received(directory, b"new") == [*others, b"new"], f"byte {place}"
         close_descriptors(directory)
         for path in directory.iterdir():
             path.unlink()
 
 
-def received_by_a_new_channel(directory: Path) -> list[bytes]:
-    """What a consumer gets after a start, and after one more publish."""
+def received(directory: Path, *published: bytes) -> list[bytes]:
+    """What a consumer of a new channel gets after a start, and after these publishes."""
     world = World()
     broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
     topic = broker.topics[TOPIC]
     channel = broker.get_channel(topic, "ch")
     consumer = FakeConsumer(world, rdy=100).subscribe(channel)
-    topic.buffer.publish(sized(b"new"), 1, 7, None, 0)
+    next_seq = topic.next_seq
+    for body in published:
+        topic.buffer.publish(sized(body), 1, 4 + len(body), None, 0)
     world.run()
-    received = consumer.bodies()
-    assert topic.next_seq == 11
+    assert topic.next_seq == next_seq + len(published)
     assert channel.depth == 0
-    return received
-
-
-def received(directory: Path) -> list[bytes]:
-    world = World()
-    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
-    channel = broker.get_channel(broker.topics[TOPIC], "ch")
-    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
-    world.run()
     return consumer.bodies()
 
 
@@ -169,7 +140,7 @@ def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
     assert MESSAGE % 3 in used.read_bytes()
 
     for _ in range(2):
-        again = adopt(directory, [])
+        again = adopt(directory, FILE_BYTES, [])
         assert read_all(again) == expected(range(4, 9))
         assert again.next_seq == 9
         close_descriptors(directory)
@@ -185,7 +156,7 @@ def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory:
     (directory / "other").rename(path)
     close_descriptors(directory)
     assert MESSAGE % 1 in path.read_bytes()
-    log = adopt(directory, [])
+    log = adopt(directory, FILE_BYTES, [])
     assert read_all(log) == expected(range(1))
 
 

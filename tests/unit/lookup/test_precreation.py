@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
 import gevent
-import pytest
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.peers import LookupPeers
-from nsqd_py.net.http.client import HttpClientError
 from nsqd_py.options import NSQD
 from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import World, sized, start_broker
@@ -23,34 +20,25 @@ from tests.unit.fakes import World, sized, start_broker
 class FakePeer:
     """Knows channels, says so when it may."""
 
-    def __init__(self, *channels: str, is_hung: bool = False, error: str = "") -> None:
+    def __init__(self, *channels: str) -> None:
         self.name = "peer"
         self.asked: WeakSet[Topic] = WeakSet()
         self.query = self
         self.may_answer = Event()
-        self.questions: list[str] = []
         self._channels = list(channels)
-        self._error = error
-        if not is_hung:
-            self.may_answer.set()
 
     def channels(self, topic_name: str) -> list[str]:
-        self.questions.append(topic_name)
         self.may_answer.wait()
-        if self._error:
-            raise HttpClientError(self._error)
         return self._channels
 
 
 class Scene:
     """A broker that asks the peers of this test."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *peers: FakePeer) -> None:
         self.world = World()
-        self.warnings: list[str] = []
-        self.world.log.warning = lambda text, *args: self.warnings.append(text % args)
         self.broker: Broker = start_broker(self.world, directory)
-        self.peers: list[Any] = []
+        self.peers: list[Any] = [*peers]
         self.lookups = LookupPeers(self.broker, NSQD.defaults(), self.world.log)
         self.lookups.peers_to_ask = lambda: self.peers  # type: ignore[method-assign]
         self.broker.lookups = SimpleNamespace(
@@ -68,28 +56,10 @@ def depths(topic: Topic) -> dict[str, int]:
     return {name: channel.depth for name, channel in sorted(topic.channels.items())}
 
 
-@pytest.fixture
-def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
-    scenes: list[Scene] = []
-
-    def make(*peers: FakePeer) -> Scene:
-        scene = Scene(tmp_path)
-        scene.peers += peers
-        scenes.append(scene)
-        return scene
-
-    yield make
-    for scene in scenes:
-        scene.lookups.close()
-
-
-MakeScene = Callable[..., Scene]
-
-
-def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
+def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     """And made again: the answer to the first is none for the second."""
-    slow = FakePeer("a", is_hung=True)
-    scene = make_scene(slow)
+    slow = FakePeer("a")
+    scene = Scene(tmp_path, slow)
     topic = scene.publish("orders", b"one")
     gevent.sleep(0)
     scene.broker.delete_topic("orders")
@@ -99,10 +69,13 @@ def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
     slow.may_answer.set()
     scene.lookups.wait_until_started(topic, 5)
     assert (depths(again), depths(topic)) == ({}, {})
+    scene.lookups.close()
 
 
-def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeScene) -> None:
-    scene = make_scene(FakePeer("a", "b"))
+def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(tmp_path: Path) -> None:
+    peer = FakePeer("a", "b")
+    peer.may_answer.set()
+    scene = Scene(tmp_path, peer)
     get_channel = scene.broker.get_channel
 
     def fail_for_a(topic: Topic, name: str) -> Any:
@@ -115,3 +88,4 @@ def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeSc
     assert scene.broker.wait_until_started(topic, 5)
     assert depths(topic) == {"b": 1}
     assert scene.world.log.errors == ["TOPIC(orders): failed to pre-create channel a - disk full"]
+    scene.lookups.close()

@@ -22,24 +22,27 @@ class Bench:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.directory = directory
         self.options = {"max_attempts": ByTopic(2), **options}
+        self.world = World()
         self.start()
 
     def start(self) -> None:
-        self.world = World()
         self.broker: Broker = start_broker(self.world, self.directory, **self.options)
-        self.topic = self.broker.get_topic("orders")
+        self.use_topic("orders")
+
+    def use_topic(self, name: str) -> None:
+        self.topic = self.broker.get_topic(name)
         self.channel = self.broker.get_channel(self.topic, "ch")
 
     @property
     def dead(self) -> Topic:
         return self.broker.topics["orders.dead"]
 
-    def publish(self, *bodies: bytes, topic: Topic | None = None) -> None:
-        (topic or self.topic).buffer.publish(sized(*bodies), len(bodies), 0, None, 0)
+    def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
+        self.topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
         self.world.run()
 
     def consumer(self, channel: Channel | None = None, rdy: int = 10) -> FakeConsumer:
-        consumer = FakeConsumer(self.world, rdy, 5 * SECOND).subscribe(channel or self.channel)
+        consumer = FakeConsumer(self.world, rdy, 900 * SECOND).subscribe(channel or self.channel)
         self.world.run()
         return consumer
 

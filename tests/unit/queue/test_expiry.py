@@ -7,76 +7,55 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.broker import Broker
-from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_reads
-from tests.unit.fakes import SECOND, FakeConsumer, World, sized, start_broker
+from tests.unit.fakes import SECOND, World, sized
+from tests.unit.queue.test_dead_letters import Bench
 
 TTL_NS = 60 * SECOND
 
 
-class Bench:
+class ExpiryBench(Bench):
     """A broker whose messages live for a minute."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.world = World()
-        self.directory = directory
-        self.options: dict[str, Any] = {"message_ttl_ns": ByTopic(TTL_NS), **options}
-        self.broker: Broker = start_broker(self.world, directory, **self.options)
-        self.topic = self.broker.get_topic("orders")
+        super().__init__(directory, **{"message_ttl_ns": ByTopic(TTL_NS), "max_attempts": ByTopic(0)} | options)
 
-    def channel(self) -> Channel:
-        return self.broker.get_channel(self.topic, "ch")
-
-    def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
-        self.topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
-        self.world.run()
-
-    def consumer(self, rdy: int = 100, timeout_ns: int = 900 * SECOND) -> FakeConsumer:
-        consumer = FakeConsumer(self.world, rdy, timeout_ns).subscribe(self.channel())
-        self.world.run()
-        return consumer
-
-    def statistics(self) -> tuple[int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int]:
         """depth, in flight, deferred, expired"""
-        channel = self.channel()
-        return channel.depth, channel.in_flight_count, channel.deferred_count, channel.distributor.expired_count
+        return *self.statistics(), self.channel.distributor.expired_count
 
-    def restart(self, away_ns: int) -> None:
+    def restart(self) -> None:
         self.broker.close()
-        now_ns = self.world.clock() + away_ns
+        now_ns = self.world.clock()
         self.world = World()
         self.world.clock.now_ns = now_ns
-        self.broker = start_broker(self.world, self.directory, **self.options)
-        self.topic = self.broker.topics["orders"]
+        self.start()
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> ExpiryBench:
+    return ExpiryBench(tmp_path)
 
 
-def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> None:
+def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: ExpiryBench) -> None:
     """After a restart neighbours that were requeued are one run."""
-    bench.channel()
     bench.publish(b"now")
     bench.publish(b"later", delay_ns=30 * SECOND)
     bench.world.pass_time(31 * SECOND)
     consumer = bench.consumer()
     for message in consumer.take():
         consumer.requeue(message)
-    bench.restart(0)
-    assert len(bench.channel().position.requeued) == 1
+    bench.restart()
+    assert len(bench.channel.position.requeued) == 1
     bench.world.pass_time(35 * SECOND)
-    assert bench.statistics() == (2, 0, 0, 0)
+    assert bench.counts() == (2, 0, 0, 0)
     bench.world.pass_time(26 * SECOND)
-    assert bench.statistics() == (0, 0, 0, 2)
+    assert bench.counts() == (0, 0, 0, 2)
 
 
 def test_files_of_what_is_too_old_go(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, max_bytes_per_file=1000)
-    bench.channel()
+    bench = ExpiryBench(tmp_path, max_bytes_per_file=1000)
     for _ in range(10):
         bench.publish(b"x" * 800)
     assert len(list(tmp_path.glob("orders.*.log"))) == 10
@@ -84,8 +63,7 @@ def test_files_of_what_is_too_old_go(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("orders.*.log"))) == 1
 
 
-def test_setting_the_clock_makes_no_message_old(bench: Bench) -> None:
-    bench.channel()
+def test_setting_the_clock_makes_no_message_old(bench: ExpiryBench) -> None:
     wall_ns = bench.world.clock
     offset_ns = [0]
     bench.broker.services.wall_clock = lambda: wall_ns() + offset_ns[0]
@@ -97,40 +75,36 @@ def test_setting_the_clock_makes_no_message_old(bench: Bench) -> None:
     bench.world.pass_time(10 * SECOND)
     bench.publish(b"in the past")
     bench.world.pass_time(2 * SECOND)
-    assert bench.statistics() == (3, 0, 0, 0)
+    assert bench.counts() == (3, 0, 0, 0)
 
 
 def test_a_dead_letter_lives_anew(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, max_attempts=ByTopic(1))
-    bench.channel()
+    bench = ExpiryBench(tmp_path, max_attempts=ByTopic(1))
     bench.publish(b"poison")
     consumer = bench.consumer()
     bench.world.pass_time(50 * SECOND)
     consumer.requeue(*consumer.take())
     bench.world.run()
-    bench.topic = bench.broker.topics["orders.dead"]
-    bench.channel()
+    bench.use_topic("orders.dead")
     bench.world.pass_time(50 * SECOND)
-    assert bench.statistics() == (1, 0, 0, 0)
+    assert bench.counts() == (1, 0, 0, 0)
     bench.world.pass_time(12 * SECOND)
-    assert bench.statistics() == (0, 0, 0, 1)
+    assert bench.counts() == (0, 0, 0, 1)
 
 
 def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, mem_queue_size=0)
-    bench.channel()
+    bench = ExpiryBench(tmp_path, mem_queue_size=0)
     bench.publish(b"old")
     bench.world.pass_time(30 * SECOND)
     bench.publish(b"young")
     with broken_reads():
         bench.world.pass_time(32 * SECOND)
-    assert bench.statistics() == (2, 0, 0, 0)
+    assert bench.counts() == (2, 0, 0, 0)
     bench.world.pass_time(SECOND)
-    assert bench.statistics() == (1, 0, 0, 1)
+    assert bench.counts() == (1, 0, 0, 1)
 
 
-def test_a_bug_with_one_topic_does_not_end_the_sweeps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.channel()
+def test_a_bug_with_one_topic_does_not_end_the_sweeps(bench: ExpiryBench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.publish(b"old")
     other = bench.broker.get_topic("other")
     other.buffer.publish(sized(b"old"), 1, 0, None, 0, 0)
@@ -143,4 +117,4 @@ def test_a_bug_with_one_topic_does_not_end_the_sweeps(bench: Bench, monkeypatch:
             bench.world.pass_time(0)
         assert other.expired_count == 1
     bench.world.pass_time(SECOND)
-    assert bench.statistics() == (0, 0, 0, 1)
+    assert bench.counts() == (0, 0, 0, 1)

@@ -6,12 +6,11 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, refuse, start_broker
 from tests.unit.topic_bench import Bench, drain
 
 
@@ -76,10 +75,6 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
 
 
 # --- a disk that fails
-
-
-def refuse(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
