@@ -452,11 +452,6 @@ def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLoo
 # --- TLS
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"), "localhost")
-
-
 @pytest.fixture
 def tls_lookupd(make_lookupd: MakeLookupd, certificates: Certificates) -> FakeLookupd:
     """It wants a certificate too."""

@@ -56,25 +56,21 @@ def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: 
     assert life.files() == []
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife) -> None:
-    life.topic.pause()
-    deleting = life.start(life.broker.delete_topic, TOPIC)
-    emptying = life.start(life.broker.empty_topic, life.topic)
+@pytest.mark.parametrize("what", ["topic", "channel"])
+def test_what_was_deleted_meanwhile_is_not_emptied(life: DeletingLife, what: str) -> None:
+    broker, topic = life.broker, life.topic
+    if what == "topic":
+        topic.pause()
+        waiting = [life.start(broker.delete_topic, TOPIC), life.start(broker.empty_topic, topic)]
+    else:
+        channel = topic.channels["fast"]
+        waiting = [life.start(broker.delete_channel, topic, "fast"), life.start(broker.empty_channel, topic, channel)]
     life.open_gate()
-    deleting.get(timeout=40)
-    emptying.get(timeout=40)
-    assert life.files() == []
-
-
-def test_a_channel_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife) -> None:
-    channel = life.topic.channels["fast"]
-    deleting = life.start(life.broker.delete_channel, life.topic, "fast")
-    emptying = life.start(life.broker.empty_channel, life.topic, channel)
-    life.open_gate()
-    deleting.get(timeout=40)
-    emptying.get(timeout=40)
-    life.broker.metadata.persist()
+    for operation in waiting:
+        operation.get(timeout=40)
+    broker.metadata.persist()
     assert f"{TOPIC}:fast.cursor" not in life.files()
+    assert what == "channel" or life.files() == []
 
 
 def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None:

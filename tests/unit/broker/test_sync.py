@@ -279,11 +279,6 @@ def test_a_sync_waits_no_longer_than_a_millisecond_and_the_next_ones_not_at_all(
         assert ended_well(bench.put())
 
 
-def test_a_publisher_that_is_alone_waits_for_nobody(bench: Bench) -> None:
-    for _ in range(3):
-        assert ended_well(bench.put())
-
-
 # --- many topics
 
 

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, encode_entry, read_journal
 from tests.support.examples import examples
+from tests.unit.fakes import refuse
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
 Plain = tuple[set[int], dict[int, tuple[int, int]]]  # finished, waiting
@@ -145,12 +145,9 @@ def test_a_failed_snapshot_leaves_the_journal_as_it_was(path: Path, monkeypatch:
     journal.change(2, [], [])
     before = len(os.listdir("/proc/self/fd"))
 
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(28, "no space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, fail)
-        with pytest.raises(OSError, match="no space"):
+        patch.setattr(os, call, refuse)
+        with pytest.raises(OSError, match="No space"):
             journal.snapshot(5, [], [])
     assert len(os.listdir("/proc/self/fd")) == before
     journal.change(3, [], [])

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import BadOptions, check_options, read_options
+from tests.support.certificates import Certificates
 
 
 @pytest.fixture(scope="module")
-def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pem(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Path:
     """A directory with cert.pem, key.pem, and both.pem, which holds the two."""
-    if not shutil.which("openssl"):
-        pytest.skip("openssl makes the certificate of this test")
     directory = tmp_path_factory.mktemp("pem")
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    files = ["-keyout", directory / "key.pem", "-out", directory / "cert.pem"]
-    subprocess.run([*make, "-subj", "/CN=localhost", "-days", "1", *files], check=True, capture_output=True)
-    (directory / "both.pem").write_bytes((directory / "key.pem").read_bytes() + (directory / "cert.pem").read_bytes())
+    key, certificate = certificates.server_key.read_bytes(), certificates.server_certificate.read_bytes()
+    for name, content in {"key.pem": key, "cert.pem": certificate, "both.pem": key + certificate}.items():
+        (directory / name).write_bytes(content)
     return directory
 
 

@@ -111,12 +111,6 @@ def test_a_page_says_from_when_to_when_it_has_looked() -> None:
     assert (page.first_timestamp, page.is_start) == (1000, True)
 
 
-def test_a_search_backwards_ends_where_the_log_begins() -> None:
-    nsqd = Nsqd(*(make_batch(seq, b"%d" % seq) for seq in range(500, 600)))
-    page = back(nsqd, limit=1000, end=600)
-    assert (len(page.messages), page.is_start, page.searched_count) == (100, True, 100)
-
-
 @pytest.mark.parametrize("looks", [0, 1, 2, 5, 9])
 def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> None:
     nsqd = Nsqd(*(make_batch(seq, b"%d" % seq + b"x" * 70_000) for seq in range(200)))

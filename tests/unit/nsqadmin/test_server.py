@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from ssl import SSLContext
 from typing import Any
 from unittest import mock
@@ -18,7 +17,7 @@ from nsqadmin_py.web.server import HttpServer
 from nsqd_py.net.addresses import split_address
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.settings.types import OPENSSL_DEFAULT
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
 
 LIMIT_S = 0.3
 
@@ -108,8 +107,8 @@ def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPat
     assert turns > 20
 
 
-def test_a_tls_handshake_that_dribbles_ends_its_connection(tmp_path: Path) -> None:
-    files = make_certificates(tmp_path)
-    tls = server_module.server_tls(str(files.server_certificate), str(files.server_key), OPENSSL_DEFAULT)
+def test_a_tls_handshake_that_dribbles_ends_its_connection(certificates: Certificates) -> None:
+    files = str(certificates.server_certificate), str(certificates.server_key)
+    tls = server_module.server_tls(*files, OPENSSL_DEFAULT)
     with served(tls) as port:
         dribble(port, b"\x16\x03\x01\x40\x00")

@@ -15,24 +15,6 @@ def deliver(table: InFlightTable, first: int, count: int, now_ns: int = 0, attem
     return ids
 
 
-def test_an_earlier_touch_rings_nothing() -> None:
-    table = InFlightTable()
-    (only,) = deliver(table, 10, 1)
-    table.touch(only, 10, TIMEOUT, MAX_TIMEOUT)  # until 70
-    table.touch(only, 30, TIMEOUT, MAX_TIMEOUT)  # until 90
-    assert table.expire(70) == []
-    assert [seq for seq, _ in table.expire(90)] == [10]
-
-
-def test_a_finished_touch_leaves_no_deadline_behind() -> None:
-    table = InFlightTable()
-    ids = deliver(table, 10, 2)
-    table.touch(ids[0], 10, TIMEOUT, MAX_TIMEOUT)  # until 70
-    table.finish([ids[0]])
-    assert [seq for seq, _ in table.expire(70)] == [11]
-    assert table.next_deadline_ns is None
-
-
 def test_touching_without_end_holds_bounded_memory() -> None:
     table = InFlightTable()
     ids = deliver(table, 0, 10)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.queue.in_flight import Delivery, LatencyMeter
-from tests.unit.fakes import MS, SECOND, START_NS, FakeClock, FakeConsumer, World, make_batch, sized, start_broker
+from tests.unit.fakes import MS, SECOND, START_NS, FakeClock, make_batch
 
 WINDOW_NS = 10 * SECOND
 
@@ -68,34 +68,3 @@ def test_a_wall_clock_that_was_set_back_gives_no_negative_latency() -> None:
     meter = make_meter(clock)
     finish_after(meter, clock, -SECOND)
     assert meter.statistics() == {"count": 1, "percentiles": [{"quantile": 0.5, "value": 0.0}]}
-
-
-# ---- in a channel
-
-
-def make_channel(world: World, directory: Any, **changed: Any) -> tuple[Any, Any]:
-    changed = {"e2e_processing_latency_percentile": (1.0,), "e2e_processing_latency_window_time_ns": WINDOW_NS, **changed}
-    broker = start_broker(world, directory, **changed)
-    topic = broker.get_topic("t")
-    return topic, broker.get_channel(topic, "c")
-
-
-def publish(topic: Any, *messages: bytes) -> None:
-    topic.buffer.publish(sized(*messages), len(messages), 0, None, 0)
-
-
-def test_a_channel_measures_what_its_clients_finish(tmp_path: Any) -> None:
-    world = World()
-    topic, channel = make_channel(world, tmp_path)
-    consumer = FakeConsumer(world, rdy=10).subscribe(channel)
-    publish(topic, b"1", b"22", b"333")
-    world.run()
-    first, second, third = consumer.take()
-    world.pass_time(2 * SECOND)
-    assert channel.touch(consumer, second.id)
-    assert consumer.finish(first, second, first) == [first.id]
-    statistics = channel.latency.statistics()
-    assert statistics["count"] == 2
-    assert statistics["percentiles"][0]["value"] == pytest.approx(2 * SECOND, rel=0.02)
-    assert consumer.requeue(third)
-    assert channel.latency.statistics()["count"] == 2

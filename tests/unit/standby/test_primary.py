@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,17 +32,32 @@ def begin(tmp_path: Path, copy: str, **options: Any) -> tuple[Life, Standbys]:
     return life, replication
 
 
+def before_each_frame(link: StandbyLink, act: Callable[[bytes], None]) -> None:
+    send = link.send
+
+    def act_and_send(frame: bytes) -> None:
+        act(frame)
+        send(frame)
+
+    link.send = act_and_send  # type: ignore[method-assign]
+
+
+def life_after_first_round(sent: list[bytes | None], path: Path) -> Life:
+    """A broker on the copy that the first round makes."""
+    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
+    path.mkdir()
+    replay(sent[:first_round], path)
+    return Life(path, lambda *_: None)
+
+
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
-    (tmp_path / "primary").mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT)
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life, replication = begin(tmp_path, "0")
+    (tmp_path / "1").mkdir()
     closed: list[str] = []
     links = []
     for number, acknowledges in enumerate((True, False)):
-        path = tmp_path / str(number)
-        path.mkdir()
-        link = StandbyLink(replication, path, [])
+        link = StandbyLink(replication, tmp_path / str(number), [])
         link.acknowledges = acknowledges
         link.close = lambda reason, link=link: (closed.append(reason), link.end())  # type: ignore[method-assign]
         links.append(link.connect())
@@ -92,16 +108,14 @@ def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> N
     life.settle()
     (poison,) = consumer.take()
     link = StandbyLink(replication, tmp_path / "backup", [], is_backup=True)
-    send = link.send
 
-    def move_and_send(frame: bytes) -> None:
+    def move(frame: bytes) -> None:
         if poison.body in frame and consumer.in_flight:
             consumer.requeue(poison)
             life.world.run()
             life.broker.journals.save_now(life.broker.topics[TOPIC])
-        send(frame)
 
-    link.send = move_and_send  # type: ignore[method-assign]
+    before_each_frame(link, move)
     link.connect()
     while not link.is_over:
         life.settle()
@@ -126,16 +140,14 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
     while not link.last_round:
         life.settle()
     complete = len(sent)
-    send = link.send
 
-    def move_and_send(frame: bytes) -> None:
+    def move(frame: bytes) -> None:
         if b"trigger" in frame and poison.id in consumer.in_flight:
             consumer.requeue(poison)
             life.world.run()
             life.broker.journals.save_now(life.broker.topics[TOPIC])
-        send(frame)
 
-    link.send = move_and_send  # type: ignore[method-assign]
+    before_each_frame(link, move)
     consumer.finish(other)
     life.world.pass_time(SECOND)  # its journal is written, and is in the same round
     life.publish(b"trigger")
@@ -163,28 +175,23 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
     life.pass_time(SECOND)
     sent: list[bytes | None] = []
     link = StandbyLink(replication, tmp_path / "copy", sent, is_backup=is_backup)
-    send = link.send
     channels = dict(life.broker.topics[TOPIC].channels)
 
-    def replace_and_send(frame: bytes) -> None:
+    def replace(frame: bytes) -> None:
         for name in [name for name in channels if b".cursor" in frame and f":{name}.".encode() not in frame]:
             channel = channels.pop(name)
             assert channel.journal is not None
             before = channel.journal.version
             channel.save_snapshot()
             assert channel.journal.version != before
-        send(frame)
 
-    link.send = replace_and_send  # type: ignore[method-assign]
+    before_each_frame(link, replace)
     link.connect()
     while not link.last_round:
         life.settle()
     link.end()
     life.end()
-    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
-    (tmp_path / "first").mkdir()
-    replay(sent[:first_round], tmp_path / "first")
-    again = Life(tmp_path / "first", lambda *_: None)
+    again = life_after_first_round(sent, tmp_path / "first")
     assert [again.drain(name) for name in CHANNELS] == [[], []]
     again.end()
 
@@ -208,23 +215,18 @@ def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp
     life.pass_time(SECOND)
     sent: list[bytes | None] = []
     link = StandbyLink(replication, tmp_path / "copy", sent).connect()
-    send = link.send
 
-    def move_and_send(frame: bytes) -> None:
+    def move(frame: bytes) -> None:
         message = decode(frame[8:])
         if second in log.files and isinstance(message, FileMessage) and message.name == log.files[0].path.name:
             housekeeper.run()
             assert log.files[0].end_seq == second.end_seq and second not in log.files
-        send(frame)
 
-    link.send = move_and_send  # type: ignore[method-assign]
+    before_each_frame(link, move)
     while not link.last_round:
         life.settle()
     link.end()
     life.end()
-    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
-    (tmp_path / "first").mkdir()
-    replay(sent[:first_round], tmp_path / "first")
-    again = Life(tmp_path / "first", lambda *_: None)
+    again = life_after_first_round(sent, tmp_path / "first")
     assert again.drain("fast") == [bodies[first.end_seq - 1], *bodies[second.end_seq - 1 :]]
     again.end()
