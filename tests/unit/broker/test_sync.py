@@ -23,7 +23,7 @@ from nsqd_py.diskqueue.syncing import UnsyncedFiles
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.broker.test_slow_writing import GatedPool
-from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, sized
+from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, refuse, sized
 
 
 class Bench:
@@ -163,19 +163,12 @@ def test_it_is_tried_again_after_a_while_that_grows(bench: Bench, disk: Disk) ->
 
 def test_a_disk_that_syncs_nothing_is_not_filled_with_files(bench: Bench, disk: Disk) -> None:
     bench.put()
-    disk.real = refuse(errno.EIO)
+    disk.real = refuse
     for _ in range(100):
         assert not ended_well(bench.put())
     assert len(bench.log.files) == 2
     bench.pass_time(60 * SECOND)
     assert len(bench.log.files) <= 2
-
-
-def refuse(number: int) -> Callable[..., Any]:
-    def refused(*_: Any) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return refused
 
 
 def test_names_that_cannot_be_synced(bench: Bench, disk: Disk, tmp_path: Path) -> None:

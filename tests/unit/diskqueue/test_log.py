@@ -128,14 +128,6 @@ def test_what_no_sync_has_covered(disk: Disk) -> None:
     assert sync_log(disk.log) == [disk.paths()[-1], disk.directory]
 
 
-def test_close_gives_back_what_was_allocated(disk: Disk) -> None:
-    disk.append(b"one")
-    (path,) = disk.paths()
-    assert path.stat().st_size > 10_000
-    close_log(disk.log)
-    assert path.stat().st_size == FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 4 + 3
-
-
 def test_close_and_remove_take_the_spare_with_them(disk: Disk) -> None:
     fill(disk, 3)
     disk.log.drop_unneeded(never)

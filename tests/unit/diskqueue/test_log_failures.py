@@ -80,15 +80,6 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
     assert disk.read_all() == kept
 
 
-def test_a_failed_read_says_so_and_can_be_tried_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.append(b"one")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pread", refuse)
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            disk.log.read(0)
-    assert disk.read_all() == disk.written
-
-
 # --- damage that comes while it runs
 
 FIELDS = {"magic": 0, "length": 4, "length, high": 7, "checksum": 8, "version": 12, "first_seq": 16, "count": 48, "body": 58}

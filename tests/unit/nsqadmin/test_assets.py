@@ -17,7 +17,6 @@ VENDOR = STATIC / "vendor"
 SCRIPT = ROOT / "contrib" / "vendor-assets"
 FILES = sorted(path for path in STATIC.rglob("*") if path.is_file())
 TEXTS = [path for path in FILES if path.suffix in (".js", ".css", ".html", ".svg")]
-SCRIPTS = [path for path in TEXTS if path.suffix == ".js"]
 
 # What a module imports, in `import … from "x"`, `export … from "x"`, `import "x"` and `import("x")`.
 # A word "from" elsewhere, as in a query, begins no import: what is imported stands before it: a name, `}` or `*`.
@@ -55,32 +54,12 @@ def test_vendored_files_are_those_of_the_manifest(script: ModuleType) -> None:
 # ---- what the page asks for
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=_name)
-def test_imports_are_files_beside_it(path: Path) -> None:
-    for imported in _IMPORT.findall(path.read_text()):
-        assert imported.startswith(("./", "../")), f"a browser finds no {imported}"
-        target = (path.parent / imported).resolve()
-        assert target.is_relative_to(STATIC), imported
-        assert target.is_file(), f"there is no {imported}"
-
-
 @pytest.mark.parametrize("path", TEXTS, ids=_name)
 def test_nothing_is_fetched_from_another_host(path: Path) -> None:
     text = path.read_text()
     targets = _IMPORT.findall(text) if path.suffix == ".js" else []
     targets += [target for found in _FETCHED.findall(text) for target in found if target]
     assert [target for target in targets if _HOST.match(target)] == []
-
-
-def test_files_that_styles_and_the_shell_name_are_there() -> None:
-    for path in STATIC.rglob("*.css"):
-        for target in re.findall(r"""url\(\s*["']?([^"')]+)""", path.read_text()):
-            assert (path.parent / target).is_file(), target
-    shell = (STATIC / "index.html").read_text()
-    names = re.findall(r'"{{ static }}/([^"]+)"', shell)
-    assert len(names) > 7
-    for name in names:
-        assert (STATIC / name).is_file()
 
 
 @pytest.mark.parametrize("path", [path for path in TEXTS if not path.is_relative_to(VENDOR)], ids=_name)

@@ -26,23 +26,6 @@ def test_lone_messages_go_around(bench: Bench) -> None:
     assert [len(consumer.received) for consumer in consumers] == [2, 2, 2]
 
 
-def test_no_more_than_there_is_room_for(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=100, room=5_000)
-    bench.release(*[b"x" * 1_000] * 20)
-    bench.run()
-    assert 4 <= len(consumer.take()) <= 6
-    consumer.drain()
-    bench.run()
-    assert 4 <= len(consumer.take()) <= 6
-
-
-def test_a_message_larger_than_the_room_goes_out_alone(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=100, room=10)
-    bench.release(b"x" * 1_000, b"y" * 1_000)
-    bench.run()
-    assert consumer.bodies() == [b"x" * 1_000]
-
-
 # --- ephemeral channels
 
 

@@ -1,15 +1,9 @@
-"""Channels: bodies that cannot be read, and what a journal keeps."""
+"""Channels: bodies that cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from nsqd_py.broker.startup import restore_position
-from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.queue.position import Position
 from tests.unit.channel_bench import Bench, bodies, numbered
 from tests.unit.fakes import MS, SECOND
 
@@ -64,49 +58,3 @@ def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     consumer.finish(*received)
     assert bench.statistics() == (0, 0, 0)
     assert bench.channel.position.finished.floor == 6
-
-
-# --- the journal
-
-
-Restored = Callable[[], Position]
-
-
-@pytest.fixture
-def restored(bench: Bench, tmp_path: Path) -> Restored:
-    """What a crash would leave of a channel with a journal."""
-    path = tmp_path / "t:ch.cursor"
-    bench.new_channel(journal=Journal(path)).save_snapshot()
-
-    def restore() -> Position:
-        saved = Journal(path).load()
-        assert saved is not None
-        return restore_position(saved, bench.source.end, [], bench.world.clock())
-
-    return restore
-
-
-def summary(position: Position) -> tuple[int, int, list[tuple[int, int, int]]]:
-    """depth, deferred, and what is queued again."""
-    return (position.depth, position.deferred.count, sorted((low, high, tries) for low, high, tries, _ in position.requeued))
-
-
-def test_a_clean_stop_counts_what_is_in_flight_as_tried(bench: Bench, restored: Restored) -> None:
-    consumer = bench.consumer(rdy=2)
-    bench.release(*numbered(3))
-    bench.run()
-    consumer.finish(consumer.take()[0])
-    bench.run()
-    bench.channel.save_final()
-    assert summary(restored()) == (2, 0, [(1, 3, 1)])
-
-
-def test_a_snapshot_keeps_the_attempts_of_what_is_in_flight(bench: Bench, restored: Restored) -> None:
-    consumer = bench.consumer()
-    bench.release(b"x")
-    bench.run()
-    consumer.requeue(consumer.take()[0])
-    bench.run()
-    assert consumer.take()[0].attempts == 2
-    bench.channel.save_snapshot()
-    assert summary(restored()) == (1, 0, [(0, 1, 1)])

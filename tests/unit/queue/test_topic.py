@@ -37,20 +37,6 @@ def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -
     assert [unsynced for unsynced, _ in bench.syncer.calls] == [1, every]
 
 
-# --- releasing
-
-
-def test_a_topic_that_was_not_started_holds_what_comes(bench: Bench) -> None:
-    topic = bench.topic()
-    topic.is_started = False
-    channel = bench.channel(topic)
-    bench.publish(topic, b"one")
-    bench.world.run()
-    assert (topic.depth, channel.depth) == (1, 0)
-    topic.start()
-    assert (topic.depth, channel.depth) == (0, 1)
-
-
 def test_emptying_a_paused_topic_lets_go_of_its_files(bench: Bench) -> None:
     topic = bench.topic()
     bench.channel(topic)
