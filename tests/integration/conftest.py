@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.support.consumer_drivers import SHELLS, Shell
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess
@@ -32,12 +33,8 @@ def kit(shell: str) -> Shell:
     return SHELLS[shell]
 
 
-@pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """For tests that leave it as it was, or each use a topic of their own."""
-    process = NsqdProcess(tmp_path_factory.mktemp("shared") / "nsqd")
-    yield process.start()
-    process.destroy()
+# For tests that leave it as it was, or each use a topic of their own.
+shared_nsqd = module_nsqd()
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import bodies, req
 
@@ -25,11 +25,7 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("dead") / "nsqd", *FLAGS).start()
-    yield process
-    process.destroy()
+nsqd = module_nsqd(*FLAGS)
 
 
 def metrics(nsqd: NsqdProcess) -> dict[str, float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ import trustme
 
 from tests.support import real_clients
 from tests.support.auth_server import BOTH, EVERYTHING, HOST, AuthServer
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import (
     ERROR,
@@ -110,6 +108,8 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
         client.pub(topic, b"1", b"2")
         client.sub(topic, "archive", rdy_count=2)
         assert bodies(client.consume(2)) == [b"1", b"2"]
+        (row,) = guarded.wait_for_channel(topic, "archive", client_count=1)["clients"]
+        assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("GET", "/auth")
     assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
@@ -175,15 +175,8 @@ def test_client_libraries_of_others(make_nsqd: MakeNsqd, server: AuthServer, lib
     pytest.importorskip(module)
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     server.grant((f"^{real_clients.TOPIC}$", (f"^{real_clients.CHANNEL}$", "^$"), BOTH))
-    settings = json.dumps({"auth_secret": "sesame"})
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.support.real_clients", library, str(nsqd.tcp_port), settings],
-        cwd=REPOSITORY,
-        capture_output=True,
-        timeout=90,
-    )
-    assert program.returncode == 0, program.stderr.decode()
-    assert sorted(json.loads(program.stdout)["finished"]) == sorted(real_clients.ALL)
+    outcome = real_clients.run_in_process(library, nsqd.tcp_port, {"auth_secret": "sesame"})
+    assert sorted(outcome["finished"]) == sorted(real_clients.ALL)
     assert [asked.values["secret"] for asked in server.asked] == [["sesame"]] * 2
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +15,8 @@ from nsqd_py.client import gevent as on_gevent
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
 from tests.support.fake_nsqd import listening, read_late
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import run_script
 from tests.support.wire import mpub_body
 
 pytestmark = pytest.mark.ours
@@ -31,15 +30,6 @@ def address(shared_nsqd: NsqdProcess) -> str:
 def depth(nsqd: NsqdProcess, topic: str) -> int:
     topics = {one["topic_name"]: one for one in nsqd.stats()["topics"]}
     return int(topics[topic]["depth"]) if topic in topics else 0
-
-
-def script(text: str, **names: object) -> list[str]:
-    lines = [f"{name} = {value!r}" for name, value in names.items()]
-    return [sys.executable, "-c", "\n".join([*lines, text])]
-
-
-def run(text: str, **names: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(script(text, **names), cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
 
 
 # ---- threads
@@ -212,7 +202,7 @@ def test_an_nsqd_that_does_not_read_holds_no_event_loop_up(topic: str) -> None:
 
 
 def test_what_an_event_loop_left_leaves_with_the_interpreter(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
-    ended = run(
+    ended = run_script(
         "import asyncio\n"
         "from nsqd_py.client import aio\n"
         "async def publish():\n"
@@ -231,7 +221,7 @@ def test_what_an_event_loop_left_leaves_with_the_interpreter(shared_nsqd: NsqdPr
 
 
 def test_greenlets_where_gevent_has_patched_threads(address: str, topic: str) -> None:
-    done = run(
+    done = run_script(
         """
 from gevent import monkey
 monkey.patch_all()
@@ -256,7 +246,7 @@ print(len(set(bodies)))
 
 
 def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:
-    done = run(
+    done = run_script(
         """
 import os, socket
 from nsqd_py.client import Producer

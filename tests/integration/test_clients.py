@@ -6,7 +6,6 @@ import importlib.util
 import json
 import shutil
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -39,14 +38,7 @@ def test_library_publishes_and_consumes(
     nsqd = make_nsqd(*certificates.nsqd_flags)
     if "tls_v1" in settings:
         settings = settings | {"authority": str(certificates.authority)}
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.support.real_clients", library, str(nsqd.tcp_port), json.dumps(settings)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        timeout=90,
-    )
-    assert program.returncode == 0, program.stderr.decode()
-    check_outcome(nsqd, json.loads(program.stdout))
+    check_outcome(nsqd, real_clients.run_in_process(library, nsqd.tcp_port, settings))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,14 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import wire
-from tests.support.auth_server import EVERYTHING, AuthServer
 from tests.support.certificates import Certificates
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import ERROR, OK, Client, Closed, Frame, int32
@@ -37,12 +36,7 @@ LIMITS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One nsqd with limits of its own, for all tests of them."""
-    process = NsqdProcess(tmp_path_factory.mktemp("limited") / "nsqd", *LIMITS).start()
-    yield process
-    process.destroy()
+limited = module_nsqd(*LIMITS)  # for all tests of these limits
 
 
 @pytest.mark.parametrize(
@@ -175,43 +169,6 @@ def test_a_row_tells_of_tls_and_compression(make_nsqd: MakeNsqd, certificates: C
     assert row["tls_negotiated_protocol_is_mutual"] is True
 
 
-def test_a_row_tells_who_was_authorized(make_nsqd: MakeNsqd) -> None:
-    server = AuthServer()
-    try:
-        server.grant(EVERYTHING)
-        nsqd = make_nsqd(f"--auth-http-address={server.address}")
-        with nsqd.connect() as client:
-            assert client.ask(wire.auth(b"secret")).kind == wire.RESPONSE
-            row = row_of(nsqd, client)
-    finally:
-        server.close()
-    assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
-
-
-def test_a_row_has_counts_of_its_consumer(nsqd: NsqdProcess) -> None:
-    nsqd.create("rows", "c")
-    with nsqd.connect() as client:
-        client.mpub("rows", [b"1", b"2", b"3"])
-        client.sub("rows", "c", rdy_count=5)
-        first, second, _ = client.messages(3)
-        client.fin(first)
-        client.send(wire.rdy(2), wire.req(second.id, 60_000))
-        client.round_trip()
-        stats = nsqd.wait_for_channel("rows", "c", deferred_count=1, in_flight_count=1, requeue_count=1)
-    row = stats["clients"][0]
-    counts = ("ready_count", "message_count", "finish_count", "requeue_count", "in_flight_count")
-    assert [row[name] for name in counts] == [2, 3, 1, 1, 1]
-
-
-def test_timeouts_are_counted(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--msg-timeout=1s")
-    with nsqd.connect() as client:
-        client.sub("rows", "c", rdy_count=1)
-        client.pub("rows", b"x")
-        assert [message.attempts for message in client.messages(2)] == [1, 2]
-        assert nsqd.wait_for_channel("rows", "c", in_flight_count=1)["timeout_count"] == 1
-
-
 def topics_of(nsqd: NsqdProcess) -> set[str]:
     return {topic["topic_name"] for topic in nsqd.stats()["topics"]}
 
@@ -239,21 +196,14 @@ def test_an_mpub_makes_its_topic_before_its_body_is_read(make_nsqd: MakeNsqd) ->
         wait_until(lambda: "unfinished" in topics_of(nsqd), what="the topic of an MPUB on its way")
 
 
-def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--mem-queue-size=0")
-    nsqd.create("rows", "c")
-    with nsqd.connect() as client:
-        client.mpub("rows", [b"1", b"2", b"3"])
-    assert nsqd.wait_for_channel("rows", "c", depth=3)["backend_depth"] == 3
-
-
-def test_a_part_of_one_mpub_is_backend_depth(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--mem-queue-size=10")
+@pytest.mark.parametrize(("in_memory", "backend_depths"), [(0, (100,)), (10, (90, 89))])
+def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd, in_memory: int, backend_depths: tuple[int, ...]) -> None:
+    nsqd = make_nsqd(f"--mem-queue-size={in_memory}")
     nsqd.create("rows", "c")
     with nsqd.connect() as client:
         client.mpub("rows", [b"x" * (1 + n % 3) for n in range(100)])
     channel = nsqd.wait_for_channel("rows", "c", depth=100)
-    assert channel["backend_depth"] in (90, 89), "Go's nsqd holds one on its way from topic to channel, perhaps"
+    assert channel["backend_depth"] in backend_depths, "Go's nsqd holds one on its way from topic to channel, perhaps"
 
 
 @pytest.mark.ours  # Go's nsqd answers behind the handshake that failed, in plain text

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from tests.support.certificates import make_certificates
 from tests.support.consumer_drivers import Driver
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.web_server import Reply, WebServer
 
 TOPIC, CHANNEL = "topic", "channel"
 POLL = "100ms"
@@ -77,25 +75,6 @@ def flags(*lookupds: NsqlookupdProcess) -> list[str]:
 def publish(nsqd: NsqdProcess, body: bytes) -> None:
     with nsqd.connect() as client:
         client.pub(TOPIC, body)
-
-
-@contextlib.contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """The address of something that gives every question this answer."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def test_a_new_nsqd_is_found(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
@@ -205,7 +184,8 @@ def test_an_nsqlookupd_that_hangs_holds_nobody_up(
 def test_an_answer_that_cannot_be_used_is_told(
     find: MakeFound, caplog: pytest.LogCaptureFixture, status: int, body: bytes, reason: str
 ) -> None:
-    with answering(status, body) as address:
+    with WebServer(lambda _: Reply(status, body=body)) as web:
+        address = f"127.0.0.1:{web.port}"
         found = find(address)
         found.driver.wait(lambda: caplog.messages)
     assert caplog.messages[0].startswith(f"nsqlookupd {address}: ")

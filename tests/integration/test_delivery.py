@@ -143,7 +143,7 @@ def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None
         assert sleepy.ask(wire.fin(message.id)) == failed("FIN", message.id, "client does not own message")
         awake.fin(message)
         awake.round_trip()
-        nsqd.wait_for_channel("t", "c", in_flight_count=0, depth=0)
+        nsqd.wait_for_channel("t", "c", in_flight_count=0, depth=0, timeout_count=1)
 
 
 def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> None:

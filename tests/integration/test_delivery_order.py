@@ -7,6 +7,7 @@ import pytest
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import wire
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.wire import bodies
 
 
 def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) -> None:
@@ -50,11 +51,7 @@ def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
         client.dpub("t", 100, b"late")
         nsqd.wait_for_channel("t", "c", depth=3, deferred_count=0)
         client.send(wire.rdy(1))
-        received = []
-        for _ in range(3):
-            received.append(client.message())
-            client.fin(received[-1])
-        assert [message.body for message in received] == [b"m1", b"m2", b"late"]
+        assert bodies(client.consume(3)) == [b"m1", b"m2", b"late"]
 
 
 def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess) -> None:
@@ -66,11 +63,7 @@ def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess
         nsqd.wait_for_channel("t", "c", depth=2, in_flight_count=0)
         client.mpub("t", [b"m3"])
         client.send(wire.rdy(1))
-        received = []
-        for _ in range(3):
-            received.append(client.message())
-            client.fin(received[-1])
-        assert [message.body for message in received] == [b"m2", b"m1", b"m3"]
+        assert bodies(client.consume(3)) == [b"m2", b"m1", b"m3"]
 
 
 @pytest.mark.ours
@@ -96,8 +89,4 @@ def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> N
     nsqd.start()
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=1)
-        received = []
-        for _ in range(5):
-            received.append(client.message())
-            client.fin(received[-1])
-        assert [message.body for message in received] == [b"m3", b"m2", b"m4", b"m1", b"m5"]
+        assert bodies(client.consume(5)) == [b"m3", b"m2", b"m4", b"m1", b"m5"]

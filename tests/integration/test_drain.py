@@ -100,6 +100,9 @@ def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
     assert answer["drain_deadline"] - answer["drain_start_time"] == 3600
     assert {key: value for key, value in nsqd.stats().items() if key.startswith("drain")} == answer
     assert nsqd.stats()["health"] == "NOK - draining"
+    health = nsqd.http("GET", "/health?format=json")
+    assert (health.status, health.json()["status"], health.json()["ready"]) == (503, "draining", False)
+    assert health.json()["live"] and nsqd.is_healthy()  # a restart would end the drain
     assert "Health: NOK - draining" in nsqd.http("GET", "/stats").text
 
 

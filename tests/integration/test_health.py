@@ -75,12 +75,3 @@ def test_a_limit_of_the_node_fails_it(make_nsqd: MakeNsqd) -> None:
     answer = wait_until(lambda: (seen := refused_and("/health?format=json")).status == 503 and seen)
     assert (answer.json()["reason"], answer.json()["topics"]) == (reason, [])
     assert wait_until(lambda: (seen := refused_and("/ping")).status == 500 and seen).text == f"NOK - {reason}"
-
-
-def test_an_nsqd_that_drains_is_live_and_not_ready(nsqd: NsqdProcess) -> None:
-    nsqd.post("/pub?topic=orders", b"left")
-    nsqd.post("/drain")
-    answer = health(nsqd)
-    assert answer.status == 503
-    assert (answer.json()["status"], answer.json()["live"], answer.json()["ready"]) == ("draining", True, False)
-    assert nsqd.is_healthy()  # a restart would end the drain

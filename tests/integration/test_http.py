@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess
 
-
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One nsqd for all of these tests: each uses topics of its own, and none may harm it."""
-    process = NsqdProcess(tmp_path_factory.mktemp("http") / "nsqd").start()
-    yield process
-    process.destroy()
+# Each test uses topics of its own, and none may harm it.
+nsqd = module_nsqd()
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import itertools
-import subprocess
-import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -21,8 +19,9 @@ from nsqd_py.net.http.handling import access_refusal
 from nsqd_py.net.http.router import OPEN, Access, Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.auth_server import AuthServer
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
@@ -186,14 +185,7 @@ def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, comman
     path = tmp_path / "auth"
     if text is not None:
         path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", command, f"--http-auth-file={path}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
+    done = run_tool(command, f"--http-auth-file={path}")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert f"--http-auth-file {path}" in done.stderr

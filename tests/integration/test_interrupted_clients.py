@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from nsqd_py.client import Producer, TimedOut
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import run_script
 
 pytestmark = pytest.mark.ours
 
@@ -54,9 +53,7 @@ print(*(one.decode() for one in stored), "last")
 
 
 def run(text: str, nsqd: NsqdProcess, topic: str) -> str:
-    names = f"ADDRESS, TOPIC = '127.0.0.1:{nsqd.tcp_port}', {topic!r}\n"
-    command = [sys.executable, "-c", names + text]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    ended = run_script(text, ADDRESS=f"127.0.0.1:{nsqd.tcp_port}", TOPIC=topic)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import run_script
 
 pytestmark = pytest.mark.ours
 
 
 # An alarm sends the SIGINT, so that one process is interrupted many times.
 LOOPS = """
-import asyncio, logging, random, signal, sys, time
+import asyncio, logging, random, signal, sys, time, warnings
 from nsqd_py.client import Producer
 logging.disable()
+warnings.simplefilter("ignore")  # an interrupt may leave a coroutine that was not awaited
 # A loop of asyncio that is interrupted while it is made reports what it does not have yet.
 in_a_new_loop = lambda one: getattr(one.object, "__qualname__", "") == "BaseEventLoop.__del__"
 sys.unraisablehook = lambda one: in_a_new_loop(one) or sys.__unraisablehook__(one)
@@ -75,10 +74,8 @@ print(sorted(seen - {"GeneratorExit", "CancelledError"}), len(ended), max(ended)
 def test_control_c_in_a_loop_raises_nothing_else(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
     names = {"ADDRESS": f"127.0.0.1:{shared_nsqd.tcp_port}", "TOPIC": topic, "SHELL": shell}
     # On gevent, it may come while a greenlet has a message that is not queued yet: `stop` waits for its answer.
-    numbers = {"TIMES": 100, "LONGEST_S": 100 if shell == "gevent" else 20}
-    text = "\n".join([*(f"{name} = {value!r}" for name, value in (names | numbers).items()), LOOPS])
-    command = [sys.executable, "-W", "ignore", "-c", text]  # an interrupt may leave a coroutine that was not awaited
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    numbers: dict[str, object] = {"TIMES": 100, "LONGEST_S": 100 if shell == "gevent" else 20}
+    ended = run_script(LOOPS, **names, **numbers)
     assert (ended.stdout, ended.stderr) == ("['KeyboardInterrupt'] 100 True\n", "")
 
 
@@ -96,26 +93,10 @@ has_begun = threading.Event()
 began_s = time.monotonic()
 """
 
-HANGS = {
-    "threads": """
-from nsqd_py.client import Consumer, Producer
+HANDLER = """
 def handle(message):
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
-    time.sleep(3600)
-consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
-Producer(ADDRESS).publish(TOPIC, b"x")
-try:
-    consumer.run()
-except KeyboardInterrupt:
-    pass
-""",
-    "gevent": """
-import gevent
-from nsqd_py.client.gevent import Consumer, Producer
-gevent.get_hub().print_exception = lambda *_: None
-def handle(message):
-    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
-    gevent.sleep(3600)
+    sleep(3600)
 consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
 with Producer(ADDRESS) as producer:
     producer.publish(TOPIC, b"x")
@@ -123,7 +104,15 @@ try:
     consumer.run()
 except KeyboardInterrupt:
     pass
-""",
+"""
+
+HANGS = {
+    "threads": f"from nsqd_py.client import Consumer, Producer\nfrom time import sleep\n{HANDLER}",
+    "gevent": f"""
+from gevent import get_hub, sleep
+from nsqd_py.client.gevent import Consumer, Producer
+get_hub().print_exception = lambda *_: None
+{HANDLER}""",
     "aio": """
 import asyncio
 from nsqd_py.client.aio import Consumer, Producer
@@ -145,9 +134,8 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("shell", sorted(HANGS))
 def test_a_second_control_c_shortens_a_stop(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
     """`run` would wait 30 s for a handler that hangs."""
-    names = {"ADDRESS": f"127.0.0.1:{shared_nsqd.tcp_port}", "TOPIC": topic}
-    text = "\n".join([*(f"{name} = {value!r}" for name, value in names.items()), STOPPING, HANGS[shell]])
-    text += "\nsignal.setitimer(signal.ITIMER_REAL, 0)\nprint(time.monotonic() - began_s < 25)\n"
-    ended = subprocess.run([sys.executable, "-c", text], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    end = "signal.setitimer(signal.ITIMER_REAL, 0)\nprint(time.monotonic() - began_s < 25)\n"
+    text = "\n".join([STOPPING, HANGS[shell], end])
+    ended = run_script(text, ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}", TOPIC=topic)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("True\n", "", 0)
     shared_nsqd.wait_for_channel(topic, "c", client_count=0)

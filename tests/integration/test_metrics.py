@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from nsqadmin_py.cluster.problems import KINDS
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
@@ -50,13 +51,8 @@ class Scrape:
         return sum(self.samples[name].values())
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One nsqd for most of these tests: each uses topics of its own."""
-    flags = "--e2e-processing-latency-percentile=0.99,0.5", "--sync-timeout=10ms"
-    process = NsqdProcess(tmp_path_factory.mktemp("metrics") / "nsqd", *flags).start()
-    yield process
-    process.destroy()
+# For most of these tests: each uses topics of its own.
+nsqd = module_nsqd("--e2e-processing-latency-percentile=0.99,0.5", "--sync-timeout=10ms")
 
 
 def test_topics_and_channels(nsqd: NsqdProcess) -> None:

@@ -12,13 +12,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.certificates import Certificates
+from tests.support.module_servers import module_nsqlookupd
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.tool_process import run_tool
 from tests.support.wire import req
 
 COMMAND = [sys.executable, "-m", "nsq_apps", "nsq_stat"]
@@ -28,7 +31,6 @@ HEADER = (
     "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
 )
 FAST = "--interval=100ms"
-# Below it, a process has not waited for a time-out of 5 s.
 
 
 def of(*nsqds: NsqdProcess) -> list[str]:
@@ -39,8 +41,7 @@ def by(*lookupds: NsqlookupdProcess) -> list[str]:
     return [f"--lookupd-http-address={lookupd.http_address}" for lookupd in lookupds]
 
 
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=40)
+run = partial(run_tool, "nsq_apps", "nsq_stat")
 
 
 def succeed(*flags: str) -> str:
@@ -71,11 +72,7 @@ def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
 Pair = tuple[NsqdProcess, NsqdProcess]
 
 
-@pytest.fixture(scope="module")
-def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("lookup") / "log")
-    yield process.start()
-    process.destroy()
+nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,14 @@ import re
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.terminal import Terminal, on_terminal
+from tests.support.web_server import Reply, WebServer
 
 FAST = "--interval=100ms"
 HEADS = ["depth", "in/s", "out/s", "t-out", "age", "trend", "flight", "defer", "requ"]
@@ -138,25 +136,18 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
 
 
 @contextlib.contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """The address of what seems to be an nsqd, which says this."""
-    handler = type("Answer", (ManyTopics,), {"answer": answer})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"--nsqd-http-address=127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-
-
-def deep_topics(count: int) -> bytes:
-    """Topic number 7 has a depth of 1007, and so on."""
+def with_deep_topics(columns: int, lines: int = 24) -> Iterator[Terminal]:
+    """Show 200 topics, of which number 7 has a depth of 1007, and so on."""
     names = ("backend_depth", "message_count", "paused")
     topics = [
         {**dict.fromkeys(names, 0), "topic_name": f"topic{number:03}", "depth": 1000 + number, "channels": []}
-        for number in range(count)
+        for number in range(200)
     ]
-    return json.dumps({"start_time": 1, "topics": topics}).encode()
+    body = json.dumps({"start_time": 1, "topics": topics}).encode()
+    with WebServer(lambda _: Reply(body=body)) as web:
+        address = f"--nsqd-http-address=127.0.0.1:{web.port}"
+        with shown(address, "--interval=60s", columns=columns, lines=lines) as terminal:
+            yield terminal
 
 
 def first_row(terminal: Terminal) -> str:
@@ -182,7 +173,7 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
         ("\x1b[5~", 200 - 2 * page),
         ("\x1bOH", 0),
     )
-    with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=columns, lines=lines) as terminal:
+    with with_deep_topics(columns, lines) as terminal:
 
         def shown_depths() -> list[tuple[str, str]]:
             rows = [line.split() for line in terminal.lines if re.match(r"topic\d", line)]
@@ -197,7 +188,7 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
 
 def test_no_figure_is_cut_where_it_is_narrow() -> None:
     depths = [str(1000 + number) for number in range(19)]
-    with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=20) as terminal:
+    with with_deep_topics(20) as terminal:
 
         def cells_at(place: int) -> list[str]:
             return [(line.split()[place:] or [""])[0] for line in terminal.lines[3:22]]
@@ -285,19 +276,3 @@ def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.output
         assert terminal.line_with("msgs clients | topic/channel")
-
-
-# --- size
-
-
-class ManyTopics(BaseHTTPRequestHandler):
-    answer = b""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.answer)))
-        self.end_headers()
-        self.wfile.write(self.answer)
-
-    def log_message(self, *args: Any) -> None:
-        """Says nothing."""

@@ -12,19 +12,14 @@ from urllib.parse import unquote_plus
 import pytest
 
 from tests.support.certificates import Certificates
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.tool_process import ToolProcess
+from tests.support.tool_process import SOON, ToolProcess, wait_until_all_are_done
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 from tests.support.wire import mpub_body
 
 MODULE = "nsq_apps", "nsq_to_http"
-# What fails comes again soon.
-SOON = (
-    "--consumer-opt=default_requeue_delay,10ms",
-    "--consumer-opt=backoff_multiplier,10ms",
-    "--consumer-opt=max_backoff_duration,20ms",
-)
 
 # The state of a client in /stats that was asked to go.
 CLOSING = 4
@@ -32,11 +27,7 @@ CLOSING = 4
 Start = Callable[..., ToolProcess]
 
 
-@pytest.fixture(scope="module")
-def nsqd_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    nsqd = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data").start()
-    yield nsqd
-    nsqd.destroy()
+nsqd_of_all = module_nsqd()
 
 
 @pytest.fixture
@@ -64,19 +55,6 @@ def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
 
 def numbered(count: int) -> list[bytes]:
     return [b"message %d" % number for number in range(count)]
-
-
-def wait_until_all_are_done(nsqd: NsqdProcess) -> int:
-    """Until the tool, which has to run, has finished all that was published; how often messages were requeued."""
-
-    def requeue_counts() -> list[int]:
-        topic = nsqd.topic_stats("t")
-        assert topic
-        channel = topic["channels"][0]
-        finished = sum(client["finish_count"] for client in channel["clients"])
-        return [channel["requeue_count"]] if finished == topic["message_count"] else []
-
-    return wait_until(requeue_counts, what="all messages to be finished")[0]
 
 
 # ---- what is sent

@@ -11,17 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tool_process import ToolProcess
+from tests.support.tool_process import SOON, ToolProcess, wait_until_all_are_done
 from tests.support.wire import mpub_body
 
 MODULE = "nsq_apps", "nsq_to_nsq"
 CHANNEL = "nsq_to_nsq"
-# What fails comes again soon.
-SOON = (
-    "--consumer-opt=default_requeue_delay,10ms",
-    "--consumer-opt=backoff_multiplier,10ms",
-    "--consumer-opt=max_backoff_duration,20ms",
-)
 
 Start = Callable[..., ToolProcess]
 
@@ -83,19 +77,6 @@ def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
 
 def numbered(count: int) -> list[bytes]:
     return [b"message %d" % number for number in range(count)]
-
-
-def wait_until_all_are_done(nsqd: NsqdProcess, topic: str) -> int:
-    """Until the tool, which has to run, has finished all that was published; how often messages were requeued."""
-
-    def requeue_counts() -> list[int]:
-        stats = nsqd.topic_stats(topic)
-        assert stats
-        channel = stats["channels"][0]
-        finished = sum(client["finish_count"] for client in channel["clients"])
-        return [channel["requeue_count"]] if finished == stats["message_count"] else []
-
-    return wait_until(requeue_counts, what="all messages to be finished")[0]
 
 
 def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:

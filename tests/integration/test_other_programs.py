@@ -1,7 +1,7 @@
 """Programs that speak NSQ: their rules of reading, restated, get what they need from our answers; their configurations.
 
-The rules are those of Telegraf's inputs nsq and nsq_consumer and its output nsq, KEDA's scaler nsq, Redpanda Connect's
-nsq input and output, fluent-plugin-nsq with nsq-ruby, and SigNoz's query of messaging spans.
+The rules are those of KEDA's scaler nsq and of fluent-plugin-nsq with nsq-ruby. The keys and types that Telegraf's input
+nsq reads are in test_http.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.module_servers import module_nsqlookupd
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.wire import req
 
 pytestmark = pytest.mark.ours
 
@@ -25,11 +25,7 @@ CONFIGS = REPOSITORY / "contrib/integrations"
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("lookupd") / "log")
-    yield process.start()
-    process.destroy()
+lookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
@@ -60,49 +56,6 @@ def decoded(value: Any, shape: Any, place: str = "") -> Any:
             found[name.lower()] = decoded(inner, shape[name.lower()], f"{place}.{name}")
     assert found.keys() == shape.keys(), place
     return found
-
-
-# ---- Telegraf
-
-CLIENT = {
-    **dict.fromkeys(["client_id", "hostname", "version", "remote_address", "user_agent"], str),
-    **dict.fromkeys(["tls_cipher_suite", "tls_version", "tls_negotiated_protocol"], str),
-    **dict.fromkeys(["state", "ready_count", "in_flight_count", "message_count", "finish_count", "requeue_count"], int),
-    **dict.fromkeys(["connect_ts", "sample_rate"], int),
-    **dict.fromkeys(["deflate", "snappy", "tls", "tls_negotiated_protocol_is_mutual"], bool),
-}
-CHANNEL = {
-    "channel_name": str,
-    "paused": bool,
-    "clients": [CLIENT],
-    **dict.fromkeys(["depth", "backend_depth", "in_flight_count", "deferred_count", "message_count"], int),
-    **dict.fromkeys(["requeue_count", "timeout_count"], int),
-}
-TOPIC = {
-    "topic_name": str,
-    "paused": bool,
-    "channels": [CHANNEL],
-    **dict.fromkeys(["depth", "backend_depth", "message_count"], int),
-}
-TELEGRAF_STATS = {"version": str, "health": str, "start_time": int, "topics": [TOPIC]}
-
-
-def test_telegraf_reads_the_stats(nsqd: NsqdProcess) -> None:
-    nsqd.create("telegraf_in", "c", "e#ephemeral")
-    with nsqd.connect(user_agent="go-nsq/1.1.0", client_id="me") as client:
-        client.pub("telegraf_in", b"1", b"2", b"3")
-        client.sub("telegraf_in", "c", 2)
-        messages = client.messages(2)
-        client.send(req(messages[0].id, 60_000))
-        client.round_trip()
-        nsqd.wait_for_channel("telegraf_in", "c", deferred_count=1)
-        stats = decoded(nsqd.http("GET", "/stats?format=json").json(), TELEGRAF_STATS)
-    assert stats["version"] and stats["health"] == "OK"
-    [topic] = [topic for topic in stats["topics"] if topic["topic_name"] == "telegraf_in"]
-    [channel] = [channel for channel in topic["channels"] if channel["channel_name"] == "c"]
-    assert (topic["message_count"], channel["message_count"], channel["requeue_count"]) == (3, 3, 1)
-    [consumer] = channel["clients"]
-    assert (consumer["client_id"], consumer["user_agent"], consumer["ready_count"]) == ("me", "go-nsq/1.1.0", 2)
 
 
 # ---- KEDA

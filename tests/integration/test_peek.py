@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from time import time_ns
 from typing import Any
 
 import pytest
 
+from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import rdy, req
 
 pytestmark = pytest.mark.ours
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One for all: each test uses a topic of its own. Nothing stays in memory, and files are small."""
-    flags = "--mem-queue-size=0", "--max-bytes-per-file=4096"
-    process = NsqdProcess(tmp_path_factory.mktemp("peek") / "nsqd", *flags).start()
-    yield process
-    process.destroy()
+# Each test uses a topic of its own. Nothing stays in memory, and files are small.
+nsqd = module_nsqd("--mem-queue-size=0", "--max-bytes-per-file=4096")
 
 
 def peek(nsqd: NsqdProcess, topic: str, n: int | None = None) -> dict[str, Any]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import run_script
 
 pytestmark = pytest.mark.ours
-
-
-def run(text: str, nsqd: NsqdProcess, topic: str, **names: object) -> subprocess.CompletedProcess[str]:
-    names |= {"ADDRESS": f"127.0.0.1:{nsqd.tcp_port}", "TOPIC": topic}
-    lines = [f"{name} = {value!r}" for name, value in names.items()]
-    return subprocess.run(
-        [sys.executable, "-c", "\n".join([*lines, text])], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
-    )
 
 
 def depth(nsqd: NsqdProcess, topic: str) -> int:
@@ -27,6 +18,7 @@ def depth(nsqd: NsqdProcess, topic: str) -> int:
 
 # Each child publishes 500, while 500 of the parent are on their way.
 CHILDREN = {
+    "none": "",
     "process": """
 from multiprocessing import get_context
 children = [get_context(KIND).Process(target=publish, args=(producer,) if KIND == "fork" else ()) for _ in range(3)]
@@ -55,12 +47,14 @@ for _ in range(3):
 }
 
 
-@pytest.mark.parametrize(("way", "kind"), [("process", "fork"), ("executor", "fork"), ("fork", "fork")])
-def test_what_children_publish_soon_is_stored_once(shared_nsqd: NsqdProcess, topic: str, way: str, kind: str) -> None:
-    done = run(
+@pytest.mark.parametrize(("way", "shell"), [*((way, "client") for way in CHILDREN), ("none", "client.gevent")])
+def test_what_was_published_soon_is_stored_once_before_the_process_ends(
+    shared_nsqd: NsqdProcess, topic: str, way: str, shell: str
+) -> None:
+    done = run_script(
         f"""
 import sys
-from nsqd_py.client import Producer
+from nsqd_py.{shell} import Producer
 producer = Producer(ADDRESS)
 producer.publish(TOPIC, b"first")
 def publish(*_):
@@ -70,33 +64,18 @@ for _ in range(500):
     producer.publish_soon(TOPIC, b"of the parent")
 {CHILDREN[way]}
 """,
-        shared_nsqd,
-        topic,
-        KIND=kind,
+        ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
+        TOPIC=topic,
+        KIND="fork",
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert depth(shared_nsqd, topic) == 1 + 4 * 500
-
-
-@pytest.mark.parametrize("shell", ["nsqd_py.client", "nsqd_py.client.gevent"])
-def test_what_was_published_soon_is_stored_before_the_process_ends(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
-    done = run(
-        f"""
-from {shell} import Producer
-producer = Producer(ADDRESS)
-for _ in range(500):
-    producer.publish_soon(TOPIC, b"x")
-""",
-        shared_nsqd,
-        topic,
-    )
-    assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 500)
+    assert depth(shared_nsqd, topic) == 1 + (1 if way == "none" else 4) * 500
 
 
 def test_all_that_is_open_ends_with_the_process_together(shared_nsqd: NsqdProcess, topic: str) -> None:
     """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        done = run(
+        done = run_script(
             """
 import atexit, logging, threading, time
 from nsqd_py.client import Consumer, Producer
@@ -118,15 +97,15 @@ began_s = time.monotonic()
 atexit._run_exitfuncs()
 print(time.monotonic() - began_s < 40, {producer.publish_soon.__self__._is_closed for producer in producers})
 """,
-            shared_nsqd,
-            topic,
+            ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
+            TOPIC=topic,
             DEAF=f"127.0.0.1:{deaf.getsockname()[1]}",
         )
     assert (done.stdout, done.stderr, done.returncode) == ("True {True}\n", "", 0)
 
 
 def test_dropped_clients_end(shared_nsqd: NsqdProcess, topic: str) -> None:
-    done = run(
+    done = run_script(
         """
 import gc, logging, os, threading, time, warnings
 from nsqd_py.client import Consumer, Producer
@@ -157,8 +136,8 @@ with warnings.catch_warnings(record=True) as warned:
 texts = [str(one.message) for one in warned]
 print(open_count() == before, *(sum(word in text for text in texts) for word in ("a producer for", "a consumer of")))
 """,
-        shared_nsqd,
-        topic,
+        ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
+        TOPIC=topic,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("True 20 20\n", "", 0)
     shared_nsqd.wait_for_channel(topic, "c", client_count=0)

@@ -26,6 +26,7 @@ from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
+from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
@@ -75,20 +76,11 @@ def run_all(shell: str) -> RunAll:
     return in_greenlets if shell == GEVENT else in_threads
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One for all tests that leave it as it is; each has its own topic."""
-    process = NsqdProcess(tmp_path_factory.mktemp("producer") / "nsqd", f"--max-msg-size={MAX_MSG_SIZE}")
-    yield process.start()
-    process.destroy()
+# For all tests that leave it as it is; each has its own topic.
+nsqd = module_nsqd(f"--max-msg-size={MAX_MSG_SIZE}")
 
 
-@pytest.fixture(scope="module")
-def other_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """Another one, with default flags. It may be stopped and continued."""
-    process = NsqdProcess(tmp_path_factory.mktemp("producer") / "nsqd")
-    yield process.start()
-    process.destroy()
+other_nsqd = module_nsqd()  # it may be stopped and continued
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,35 +86,30 @@ class Manager:
         self._notify.close()
 
 
+COMMANDS = {"nsqd": nsqd_command, "nsqlookupd": nsqlookupd_command, "nsqadmin": nsqadmin_command}
+Manage = Callable[..., Manager]
+
+
 @pytest.fixture
-def managers() -> Iterator[list[Manager]]:
+def manage(tmp_path: Path) -> Iterator[Manage]:
+    """`manage(program, *flags, **variables)` returns a service that is not started yet."""
     managers: list[Manager] = []
-    yield managers
+    own = {
+        "nsqd": [f"--data-path={tmp_path / 'data'}"],
+        "nsqadmin": [f"--history-file={tmp_path / 'history.db'}", "--lookupd-http-address=127.0.0.1:1"],
+    }
+    (tmp_path / "data").mkdir()
+
+    def make(program: str, *flags: str, **variables: str) -> Manager:
+        managers.append(Manager(tmp_path, COMMANDS[program](), *own.get(program, ()), *flags, **variables))
+        return managers[-1]
+
+    yield make
     for manager in managers:
         manager.close()
 
 
 ANY_PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
-
-
-def nsqd(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
-    (directory / "data").mkdir()
-    manager = Manager(directory, nsqd_command(), f"--data-path={directory / 'data'}", *flags, **variables)
-    managers.append(manager)
-    return manager
-
-
-def nsqlookupd(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
-    manager = Manager(directory, nsqlookupd_command(), *flags, **variables)
-    managers.append(manager)
-    return manager
-
-
-def nsqadmin(managers: list[Manager], directory: Path, *flags: str, **variables: str) -> Manager:
-    own = (f"--history-file={directory / 'history.db'}", "--lookupd-http-address=127.0.0.1:1")
-    manager = Manager(directory, nsqadmin_command(), *own, *flags, **variables)
-    managers.append(manager)
-    return manager
 
 
 @pytest.fixture
@@ -139,8 +134,8 @@ def ping(sock: socket.socket) -> bytes:
 # ---- what it hears
 
 
-def test_nsqd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None:
-    service = nsqd(managers, tmp_path, *ANY_PORTS, WATCHDOG_USEC="100000")
+def test_nsqd_says_what_it_does(manage: Manage) -> None:
+    service = manage("nsqd", *ANY_PORTS, WATCHDOG_USEC="100000")
     service.start()
     assert service.hear() == {"STATUS": "loading messages"}
     ready = service.hear()
@@ -159,9 +154,9 @@ def test_nsqd_says_what_it_does(managers: list[Manager], tmp_path: Path) -> None
     assert service.wait() == 0
 
 
-@pytest.mark.parametrize(("start", "flags"), [(nsqlookupd, ANY_PORTS), (nsqadmin, ANY_PORTS[1:])], ids=["nsqlookupd", "nsqadmin"])
-def test_the_others_say_what_they_do(managers: list[Manager], tmp_path: Path, start: type, flags: tuple[str, ...]) -> None:
-    service = start(managers, tmp_path, *flags, WATCHDOG_USEC="100000")
+@pytest.mark.parametrize(("program", "flags"), [("nsqlookupd", ANY_PORTS), ("nsqadmin", ANY_PORTS[1:])])
+def test_the_others_say_what_they_do(manage: Manage, program: str, flags: tuple[str, ...]) -> None:
+    service = manage(program, *flags, WATCHDOG_USEC="100000")
     service.start()
     ready = service.hear()
     assert ready["READY"] == "1"
@@ -175,8 +170,8 @@ def test_the_others_say_what_they_do(managers: list[Manager], tmp_path: Path, st
     assert service.wait() == 0
 
 
-def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:
-    service = nsqd(managers, tmp_path, f"--tcp-address=127.0.0.1:{number(ports[0])}")
+def test_a_start_that_fails_is_never_ready(manage: Manage, ports: list[socket.socket]) -> None:
+    service = manage("nsqd", f"--tcp-address=127.0.0.1:{number(ports[0])}")
     service.start()
     assert service.wait() == 1
     assert "READY" not in service.hear_until("STOPPING")
@@ -185,9 +180,9 @@ def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Pa
 # ---- ports that are open already
 
 
-def test_nsqd_serves_on_ports_that_were_open_before(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:
+def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[socket.socket]) -> None:
     http, tcp = ports
-    service = nsqd(managers, tmp_path, LISTEN_FDNAMES="http:tcp:admin")
+    service = manage("nsqd", LISTEN_FDNAMES="http:tcp:admin")
     with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:
         service.start(http, tcp, useless)  # the producer waits, and is not refused
         producer.pub("orders", b"early")
@@ -199,12 +194,12 @@ def test_nsqd_serves_on_ports_that_were_open_before(managers: list[Manager], tmp
         pass
 
 
-def test_a_unix_socket_of_the_manager_stays(managers: list[Manager], tmp_path: Path) -> None:
+def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
         sock.listen()
-        service = nsqd(managers, tmp_path, "--tcp-address=127.0.0.1:0", LISTEN_FDNAMES="http")
+        service = manage("nsqd", "--tcp-address=127.0.0.1:0", LISTEN_FDNAMES="http")
         service.start(sock)
         service.hear_until("READY")
         with socket.socket(socket.AF_UNIX) as client:
@@ -219,9 +214,9 @@ def test_a_unix_socket_of_the_manager_stays(managers: list[Manager], tmp_path: P
 # ---- what it logs
 
 
-@pytest.mark.parametrize("start", [nsqd, nsqlookupd])
-def test_with_json_every_line_is_an_object(managers: list[Manager], tmp_path: Path, start: type) -> None:
-    service = start(managers, tmp_path, *ANY_PORTS, "--log-format=json", "--log-level=debug")
+@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
+def test_with_json_every_line_is_an_object(manage: Manage, program: str) -> None:
+    service = manage(program, *ANY_PORTS, "--log-format=json", "--log-level=debug")
     service.start()
     service.hear_until("READY")
     wait_until(lambda: "listening on" in service.log_path.read_text())
@@ -230,5 +225,5 @@ def test_with_json_every_line_is_an_object(managers: list[Manager], tmp_path: Pa
     lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
     assert len(lines) > 3
     assert {tuple(line) for line in lines} == {("time", "level", "prefix", "message")}
-    assert {line["prefix"] for line in lines} == {f"[{start.__name__}]"}
+    assert {line["prefix"] for line in lines} == {f"[{program}]"}
     assert lines[-1]["message"].endswith(": bye")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.options import ClientOptions
+from tests.support.module_servers import module_nsqd, module_nsqlookupd
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import ToolProcess, run_tool
@@ -30,18 +30,10 @@ TCP_FOR_HTTP = "this is the TCP port of nsqd or nsqlookupd; give an HTTP address
 NSQD_FOR_LOOKUPD = "this HTTP port is not nsqlookupd's; give nsqlookupd's HTTP address (port 4161 by default)"
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("wrong") / "nsqd")
-    yield process.start()
-    process.destroy()
+nsqd = module_nsqd()
 
 
-@pytest.fixture(scope="module")
-def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("wrong") / "nsqlookupd.log")
-    yield process.start()
-    process.destroy()
+lookupd = module_nsqlookupd()
 
 
 @pytest.mark.parametrize("producer_type", [GeventProducer, client.Producer], ids=["gevent", "threads"])

@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import subprocess
 import sys
 from typing import Any
+
+from tests.support.nsqd_process import REPOSITORY
 
 TOPIC, CHANNEL = "clients", "channel"
 SINGLE, BATCHES, BATCH, DEFERRED = 150, 3, 100, 10
@@ -172,6 +175,15 @@ def run_gnsq(port: int, **settings: Any) -> Outcome:
     with gevent.Timeout(TIME_LIMIT_S):
         consumer.start()
     producer.close()
+    return outcome
+
+
+def run_in_process(library: str, port: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Run the program, and return its outcome."""
+    command = [sys.executable, "-m", "tests.support.real_clients", library, str(port), json.dumps(settings)]
+    program = subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=90)
+    assert program.returncode == 0, program.stderr.decode()
+    outcome: dict[str, Any] = json.loads(program.stdout)
     return outcome
 
 

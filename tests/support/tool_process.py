@@ -10,8 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 
+# Flags of a consumer: what fails comes again soon.
+SOON = (
+    "--consumer-opt=default_requeue_delay,10ms",
+    "--consumer-opt=backoff_multiplier,10ms",
+    "--consumer-opt=max_backoff_duration,20ms",
+)
 STOP_DEADLINE_S = 40.0
 # `python -m` finds the modules from any directory.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.getenv("PYTHONPATH"))))}
@@ -105,3 +111,22 @@ class ToolProcess:
 def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """One that ends by itself."""
     return subprocess.run([sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+def wait_until_all_are_done(nsqd: NsqdProcess, topic: str = "t") -> int:
+    """Until the tool, which has to run, has finished all that was published; how often messages were requeued."""
+
+    def requeue_counts() -> list[int]:
+        stats = nsqd.topic_stats(topic)
+        assert stats
+        channel = stats["channels"][0]
+        finished = sum(client["finish_count"] for client in channel["clients"])
+        return [channel["requeue_count"]] if finished == stats["message_count"] else []
+
+    return wait_until(requeue_counts, what="all messages to be finished")[0]
+
+
+def run_script(text: str, **names: object) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python in which these names have these values."""
+    code = "\n".join([*(f"{name} = {value!r}" for name, value in names.items()), text])
+    return subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)

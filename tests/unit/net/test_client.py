@@ -8,12 +8,12 @@ from typing import Any
 
 import gevent
 import pytest
-from gevent.server import StreamServer
 
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import Endpoint
 from nsqd_py.lookup.peer import ChannelQuery, lasting_channels
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable
+from tests.support.raw_server import RawServer
 
 HOST = "127.0.0.1"
 
@@ -22,40 +22,20 @@ def answer(body: bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-class Server:
-    """Sends the same bytes to everybody, and keeps what it was asked; `then` runs before it closes."""
-
-    def __init__(self, response: bytes, then: Callable[[], object] = lambda: None) -> None:
-        self.requests: list[bytes] = []
-        self._response = response
-        self._then = then
-        self._server = StreamServer((HOST, 0), self._serve)
-        self._server.start()
-        self.port = self._server.server_port
-
-    def _serve(self, sock: Any, _: object) -> None:
-        self.requests.append(sock.recv(65536))
-        sock.sendall(self._response)
-        self._then()
-
-    def stop(self) -> None:
-        self._server.stop(0)
-
-
 @pytest.fixture
-def make_server() -> Iterator[Callable[..., Server]]:
-    servers: list[Server] = []
+def make_server() -> Iterator[Callable[..., RawServer]]:
+    servers: list[RawServer] = []
 
-    def make(*args: Any) -> Server:
-        servers.append(Server(*args))
+    def make(response: bytes, closes: bool = True) -> RawServer:
+        servers.append(RawServer(response, closes))
         return servers[-1]
 
     yield make
     for server in servers:
-        server.stop()
+        server.close()
 
 
-MakeServer = Callable[..., Server]
+MakeServer = Callable[..., RawServer]
 
 
 def resolve(host: str, port: int) -> list[Endpoint]:
@@ -103,7 +83,7 @@ def test_the_date_of_an_answer_is_kept(make_server: MakeServer) -> None:
 
 @pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"])
 def test_one_deadline_for_the_whole_answer(make_server: MakeServer, response: bytes) -> None:
-    server = make_server(response, lambda: gevent.sleep(10))
+    server = make_server(response, closes=False)
     with pytest.raises(HttpClientError, match=r"no answer within 0\.05s"):
         client(request_timeout_s=0.05).get_json(HOST, server.port, "/")
 
@@ -118,7 +98,7 @@ def test_a_resolver_that_hangs_is_a_connection_that_takes_too_long() -> None:
 
 
 def test_a_timeout_of_the_caller_is_left_to_it(make_server: MakeServer) -> None:
-    server = make_server(b"", lambda: gevent.sleep(10))
+    server = make_server(b"", closes=False)
     with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
         client().get_json(HOST, server.port, "/")
 

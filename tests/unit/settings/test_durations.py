@@ -86,9 +86,7 @@ def test_what_is_written_is_read(duration_ns: int) -> None:
     assert parse_duration(format_duration(duration_ns)) == duration_ns
 
 
-SECOND_NS = 10**9
 NOW_NS = 1_763_632_800 * SECOND_NS
-HOUR_NS = 3600 * SECOND_NS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsq_apps.tools import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq
+from nsq_apps.tools import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
 from nsq_tools.nsq_to_nsq.options import PROGRAM as NSQ_TO_NSQ
 from nsq_tools.to_http.options import PROGRAM as TO_HTTP
@@ -56,6 +56,18 @@ LINES = [
     (nsq_tail, [SOURCE, TOPIC, "--channel=a b"], "--channel 'a b' is not a valid name"),
     (nsq_tail, [SOURCE, TOPIC, "--consumer-opt=nothing,1"], "--consumer-opt: "),
     (nsq_tail, ["--nsqd-tcp-address=nowhere", TOPIC], '--nsqd-tcp-address: "nowhere" has no port'),
+    (nsq_tail, [SOURCE, TOPIC, "--since=1m", "--last=2"], "use --since or --last not both"),
+    (nsq_tail, [SOURCE, TOPIC, "--since=1m", "--channel=c"], "leave out --channel"),
+    (nsq_tail, [SOURCE, TOPIC, "--topic=u#ephemeral", "--last=1"], "an ephemeral topic has none"),
+    (nsq_tail, [SOURCE, TOPIC, "--last=-1"], "--last must not be negative"),
+    (nsq_tail, [TOPIC, NSQD], "--nsqd-http-address is for --since and --last"),
+    (to_nsq, [SOURCE], "--topic required"),
+    (to_nsq, [TOPIC], "--nsqd-tcp-address required"),
+    (to_nsq, [TOPIC, "--nsqd-tcp-address=nowhere"], '--nsqd-tcp-address: "nowhere" has no port'),
+    (to_nsq, [SOURCE, "--topic=t t"], "--topic 't t' is not a valid name"),
+    (to_nsq, [SOURCE, TOPIC, "--delimiter=ab"], "--delimiter must be a single byte"),
+    (to_nsq, [SOURCE, TOPIC, "--producer-opt=nothing,1"], "--producer-opt: "),
+    (to_nsq, [SOURCE, TOPIC, "--retry-timeout=5ms"], "--retry-timeout must be at least 1s"),
     (nsq_stat, [], "--nsqd-http-address or --lookupd-http-address required"),
     (nsq_stat, [NSQD, "--lookupd-http-address=x:1"], "use --nsqd-http-address or --lookupd-http-address not both"),
     (nsq_stat, ["--lookupd-http-address=http://x:1"], "--lookupd-http-address error - address should not contain scheme"),

@@ -126,12 +126,6 @@ def test_a_body_is_searched_with_re2(pattern: str, found: bytes, not_found: byte
     assert not search(not_found)
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "a**", r"(?=x)"])
-def test_what_is_no_expression_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError):
-        compile_search(pattern)
-
-
 # --- how many are shown
 
 
@@ -170,19 +164,10 @@ def renderer_of(on_terminal: bool = False, **settings: Any) -> Renderer:
     return Renderer(PROGRAM.defaults(**settings), on_terminal)
 
 
-def shown(*bodies: bytes, indexes: list[int] | None = None, **settings: Any) -> bytes:
+def shown(*bodies: bytes, **settings: Any) -> bytes:
     messages = Messages(list(bodies))
     renderer = renderer_of(**settings)
-    return renderer.render(messages, renderer.matching(messages.bodies) if indexes is None else indexes)
-
-
-def test_in_a_pipe_bodies_are_as_they_came() -> None:
-    assert shown(b"one", b"\x1b\x00\xff", b"", b"a\nb") == b"one\n\x1b\x00\xff\n\na\nb\n"
-
-
-def test_only_matching_messages_are_shown() -> None:
-    assert shown(b"one", b"two", b"three", grep="t") == b"two\nthree\n"
-    assert shown(b"one", grep="t") == b""
+    return renderer.render(messages, renderer.matching(messages.bodies))
 
 
 def test_an_object_has_everything_about_a_message_and_does_not_control_the_terminal() -> None:

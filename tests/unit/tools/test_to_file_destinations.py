@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.destinations import upload
 from nsq_tools.to_file.finishing import FinishedFile, repair
-from nsq_tools.to_file.formats import PARQUET
 from nsq_tools.to_file.output import Claim, left_behind
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
-from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
+from tests.unit.tools.test_to_file_archive import Desk
 
 pytestmark = pytest.mark.ours
 
@@ -41,25 +38,17 @@ def closed(table: Table, directory: Path) -> FinishedFile:
     """A file of two messages that is synced, and not finished."""
     store = table.root if "://" in table.root else ""
     work, output = directory / "work", directory / "work" if store else Path(table.root)
-    for place in work, output:
-        place.mkdir(exist_ok=True)
-    plan = Plan(
-        topic="topic",
-        channel="channel",
+    archive = Desk(directory).archive(
+        "parquet",
+        "zstd",
         template="topic=topic/a b<REV>.parquet" if not store else "topic=topic/a<REV>.parquet",
         datetime_format="",
         work_dir=work,
         output_dir=output,
-        form=PARQUET,
-        codec=CODECS["zstd"],
-        level=3,
-        rotation=Rotation(),
-        is_shared=False,
         skips_empty=True,
         store=store,
         table=table.flag,
     )
-    archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
     archive.add([FakeBatch(b"one", b"two")])
     archive.store(is_sync_due=True)
     archive.close()

@@ -12,14 +12,12 @@ from typing import NoReturn
 import pytest
 
 from nsq_tools.to_file import finishing
-from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import FinishedFile, copy, place, remove_other_names, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
-from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
+from tests.unit.tools.test_to_file_archive import Desk
 
 NAME = "x<REV>.log"
 
@@ -93,23 +91,9 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
 # --- what somebody does between a kill and the next start
 
 
-def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
+def written(work: Path, form: str = "lines") -> FinishedFile:
     """A file of one message that has no place yet."""
-    plan = Plan(
-        topic="topic",
-        channel="channel",
-        template=f"x<REV>{FORMATS[form].suffix}",
-        datetime_format="",
-        work_dir=work,
-        output_dir=output,
-        form=FORMATS[form],
-        codec=CODECS["none"],
-        level=3,
-        rotation=Rotation(),
-        is_shared=False,
-        skips_empty=False,
-    )
-    archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+    archive = Desk(work.parent).archive(form, template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work)
     archive.add([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
     archive.close()
@@ -119,7 +103,7 @@ def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
 
 def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a file that is placed, and has its name in the work-dir still."""
-    file = written(work, output)
+    file = written(work)
 
     def killed(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -201,7 +185,7 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
 @pytest.mark.parametrize("form", FORMATS)
 def test_without_links_a_file_is_finished(work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     NoLinks(monkeypatch)
-    written(work, output, form).finish()
+    written(work, form).finish()
     assert all_bodies(output) == [b"one"]
     assert os.listdir(work) == leftovers(output) == []
 

@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from contextlib import suppress
-
 import pytest
 
 from nsq_tools.to_http.requests import GET, HttpRequest
 from nsq_tools.to_http.sender import MAX_RESPONSE_BYTES, HttpSender, NotDelivered
 from nsqd_py.net.http.client import HttpClient
+from tests.support.raw_server import RawServer
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nOK"
 
 
-class Server:
-    """Answers every request with the same bytes. With `closes`, it then closes the connection."""
-
-    def __init__(self, response: bytes, closes: bool) -> None:
-        self.connections = 0
-        self._response, self._closes = response, closes
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                sock = self._listener.accept()[0]
-                self.connections += 1
-                threading.Thread(target=self._answer, args=(sock,), daemon=True).start()
-
-    def _answer(self, sock: socket.socket) -> None:
-        with suppress(OSError), sock:
-            while sock.recv(65536):
-                sock.sendall(self._response)
-                if self._closes:
-                    return
-
-    def close(self) -> None:
-        self._listener.close()
-
-
 def sent_twice(response: bytes, closes: bool = False) -> int:
     """Send two messages; return the number of connections."""
-    server, sender = Server(response, closes), HttpSender(HttpClient(10, 30))
+    server, sender = RawServer(response, closes), HttpSender(HttpClient(10, 30))
     try:
         for _ in range(2):
             sender.send(HttpRequest(GET, server.url, {}), b"")

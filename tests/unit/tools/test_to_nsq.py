@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_apps.tools import to_nsq as main
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, parse_delimiter
 from nsqd_py.client.options import ClientOptions
@@ -87,31 +86,6 @@ def test_a_delimiter_is_a_byte_or_an_escape(text: str, delimiter: bytes) -> None
 def test_a_delimiter_is_a_single_byte(text: str) -> None:
     with pytest.raises(ValueError, match="--delimiter must be a single byte"):
         parse_delimiter(text)
-
-
-# --- what is notified
-
-
-# --- how it is used
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--nsqd-tcp-address=127.0.0.1:4150"], "--topic required"),
-        (["--topic=t"], "--nsqd-tcp-address required"),
-        (["--topic=t", "--nsqd-tcp-address=nowhere"], '--nsqd-tcp-address: "nowhere" has no port'),
-        (["--topic=t t", "--nsqd-tcp-address=h:1"], "--topic 't t' is not a valid name"),
-        (["--topic=t", "--nsqd-tcp-address=h:1", "--delimiter=ab"], "--delimiter must be a single byte"),
-        (["--topic=t", "--nsqd-tcp-address=h:1", "--producer-opt=nothing,1"], "--producer-opt: "),
-        (["--topic=t", "--nsqd-tcp-address=h:1", "--retry-timeout=5ms"], "--retry-timeout must be at least 1s"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(flags) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith(f"to-nsq: {complaint}")
-    assert (out, err.count("\n")) == ("", 1)
 
 
 # --- after a bug
