@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -19,10 +18,10 @@ from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.options import NSQD
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.settings.types import ByTopic
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -287,43 +286,21 @@ class FakePublisher:
         self.holds -= 1
 
 
-def limits(**changed: Any) -> SimpleNamespace:
-    """Options that topics, channels and brokers ask for."""
-    return SimpleNamespace(
-        **{
-            "mem_queue_size": 10_000,
-            "mem_queue_bytes": 1 << 28,
-            "max_msg_timeout_ns": 900 * SECOND,
-            "max_channel_consumers": 0,
-            "max_channels_per_topic": 0,
-            "max_topics": 0,
-            "max_new_topics_per_second": 0,
-            "max_req_timeout_ns": 3_600 * SECOND,
-            "max_bytes_per_file": 100 << 20,
-            "sync_every": 1 << 40,
-            "sync_timeout_ns": 1_000 * SECOND,
-            "node_id": 7,
-            "e2e_processing_latency_percentile": (),
-            "enable_experiment": (),
-            "data_path": "",
-            "broadcast_address": "127.0.0.1",
-            "broadcast_tcp_port": 4150,
-            "standby_secret_file": "",
-            "standby_tls_allowed_names": (),
-            "retention_time_ns": ByTopic(0),
-            "retention_bytes": ByTopic(0),
-            "max_attempts": ByTopic(0),
-            "dead_letter_topic": ByTopic(""),
-            "message_ttl_ns": ByTopic(0),
-            "max_topic_bytes": ByTopic(0),
-            "max_disk_bytes": 0,
-            "min_free_disk_bytes": 0,
-            "lease": "",
-            "http_address": "127.0.0.1:4151",
-            "http_allowed_hosts": (),
-        }
-        | changed
-    )
+def limits(**changed: Any) -> Any:
+    """Options of an nsqd that does nothing by itself soon, and limits nothing that a test does not."""
+    ours = {
+        "max_channels_per_topic": 0,
+        "max_topics": 0,
+        "max_new_topics_per_second": 0,
+        "sync_every": 1 << 40,
+        "sync_timeout_ns": 1_000 * SECOND,
+        "node_id": 7,
+        "broadcast_address": "127.0.0.1",
+        "broadcast_tcp_port": 4150,
+        "min_free_disk_bytes": 0,
+        "http_address": "127.0.0.1:4151",
+    }
+    return NSQD.defaults(**ours | changed)
 
 
 def start_broker(world: World, directory: Path, **changed: Any) -> Broker:

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
@@ -50,11 +49,6 @@ FILES = [File(0, 10, 100, 1_000), File(10, 20, 100, 2_000), File(20, 30, 100, 3_
 )
 def test_what_retention_keeps(retention_ns: int, retention_bytes: int, kept_from: int) -> None:
     assert retained_seq(FILES, retention_ns, retention_bytes, 5_000, 35) == kept_from
-
-
-# ---- ranges
-
-ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))))
 
 
 def test_moving_has_to_be_worth_it() -> None:

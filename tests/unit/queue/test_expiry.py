@@ -54,15 +54,6 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: ExpiryBench)
     assert bench.counts() == (0, 0, 0, 2)
 
 
-def test_files_of_what_is_too_old_go(tmp_path: Path) -> None:
-    bench = ExpiryBench(tmp_path, max_bytes_per_file=1000)
-    for _ in range(10):
-        bench.publish(b"x" * 800)
-    assert len(list(tmp_path.glob("orders.*.log"))) == 10
-    bench.world.pass_time(TTL_NS + 2 * SECOND)
-    assert len(list(tmp_path.glob("orders.*.log"))) == 1
-
-
 def test_setting_the_clock_makes_no_message_old(bench: ExpiryBench) -> None:
     wall_ns = bench.world.clock
     offset_ns = [0]
