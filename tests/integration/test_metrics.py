@@ -113,6 +113,8 @@ def test_the_process(nsqd: NsqdProcess) -> None:
     assert 0 < scrape.sum("nsqd_log_sync_duration_seconds_sum") < 60
     assert scrape.sum("nsqd_log_write_errors_total") == 0
     assert scrape.sum("nsqd_healthy") == 1
+    assert 0 < scrape.sum("nsqd_disk_free_bytes") < 1 << 60
+    assert 0 < scrape.sum("nsqd_disk_left_ratio") <= 1
     assert scrape.sum("nsqd_build_info") == 1
     assert scrape.value("nsqd_connections", protocol="http") == 1
     assert 1 << 20 < scrape.sum("process_resident_memory_bytes") < 1 << 32
@@ -180,12 +182,6 @@ def test_nsqadmin_has_an_alert_for_every_kind_of_problem() -> None:
     kinds = [kind for rule in rules for kind in re.findall('kind="([a-z_]+)"', rule["expr"])]
     assert kinds == list(KINDS)
     assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {"nsqadmin_problem", "nsqadmin_topics"}
-
-
-def test_free_disk(nsqd: NsqdProcess) -> None:
-    scrape = Scrape(nsqd)
-    assert 0 < scrape.sum("nsqd_disk_free_bytes") < 1 << 60
-    assert 0 < scrape.sum("nsqd_disk_left_ratio") <= 1
 
 
 def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard: Any) -> None:

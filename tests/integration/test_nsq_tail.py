@@ -18,8 +18,8 @@ from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.terminal import on_terminal
-from tests.support.tool_process import ToolProcess
-from tests.support.wire import Closed, mpub_body, rdy, req
+from tests.support.tool_process import ToolProcess, numbered, publish
+from tests.support.wire import Closed, rdy, req
 
 MODULE = "nsq_apps", "nsq_tail"
 
@@ -43,14 +43,6 @@ def start(tmp_path: Path) -> Start:
 
 def source(nsqd: NsqdProcess) -> str:
     return f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
-
-
-def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
-    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(bodies))
-
-
-def numbered(count: int) -> list[bytes]:
-    return [b"message %d" % number for number in range(count)]
 
 
 def wait_for_tail(nsqd: NsqdProcess, topic: str) -> str:

@@ -15,7 +15,7 @@ from tests.support.certificates import Certificates
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.tool_process import SOON, ToolProcess, wait_until_all_are_done
+from tests.support.tool_process import SOON, ToolProcess, numbered, wait_until_all_are_done
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 from tests.support.wire import mpub_body
 
@@ -51,10 +51,6 @@ def start(nsqd: NsqdProcess, tmp_path: Path) -> Start:
 
 def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
     nsqd.post("/mpub?topic=t&binary=true", mpub_body(bodies))
-
-
-def numbered(count: int) -> list[bytes]:
-    return [b"message %d" % number for number in range(count)]
 
 
 # ---- what is sent

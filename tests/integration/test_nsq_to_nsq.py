@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tool_process import SOON, ToolProcess, wait_until_all_are_done
-from tests.support.wire import mpub_body
+from tests.support.tool_process import SOON, ToolProcess, numbered, publish, wait_until_all_are_done
 
 MODULE = "nsq_apps", "nsq_to_nsq"
 CHANNEL = "nsq_to_nsq"
@@ -69,14 +68,6 @@ def start(source: NsqdProcess, tmp_path: Path) -> Start:
         return ToolProcess(*MODULE, address, *SOON, *flags, log_path=tmp_path / "tool.log")
 
     return make
-
-
-def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
-    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(bodies))
-
-
-def numbered(count: int) -> list[bytes]:
-    return [b"message %d" % number for number in range(count)]
 
 
 def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:

@@ -6,14 +6,11 @@ import socket
 
 import pytest
 
+from tests.integration.test_client_places import depth
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tool_process import run_script
 
 pytestmark = pytest.mark.ours
-
-
-def depth(nsqd: NsqdProcess, topic: str) -> int:
-    return sum(int(one["depth"]) for one in nsqd.stats()["topics"] if one["topic_name"] == topic)
 
 
 # Each child publishes 500, while 500 of the parent are on their way.

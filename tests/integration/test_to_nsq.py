@@ -7,7 +7,6 @@ import random
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Certificates
+from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
@@ -226,10 +226,9 @@ def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> Non
 @pytest.fixture
 def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
     """One that is not started yet, and always has the same ports."""
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.create_server(("127.0.0.1", 0)) as http:
-        ports = tcp.getsockname()[1], http.getsockname()[1]
-    nsqd = NsqdProcess(tmp_path / "fixed", ports=ports)
-    nsqd.tcp_port, nsqd.http_port = ports
+    tcp_port, http_port = free_ports(2)
+    nsqd = NsqdProcess(tmp_path / "fixed", ports=(tcp_port, http_port))
+    nsqd.tcp_port, nsqd.http_port = tcp_port, http_port
     return nsqd
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.wire import mpub_body
 
 # Flags of a consumer: what fails comes again soon.
 SOON = (
@@ -111,6 +112,14 @@ class ToolProcess:
 def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """One that ends by itself."""
     return subprocess.run([sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
+    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(bodies))
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"message %d" % number for number in range(count)]
 
 
 def wait_until_all_are_done(nsqd: NsqdProcess, topic: str = "t") -> int:
