@@ -26,6 +26,15 @@ def test_touching_without_end_holds_bounded_memory() -> None:
     assert sorted(seq for seq, _ in table.expire(999 + TIMEOUT)) == list(range(10))
 
 
+def test_an_earlier_touch_rings_nothing() -> None:
+    table = InFlightTable()
+    (only,) = deliver(table, 10, 1)
+    table.touch(only, 10, TIMEOUT, MAX_TIMEOUT)  # until 70
+    table.touch(only, 30, TIMEOUT, MAX_TIMEOUT)  # until 90
+    assert table.expire(70) == []
+    assert [seq for seq, _ in table.expire(90)] == [10]
+
+
 def test_an_id_that_is_in_flight_is_not_added_again() -> None:
     table = InFlightTable()
     ids = deliver(table, 10, 3)
