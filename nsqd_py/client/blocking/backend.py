@@ -130,6 +130,7 @@ class WorkerThread(Generic[T]):
         self._call = call
         self._result: T | None = None
         self._error: BaseException | None = None
+        self._drop: Callable[[T], object] | None = None
         self.is_done = False
         self._task = backend.spawn("nsqd-py", self._run)
 
@@ -139,6 +140,12 @@ class WorkerThread(Generic[T]):
             raise self._error
         assert self._result is not None
         return self._result
+
+    def drop(self, drop: Callable[[T], object]) -> None:
+        """Call `drop` with the result, if there is one, now or when the call has ended. It may be called twice."""
+        self._drop = drop
+        if self.is_done:
+            self._end()
 
     def kill(self) -> None:
         self._backend.kill(self._task)
@@ -150,7 +157,12 @@ class WorkerThread(Generic[T]):
             self._error = error
         finally:
             self.is_done = True
+            self._end()
             self._poller.wake()
+
+    def _end(self) -> None:
+        if self._drop is not None and self._result is not None:
+            self._drop(self._result)
 
 
 _POLL_S = 1.0  # a child process does not have the thread that would wake its threads

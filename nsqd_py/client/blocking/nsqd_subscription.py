@@ -177,6 +177,9 @@ class NsqdSubscription:
         self._lost(reason)
 
     def close(self, reason: str = "closed") -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:  # nsqd would have a subscription of which no one knows
+            opening.drop(Connection.close)
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
