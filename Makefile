@@ -118,9 +118,9 @@ $(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
 packages:
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,java,spark]'
-	@if command -v npm >/dev/null; then \
-	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
-	else echo "Without npm, the tests with nsqjs are skipped."; fi
+	@if command -v npm >/dev/null; then for folder in nsqjs helm; do \
+	    npm install --prefix tests/support/$$folder --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent; done; \
+	else echo "Without npm, the tests with nsqjs and Helm are skipped."; fi
 
 browser:
 	@contrib/install-browser || echo "Without a browser, the tests of nsqadmin's page cannot run."

