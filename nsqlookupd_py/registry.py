@@ -222,7 +222,9 @@ class Registry:
     def _freed(self, topic: str, channels: dict[str, set[Peer]]) -> Iterator[str]:
         while channels:
             channel, peers = channels.popitem()
-            self._forget_name(topic, channel)
+            self.names -= 1
+            if not self.has_channel(topic, channel):  # else it was created again in the meantime
+                self.unused.pop((topic, channel), None)
             for peer in peers:
                 self._count(peer, -1)
             yield channel
