@@ -23,6 +23,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_network
 from typing import Any, NamedTuple
 
@@ -108,8 +109,8 @@ class Credentials:
 def read_credentials(path: str) -> Credentials:
     """Return the accounts of the file. Raises BadAuthFile."""
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could not be reread
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe, which does not block, could not be reread
                 raise BadAuthFile(f"--http-auth-file {path}: not a file")
             text = file.read(_MOST_FILE_BYTES + 1)
     except OSError as error:
@@ -117,11 +118,6 @@ def read_credentials(path: str) -> Credentials:
     if len(text) > _MOST_FILE_BYTES:
         raise BadAuthFile(f"--http-auth-file {path}: more than {_MOST_FILE_BYTES} bytes")
     return parse_credentials(text, path)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe without a writer does not block."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def parse_credentials(text: bytes, path: str) -> Credentials:
@@ -211,7 +207,6 @@ class Guard:
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         self._logins = Logins(clock, sleep)
-        self._pool: Any = None
 
     def known(self, authorization: bytes, address: str) -> bool | None:
         """True if the header that `address` sent is right, False if it is wrong, None if only `check` can tell."""
@@ -260,9 +255,7 @@ class Guard:
         login = parse_login(split_authorization(authorization)[1])
         assert login is not None
         credentials = self._credentials
-        if self._pool is None:
-            self._pool = ThreadPool(1)
-        is_right: bool = self._pool.apply(_is_right, (login, credentials.hash_of(login.user)))
+        is_right: bool = _thread().apply(_is_right, (login, credentials.hash_of(login.user)))
         if credentials is self._credentials or not is_right:
             self._note(authorization, address, is_right=is_right)
         return is_right
@@ -305,6 +298,12 @@ class Guard:
 def admin_guard(auth_file: str, log: Log) -> Guard | None:
     """Return the guard with the accounts of --http-auth-file; None if it is "". Raises BadAuthFile."""
     return Guard(auth_file, log) if auth_file else None
+
+
+@cache
+def _thread() -> Any:
+    """Return the thread that checks the passwords of this process, in all its roles."""
+    return ThreadPool(1)
 
 
 def _is_right(login: Login, known_hash: bytes) -> bool:

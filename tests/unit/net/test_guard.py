@@ -175,6 +175,13 @@ def test_passwords(gate: Gate) -> None:
     assert check(basic(b"ann", b"sec\0ret" * 30)) is UNAUTHORIZED
 
 
+def test_the_guard_of_the_next_role_uses_the_same_thread(gate: Gate) -> None:
+    assert answer(gate.guard, basic(b"ann", b"secret"))
+    threads = len(os.listdir("/proc/self/task"))
+    assert answer(Guard(str(gate.path), Log(level=FATAL)), basic(b"ann", b"secret"))
+    assert len(os.listdir("/proc/self/task")) == threads
+
+
 def test_of_a_long_password_the_beginning_counts_as_for_htpasswd(gate: Gate) -> None:
     gate.write(b"ann:" + bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)))
     gate.look_again()
