@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
+Server = TypeVar("Server", NsqdProcess, NsqlookupdProcess)
 
-def module_nsqd(*flags: str) -> Any:
-    """Return the fixture of an nsqd with these flags."""
 
+def _module_server(kind: type[Server], folder: str, flags: tuple[str, ...]) -> Any:
     @pytest.fixture(scope="module")
-    def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-        process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *flags)
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+        process = kind(tmp_path_factory.mktemp(folder) / folder, *flags)
         yield process.start()
         process.destroy()
 
-    return nsqd
+    return server
+
+
+def module_nsqd(*flags: str) -> Any:
+    """Return the fixture of an nsqd with these flags."""
+    return _module_server(NsqdProcess, "nsqd", flags)
 
 
 def module_nsqlookupd(*flags: str) -> Any:
     """Return the fixture of an nsqlookupd with these flags."""
-
-    @pytest.fixture(scope="module")
-    def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-        process = NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log", *flags)
-        yield process.start()
-        process.destroy()
-
-    return nsqlookupd
+    return _module_server(NsqlookupdProcess, "nsqlookupd", flags)
