@@ -51,10 +51,6 @@ def default_node_id(hostname: str) -> int:
 # --- checks of single values
 
 
-def _check_node_id(value: int) -> str | None:
-    return None if 0 <= value < _NODE_IDS else f"must be [0,{_NODE_IDS})"
-
-
 def _every(check: Callable[[Any], str | None]) -> Callable[[ByTopic[Any]], str | None]:
     """Return the check of a setting by topic: `check` for each of its values."""
     return lambda by_topic: next((problem for problem in map(check, by_topic.values) if problem), None)
@@ -62,10 +58,6 @@ def _every(check: Callable[[Any], str | None]) -> Callable[[ByTopic[Any]], str |
 
 def _check_topic_name(value: str) -> str | None:
     return None if not value or is_valid_name(value.encode()) else "must be a valid topic name"
-
-
-def _check_deflate_level(value: int) -> str | None:
-    return None if 1 <= value <= 9 else "must be [1,9]"
 
 
 def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
@@ -90,17 +82,10 @@ def _check_ttl(value: int) -> str | None:
     return None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
 
 
-def _check_percentiles(values: tuple[float, ...]) -> str | None:
-    return None if all(0 < value <= 1 for value in values) else "must be in (0,1]"
-
-
 # --- the settings
 
 _HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
-
-# Each: name, kind, default; then what it does.
-
 
 TEXT, JSON = "text", "json"
 
@@ -137,7 +122,7 @@ class _General(LogOptions, title="General"):
         default_node_id(_HOSTNAME),
         "Number of this node in [0,1024), part of every message id. It must be different for each nsqd of a cluster.",
         config_key="id",
-        check=_check_node_id,
+        check=lambda value: None if 0 <= value < _NODE_IDS else f"must be [0,{_NODE_IDS})",
         default_text="a hash of the host name",
     )
     drain_timeout_ns: int = setting(
@@ -365,7 +350,7 @@ class _Metrics(Options, title="Metrics"):
         (),
         "Percentiles, in (0,1], of the time from publish to finish (may be given several times).",
         config_key="e2e_processing_latency_percentiles",
-        check=_check_percentiles,
+        check=lambda values: None if all(0 < value <= 1 for value in values) else "must be in (0,1]",
     )
     e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS, "Time span that the percentiles cover.")
 
@@ -376,7 +361,7 @@ class _Security(ServerTlsOptions, title="TLS and compression"):
         INT,
         6,
         "Maximum deflate level that a client may request, 1 to 9. Higher levels take more processor time.",
-        check=_check_deflate_level,
+        check=lambda value: None if 1 <= value <= 9 else "must be [1,9]",
     )
     snappy: bool = setting(BOOL, True, "Allow snappy compression.")
 

@@ -61,7 +61,8 @@ class Attention:
             problem.key: known.get(problem.key) or (problem.since_s or time_s, has_begun or problem.since_s > 0)
             for problem in found.kept
         }
-        self.listed = sorted((Listed(problem, *self.began[problem.key]) for problem in found.kept), key=_rank)
+        listed = [Listed(problem, *self.began[problem.key]) for problem in found.kept]
+        self.listed = sorted(listed, key=lambda one: (_ORDER[one.problem.kind], -one.problem.weight, one.problem.key))
         self.counts = found.counts
         self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
         self.rows = dict(grouped(self.listed, self.more))
@@ -83,11 +84,6 @@ class Attention:
 
 
 _ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}
-
-
-def _rank(entry: Listed) -> tuple[tuple[bool, int], float, str]:
-    problem = entry.problem
-    return _ORDER[problem.kind], -problem.weight, problem.key
 
 
 def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> list[tuple[str, Json]]:

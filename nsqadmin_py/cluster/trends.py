@@ -117,7 +117,8 @@ class Trends:
         for name, topic in cluster.topics.items():
             for channel_name, channel in topic.channels.items():
                 self._note(name, channel_name, channel, now_s)
-        for key in [key for key, trend in self._trends.items() if _is_over(trend, now_s)]:
+        # The channel was deleted, or has been idle for long.
+        for key in [key for key, trend in self._trends.items() if trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S]:
             del self._trends[key]
 
     def _note(self, topic: str, name: str, channel: ChannelRow, now_s: float) -> None:
@@ -137,8 +138,3 @@ class Trends:
         """Return the time until nothing waits; None if that never happens."""
         trend = self.of(topic, channel)
         return 0.0 if trend is None else trend.drain_s
-
-
-def _is_over(trend: Trend, now_s: float) -> bool:
-    """True if the channel has been deleted, or idle for long."""
-    return trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S

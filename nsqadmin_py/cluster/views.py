@@ -238,10 +238,6 @@ def _rate(name: str) -> Sort:
     return lambda found, _: found.row.rates[place]
 
 
-def _age(found: _Found, _: Findings) -> float:
-    return -found.row.oldest_ns if found.row.oldest_ns else -inf
-
-
 def _drain_s(found: _Found, findings: Findings) -> float:
     drain_s = findings.trends.drain_s(found.topic, found.channel)
     return inf if drain_s is None else drain_s
@@ -256,7 +252,7 @@ SORTS: dict[str, Sort] = {
     "finish_rate": _rate("finished"),
     "requeue_rate": _rate("requeued"),
     "timeout_rate": _rate("timed_out"),
-    "oldest_age_s": _age,
+    "oldest_age_s": lambda found, _: -found.row.oldest_ns if found.row.oldest_ns else -inf,
     "drain_s": _drain_s,
 }
 

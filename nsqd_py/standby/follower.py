@@ -147,8 +147,7 @@ class Follower:
                     pause_s, reported = _FIRST_PAUSE_S, ""
                 self.error = sentence(error)
                 if self.error != reported:
-                    place = self.primary
-                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", place, self.error)
+                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", self.primary, self.error)
                     reported = self.error
             finally:
                 self._close_connection()

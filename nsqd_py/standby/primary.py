@@ -25,7 +25,7 @@ from nsqd_py.standby.stream import StandbyStream
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
 
-REFUSE, ALONE = "refuse", "alone"
+ALONE = "alone"
 _TICK_NS = 1_000_000_000
 _MOST_STANDBYS = 16
 # A standby acknowledges each round, and each second has one. Its heartbeats end sooner than this if it is gone.
@@ -84,10 +84,7 @@ class Standbys(Replication):
 
     def _listen(self) -> None:
         """Get all writes while somebody needs them."""
-        if self._streams or self._held.wanted:
-            self._broker.sync.listen(self._written)
-        else:
-            self._broker.sync.listen(None)
+        self._broker.sync.listen(self._written if self._streams or self._held.wanted else None)
 
     # ---- connections
 

@@ -61,10 +61,6 @@ class Codec(NamedTuple):
 # --- none
 
 
-def _as_it_is(data: bytes, level: int) -> bytes:
-    return data
-
-
 def _plain_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     for position in range(start, len(data), _READ_BYTES):
         piece = data[position : position + _READ_BYTES]
@@ -100,10 +96,6 @@ def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
 # --- zstd (RFC 8878)
 
 
-def _zstd(data: bytes, level: int) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level))
-
-
 def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     position = start
     while (end := zstd_frame_end(data, position)) is not None:
@@ -118,8 +110,8 @@ def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
 CODECS = {
     codec.name: codec
     for codec in (
-        Codec(NONE, "", _as_it_is, _plain_pieces),
+        Codec(NONE, "", lambda data, level: data, _plain_pieces),
         Codec(GZIP, ".gz", _gzip, _gzip_pieces),
-        Codec(ZSTD, ".zst", _zstd, _zstd_pieces),
+        Codec(ZSTD, ".zst", lambda data, level: bytes(cramjam.zstd.compress(data, level)), _zstd_pieces),
     )
 }

@@ -158,17 +158,13 @@ def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, byt
     return scan
 
 
-def _count_newlines(tally: Tally, block: bytes) -> None:
-    tally.add_all(block.count(b"\n"))
-
-
 LINES = FileFormat(
     name="lines",
     suffix=".log",
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=1,
     encoder=partial(TextEncoder, bodies_of),
-    scan=partial(scan_lines, count=_count_newlines),
+    scan=partial(scan_lines, count=lambda tally, block: tally.add_all(block.count(b"\n"))),
     is_appendable=True,
 )
 
@@ -177,10 +173,6 @@ LINES = FileFormat(
 
 # Anchored to the start of a line, so that it never matches inside a body.
 _TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
-
-
-def objects_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
-    return b"".join(chain.from_iterable(map(json_lines, batches)))
 
 
 def _count_objects(tally: Tally, block: bytes) -> None:
@@ -194,7 +186,7 @@ JSONL = FileFormat(
     suffix=".jsonl",
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=150,
-    encoder=partial(TextEncoder, objects_of),
+    encoder=partial(TextEncoder, lambda batches, warn: b"".join(chain.from_iterable(map(json_lines, batches)))),
     scan=partial(scan_lines, count=_count_objects),
     is_appendable=True,
 )
@@ -281,10 +273,6 @@ def is_installed() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _side_file(codec: Codec, level: int, warn: Warn) -> FramedEncoder:
-    return FramedEncoder(CODECS[NONE], level, warn)
-
-
 def convert(source: Path, target: Path, codec_name: str) -> None:
     """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
     import pyarrow as arrow  # of an extra
@@ -361,7 +349,7 @@ PARQUET = FileFormat(
     suffix=".parquet",
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=30,
-    encoder=_side_file,
+    encoder=lambda codec, level, warn: FramedEncoder(CODECS[NONE], level, warn),
     scan=scan_records,
     gathers=True,
     convert=convert,
