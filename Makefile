@@ -8,7 +8,7 @@
 # make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
-# make docs    the site of docs/, in site/
+# make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
 # make dist    sdist (with the site), wheel, site, list of components (CycloneDX), checksums, changes; in dist/
 # make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
 # make bench-compare   names each ratio that changed by more than 5 % between the newest two records
@@ -89,7 +89,7 @@ bench-compare: $(INSTALLED_DEV)
 	$(BIN)/python -m bench.compare $(BENCH_ARGS)
 
 docs: $(INSTALLED_DEV)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python contrib/build-site
 	@echo "Read it:  $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 dist: docs

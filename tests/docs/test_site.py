@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from playwright.sync_api import expect
 
+from nsqd_py.version import PROJECT_VERSION
+from tests.support.browser import DEADLINE_MS, chromium
 from tests.support.nsqd_process import REPOSITORY
 
 LOADED = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:)?//')
@@ -19,16 +24,13 @@ LOADED = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:)?//
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site. A broken link or anchor, or a page that is in no menu, is a warning, and so an error here."""
     folder = tmp_path_factory.mktemp("site")
-    run = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
-        cwd=REPOSITORY,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    for page in ("index.html", "sitemap.xml"):  # an older version
+        (folder / "0.9.0" / page).parent.mkdir(exist_ok=True)
+        (folder / "0.9.0" / page).touch()
+    command = [sys.executable, "contrib/build-site", str(folder)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stdout + run.stderr
-    return folder
+    return folder / PROJECT_VERSION
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
@@ -40,6 +42,17 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [page for page in site.rglob("*.html") if LOADED.search(page.read_text("utf-8"))] == []
+
+
+def test_each_page_has_a_menu_of_the_versions(site: Path) -> None:
+    handler = partial(SimpleHTTPRequestHandler, directory=site.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium() as browser:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}")
+        expect(page.locator(".md-version__link")).to_have_text([PROJECT_VERSION, "0.9.0"], timeout=DEADLINE_MS)
+        assert page.url.endswith(f"/{PROJECT_VERSION}/index.html")
+        server.shutdown()
 
 
 def test_the_menu_names_the_tools_as_they_are_called(site: Path) -> None:
