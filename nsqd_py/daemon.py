@@ -102,7 +102,7 @@ class Daemon:
         self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock)
         self._clocks = ClockKeeper(self._broker.services, clock)
         self._lookups: LookupPeers | None = None
-        self._make_guard = _guard_maker(options, self._broker, log)
+        self._make_guard = self._guard_maker()
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._limits = _limits(options)
@@ -387,12 +387,20 @@ class Daemon:
 
     def _make_lookups(self) -> LookupPeers:
         """Return the connections to nsqlookupds. Raises StartError."""
-        from nsqd_py.lookup.peers import LookupPeers  # with the HTTP client and TLS, 20 ms of a start
+        from nsqd_py.lookup.peers import LookupPeers, lookupd_tls  # with the HTTP client and TLS, 20 ms of a start
 
-        self._lookups = LookupPeers(self._broker, self._options, self._log, _lookupd_tls(self._options))
+        self._lookups = LookupPeers(self._broker, self._options, self._log, lookupd_tls(self._options))
         if self._is_serving:
             self._lookups.start()
         return self._lookups
+
+    def _guard_maker(self) -> Callable[[Guarded], AuthGuard] | None:
+        """Return a function that makes the guard of a client; None if clients need no AUTH."""
+        if not self._options.auth_http_address:
+            return None
+        from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
+
+        return guard_maker(self._options, self._log, self._broker.alarms, self._broker.clock, resolve)
 
     # ---- time
 
@@ -508,43 +516,3 @@ def _http_refusal() -> bytes:
     from nsqd_py.net.http import answers
 
     return answers.refused_connection()
-
-
-def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Guarded], AuthGuard] | None:
-    """Return a function that makes the guard of a client; None if clients need no AUTH."""
-    if not options.auth_http_address:
-        return None
-    from gevent import ssl
-
-    from nsqd_py.auth.guard import AuthGuard
-    from nsqd_py.auth.servers import AuthServers, Renewals
-    from nsqd_py.net.http.client import HttpClient, limit_s
-    from nsqd_py.net.tls_context import client_context  # all of these: 25 ms of a start
-
-    def make_tls() -> Any:
-        return client_context(
-            ssl.SSLContext,
-            root_ca_file=options.tls_root_ca_file,
-            level=options.tls_security_level,
-            lowest_version=options.tls_min_version,
-        )
-
-    connect_s, request_s = limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
-    client = HttpClient(connect_s, request_s, resolve)
-    servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
-    renewals = Renewals(servers, log)
-    return lambda client: AuthGuard(client, servers, renewals, broker.alarms, broker.clock)
-
-
-def _lookupd_tls(options: NsqdOptions) -> Any:
-    """Return the TLS context for nsqlookupds; None without TLS. Raises StartError."""
-    if not options.lookupd_tls:
-        return None
-    from gevent import ssl  # slow to import; only TLS needs it
-
-    from nsqd_py.net.tls_options import peer_context
-
-    try:
-        return peer_context(options, "lookupd", ssl.SSLContext)
-    except OSError as error:
-        raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error

@@ -8,12 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gevent
+from gevent import ssl
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
+from nsqd_py.net.http.client import HttpClient, Resolve, limit_s
+from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import SECOND_NS
@@ -231,3 +234,23 @@ def _unauthorized(command: str, topic_name: bytes, channel_name: bytes) -> Unaut
 
 def _fail(error: ClientError) -> None:
     raise error
+
+
+def guard_maker(
+    options: Any, log: Log, alarms: Alarms, clock: Callable[[], int], resolve: Resolve
+) -> Callable[[Guarded], AuthGuard]:
+    """Return a function that makes the guard of a client, for nsqd's options with --auth-http-address."""
+
+    def make_tls() -> Any:
+        return client_context(
+            ssl.SSLContext,
+            root_ca_file=options.tls_root_ca_file,
+            level=options.tls_security_level,
+            lowest_version=options.tls_min_version,
+        )
+
+    connect_s, request_s = limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
+    client = HttpClient(connect_s, request_s, resolve)
+    servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
+    renewals = Renewals(servers, log)
+    return lambda client: AuthGuard(client, servers, renewals, alarms, clock)

@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import gevent
+from gevent import ssl
 from gevent.event import Event
 from gevent.pool import Group
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.errors import Refusal
+from nsqd_py.errors import Refusal, StartError
 from nsqd_py.lookup.connection import identify
 from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.net.http.client import HttpClient, HttpClientError, limit_s
+from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.logs import Log
 
@@ -322,3 +324,11 @@ class LookupPeers:
                     return
                 if names and not (topic.channels and topic.is_started):
                     self._add_channels(topic, names)
+
+
+def lookupd_tls(options: NsqdOptions) -> Any:
+    """Return the TLS context for nsqlookupds; None without TLS. Raises StartError."""
+    try:
+        return peer_context(options, "lookupd", ssl.SSLContext) if options.lookupd_tls else None
+    except OSError as error:
+        raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error
