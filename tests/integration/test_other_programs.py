@@ -7,6 +7,8 @@ nsq reads are in test_http.py.
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +121,16 @@ def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProc
     assert ruby_nsqds(lookupd, "/lookup?ts=1700000000&topic=fluentd") == [address]
     assert ruby_nsqds(lookupd, "/lookup?ts=1700000000&topic=missing") == []
     assert ruby_nsqds(lookupd, "/nodes?ts=1700000000") == [address]
+
+
+# ---- Prometheus
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool, of Debian's package prometheus")
+def test_promtool_finds_nothing_in_metrics_and_rules(nsqd: NsqdProcess) -> None:
+    nsqd.create("promtool", "readers")
+    subprocess.run(["promtool", "check", "metrics"], input=nsqd.http("GET", "/metrics").body, check=True)
+    subprocess.run(["promtool", "check", "rules", *(REPOSITORY / "contrib/prometheus").iterdir()], check=True)
 
 
 # ---- the configurations
