@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
-from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("wheel")]
 
@@ -207,38 +206,17 @@ def test_it_is_the_wheel_that_runs(installed: Installed) -> None:
     assert all(path.startswith(str(installed.bin.parent)) for path in paths), paths
 
 
-@pytest.fixture
-def nsqd_port(installed: Installed, tmp_path: Path) -> Iterator[int]:
-    """The TCP port of an installed nsqd."""
-    flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={tmp_path}")
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        nsqd = subprocess.Popen(
-            [installed.bin / "nsqd-py", *flags], cwd=installed.project, env=installed.environment, stderr=output
-        )
-    try:
-        found = wait_until(lambda: re.search(r"TCP: listening on 127.0.0.1:(\d+)", log.read_text()), 30, "nsqd to listen")
-        yield int(found[1])
-    finally:
-        nsqd.terminate()
-        assert nsqd.wait(40) == 0
-
-
-def test_messages_pass_through_the_installed_commands(installed: Installed, nsqd_port: int) -> None:
-    address = f"--nsqd-tcp-address=127.0.0.1:{nsqd_port}"
-    installed.run("to-nsq", "--topic=orders", address, stdin="first\nsecond\n")
-    assert installed.run("nsq-tail", "--topic=orders", "--channel=me", "--n=2", address) == "first\nsecond\n"
-
-
-def test_an_embedded_cluster_runs_from_the_installation(installed: Installed) -> None:
+def test_an_embedded_cluster_and_the_commands_pass_messages(installed: Installed) -> None:
     code = """
-import nsqd_py
+import subprocess, nsqd_py
 with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
-    cluster.nsqds[0].publish("orders", "one")
-    cluster.nsqds[0].wait_for_depth("orders", 1, timeout_s=40)
+    words = ["--topic=orders", f"--nsqd-tcp-address={cluster.nsqds[0].tcp_address}"]
+    subprocess.run(["to-nsq", *words], input=b"first\\nsecond\\n", check=True)
+    cluster.nsqds[0].wait_for_depth("orders", 2, timeout_s=40)
+    subprocess.run(["nsq-tail", *words, "--channel=me", "--n=2"], check=True)
     print(cluster.lookupd.get("/topics")["topics"])
 """
-    assert installed.run("python", "-c", code).strip() == "['orders']"
+    assert installed.run("python", "-c", code) == "first\nsecond\n['orders']\n"
 
 
 def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
