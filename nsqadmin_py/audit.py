@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import tls_context
 from nsqadmin_py.web.access import AccessRights, basic_user, peer_of
-from nsqd_py.net.http.client import BadStatus, HttpClient, limit_s, parse_url
+from nsqd_py.net.http.client import BadStatus, HttpClient, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
@@ -32,11 +32,7 @@ class AuditLog:
         self._log = log
         self._access = access
         self._endpoint = options.notification_http_endpoint
-        self._client = HttpClient(
-            limit_s(options.http_client_connect_timeout_ns),
-            limit_s(options.http_client_request_timeout_ns),
-            tls=tls_context(options),
-        )
+        self._client = HttpClient.of(options, tls=tls_context(options))
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] = gevent.spawn(self._send_all)
 

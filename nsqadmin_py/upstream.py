@@ -13,7 +13,7 @@ from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Url, limit_s, parse_url
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Url, parse_url
 from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.settings.declaration import BadOptions
 
@@ -42,16 +42,8 @@ class TokenRule:
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
     """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
-    return Upstream(
-        HttpClient(
-            connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
-            request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-            resolve=resolve,
-            tls=tls_context(options),
-            max_answer_bytes=MAX_STATS_BYTES,
-        ),
-        headers_for(options),
-    )
+    client = HttpClient.of(options, resolve=resolve, tls=tls_context(options), max_answer_bytes=MAX_STATS_BYTES)
+    return Upstream(client, headers_for(options))
 
 
 def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:

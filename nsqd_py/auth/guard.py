@@ -15,7 +15,7 @@ from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
-from nsqd_py.net.http.client import HttpClient, Resolve, limit_s
+from nsqd_py.net.http.client import HttpClient, Resolve
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
@@ -249,8 +249,7 @@ def guard_maker(
             lowest_version=options.tls_min_version,
         )
 
-    connect_s, request_s = limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
-    client = HttpClient(connect_s, request_s, resolve)
+    client = HttpClient.of(options, resolve=resolve)
     servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
     renewals = Renewals(servers, log)
     return lambda client: AuthGuard(client, servers, renewals, alarms, clock)

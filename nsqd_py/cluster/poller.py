@@ -178,7 +178,10 @@ class ClusterPoller:
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
             self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
-            reported = {http_address(node): node for node in merged_producers(self._copies())}
+            reported = {
+                http_address(node): node
+                for node in merged_producers({place_of(lookupd): nodes for lookupd, nodes in self._told.items()})
+            }
         else:
             reported = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
         self.cluster.shared = {address: row for shared in self._shared.values() for address, row in shared.items()}
@@ -194,10 +197,6 @@ class ClusterPoller:
                 gevent.sleep(0)
             self._on_round()
             self.cluster.tick += 1
-
-    def _copies(self) -> dict[str, list[Statistics]]:
-        """Return copies of what the nsqlookupds reported, since merging changes them."""
-        return {place_of(lookupd): [dict(node) for node in nodes] for lookupd, nodes in self._told.items()}
 
     def _ask(self, questions: Iterable[Question], limit_s: float | None) -> None:
         asked = list(questions)

@@ -10,6 +10,7 @@ from typing import Any
 
 Statistics = dict[str, Any]
 
+# Sums of such numbers can be written as JSON, and read by every browser.
 MOST_COUNT = 2**53
 
 
@@ -20,12 +21,7 @@ def text_in(document: Any, key: str) -> str:
 
 def number_in(document: Any, key: str) -> int:
     value = document.get(key) if isinstance(document, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and is_count(value) else 0
-
-
-def is_count(value: int) -> bool:
-    """True if sums of such numbers can be written as JSON, and read by every browser."""
-    return -MOST_COUNT <= value <= MOST_COUNT
+    return value if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT else 0
 
 
 def flag_in(document: Any, key: str) -> bool:

@@ -65,8 +65,7 @@ class LookupPeers:
         self._greenlets = Group()
         self._is_closed = False
         self._longest_s = limit_s(options.http_client_request_timeout_ns)  # for the answers of the nsqlookupds
-        connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
-        client = HttpClient(connect_timeout_s, self._longest_s, self._resolve, tls, MAX_ANSWER_BYTES)
+        client = HttpClient.of(options, resolve=self._resolve, tls=tls, max_answer_bytes=MAX_ANSWER_BYTES)
         self._context = PeerContext(
             log,
             broker.topics,

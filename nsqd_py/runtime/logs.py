@@ -47,10 +47,6 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
 
 
-def level_word(level: int) -> str:
-    return next(word for word, number in LEVELS.items() if number == level)
-
-
 def one_line(text: str) -> str:
     """Return a foreign text with escapes for characters that do not print, such as line breaks."""
     if text.isprintable():
@@ -105,7 +101,7 @@ class JsonForm:
         """As `TextForm.line`."""
         fields = {
             "time": self._time_of(now_s).astimezone().isoformat(timespec="microseconds"),
-            "level": level_word(level),
+            "level": next(word for word, number in LEVELS.items() if number == level),
             "prefix": self.prefix.strip(),
             "message": message.encode("utf-8", "backslashreplace").decode(),
             "traceback": trace.encode("utf-8", "backslashreplace").decode(),

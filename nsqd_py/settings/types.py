@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
@@ -193,11 +194,6 @@ def _floats_from_native(value: Any) -> tuple[float, ...]:
     return tuple(float(item) for item in value)
 
 
-def _all_floats(values: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    # Largest first: the order in which Go's nsqd shows percentiles in /stats.
-    return tuple(sorted((item for group in values for item in group), reverse=True))
-
-
 def _listed(values: Sequence[object]) -> str:
     return ",".join(str(value) for value in values) or "none"
 
@@ -284,7 +280,10 @@ WEBHOOK = _secret(hidden_path)
 URLS = _secrets(hidden_url)
 NAMED_SECRETS = _secrets(hidden_value)
 CLIENT_OPTIONS = _secrets(hidden_option)
-FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
+# Largest first: the order in which Go's nsqd shows percentiles in /stats.
+FLOATS: Kind[tuple[float, ...]] = Kind(
+    "float,...", _parse_floats, _floats_from_native, _listed, lambda values: tuple(sorted(chain(*values), reverse=True))
+)
 # OpenSSL's security levels. From a native value as text, so that true is not 1.
 OPENSSL_DEFAULT = -1
 TLS_LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from gevent import ssl
 
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.net.http.client import HttpClient, Url, limit_s, parse_url
+from nsqd_py.net.http.client import HttpClient, Url, parse_url
 from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions
@@ -56,8 +56,4 @@ def http_url(address: str, path: str = "/") -> Url:
 
 def http_client(options: HttpClientOptions) -> HttpClient:
     """Return the client of a tool's HTTP requests. Raises BadOptions for certificates that cannot be used."""
-    return HttpClient(
-        connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
-        request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-        tls=http_client_context(options, ssl.SSLContext),
-    )
+    return HttpClient.of(options, tls=http_client_context(options, ssl.SSLContext))

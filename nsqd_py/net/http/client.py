@@ -133,6 +133,11 @@ class HttpClient:
     max_answer_bytes: int = MAX_ANSWER_BYTES
     headers: Mapping[str, str] = field(default_factory=lambda: {"Accept": "application/vnd.nsq; version=1.0"})
 
+    @classmethod
+    def of(cls, options: Any, **more: Any) -> HttpClient:
+        """Return a client with the time-outs of a program's --http-client-... options."""
+        return cls(limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns), **more)
+
     def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
         """GET a path, over TLS if this client has a context, and return the JSON of a 200. Raises HttpClientError.
 

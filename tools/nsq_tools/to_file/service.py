@@ -80,10 +80,6 @@ def codec_name(options: ToFileOptions) -> str:
     return GZIP if options.gzip else str(options.compress)
 
 
-def codec_level(options: ToFileOptions) -> int:
-    return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
-
-
 def store(options: ToFileOptions) -> str:
     """Return the object store for finished files; "" if they stay in a directory."""
     return options.output_dir.rstrip("/") if "://" in options.output_dir else ""
@@ -268,7 +264,7 @@ class Service:
             output_dir=self._output_dir,
             form=FORMATS[options.format],
             codec=CODECS[codec_name(options)],
-            level=codec_level(options),
+            level=options.gzip_level if codec_name(options) == GZIP else options.zstd_level,
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
             is_shared=is_shared(options),
             skips_empty=options.skip_empty_files,

@@ -129,15 +129,12 @@ class TopicWriter:
             return
         is_reopening, self._is_reopening = self._is_reopening, False
         is_sync_due = is_tick or is_reopening or self._is_stopping or self._is_full()
-        if is_sync_due or self._is_worth_writing():
+        if is_sync_due or (self._arrived and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)):
             self._store(is_tick, is_sync_due, is_reopening)
 
     def _is_full(self) -> bool:
         """True if nsqd may send no more messages before some are finished."""
         return self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
-
-    def _is_worth_writing(self) -> bool:
-        return bool(self._arrived) and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)
 
     def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
         """Write the messages that have arrived, sync and end the file if requested, and finish synced messages."""
