@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsqd_py.lease.store import parse_lease_url
+from nsqd_py.lease.options import StandbyOptions, check_lease
 from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.net.tls_options import (
@@ -20,7 +20,7 @@ from nsqd_py.net.tls_options import (
     implied_tls_required,
 )
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, positive, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import (
     OBSOLETE_VERBOSE,
@@ -31,7 +31,7 @@ from nsqd_py.settings.program import (
     ProgramOptions,
     log_prefix_setting,
 )
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URL, URLS, ByTopic, by_topic, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URLS, ByTopic, by_topic, choice
 
 LOG_PREFIX = "[nsqd] "
 
@@ -70,16 +70,6 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
             except ValueError as error:
                 raise ValueError(f"{address}: {error}") from None
     return None
-
-
-def _check_standby_of(value: str) -> str | None:
-    check_peer_address(value)
-    return "must be host:port" if value.startswith(":") else None
-
-
-def _check_ttl(value: int) -> str | None:
-    # It must be renewed before it ends, also when one request fails. etcd counts in seconds.
-    return None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
 
 
 # --- the settings
@@ -366,73 +356,6 @@ class _Security(ServerTlsOptions, title="TLS and compression"):
     snappy: bool = setting(BOOL, True, "Allow snappy compression.")
 
 
-class _Standby(Options, title="Standby"):
-    standby_of: str = setting(
-        STRING,
-        "",
-        "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
-        "until it is promoted.",
-        check=_check_standby_of,
-    )
-    promote: bool = setting(
-        BOOL, False, "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key=""
-    )
-    accept_standbys: bool = setting(
-        BOOL, False, "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
-    )
-    standby_acks: int = setting(
-        INT,
-        0,
-        "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
-        "standbys are accepted.",
-        check=not_negative,
-    )
-    standby_timeout_ns: int = setting(
-        DURATION, 5 * SECOND_NS, "Maximum time that a publisher waits for --standby-acks standbys.", check=positive
-    )
-    standby_on_timeout: str = setting(
-        choice({"refuse": "refuse", "alone": "alone"}, word="word"),
-        "refuse",
-        "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
-    )
-    lease: str = setting(
-        URL,
-        "",
-        "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
-        "serves, all others are its standbys.",
-    )
-    lease_password_file: str = setting(STRING, "", "File with the password of the user in --lease (etcd://user@...).")
-    lease_ttl_ns: int = setting(
-        DURATION,
-        5 * SECOND_NS,
-        "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this time.",
-        check=_check_ttl,
-    )
-    lease_tls_root_ca_file: str = client_authorities("the lease's store")
-    lease_tls_cert: str = client_certificate("the lease's store")
-    lease_tls_key: str = client_key("lease")
-    standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
-    standby_tls_root_ca_file: str = client_authorities("the primary")
-    standby_tls_cert: str = client_certificate("the primary")
-    standby_tls_key: str = client_key("standby")
-    standby_tls_insecure_skip_verify: bool = setting(
-        BOOL, False, "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
-    )
-    standby_secret_file: str = setting(
-        STRING,
-        "",
-        "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
-        "first line proves membership, all lines are accepted. It may change while nsqd runs.",
-    )
-    standby_tls_allowed_names: tuple[str, ...] = setting(
-        STRINGS,
-        (),
-        "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
-        "follow, fence and be followed by this one. It needs --standby-tls-cert and "
-        "--tls-client-auth-policy=require-verify (may be given several times).",
-    )
-
-
 class _Backup(Options, title="Backup"):
     backup_to: str = setting(
         STRING,
@@ -460,7 +383,7 @@ class NsqdOptions(
     _Discovery,
     _Security,
     _Metrics,
-    _Standby,
+    StandbyOptions,
     _Backup,
     CheckOptions,
 ):
@@ -508,23 +431,7 @@ def check_options(options: NsqdOptions) -> None:
         _check_client_tls(options, peer)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
-    if options.lease:
-        _check_with_lease(options)
-    elif options.lease_password_file:
-        raise BadOptions("--lease-password-file needs --lease=etcd://user@...")
-
-
-def _check_with_lease(options: NsqdOptions) -> None:
-    try:
-        parse_lease_url(options.lease, options.lease_password_file)
-    except ValueError as error:
-        raise BadOptions(f"--lease={options.lease}: {error}") from error
-    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith("etcds://"):
-        raise BadOptions("--lease-tls-... needs a lease of etcds://")
-    if options.standby_of or options.promote:
-        raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
-    if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:
-        raise BadOptions("--lease needs a fixed port in --tcp-address, at which standbys reach this nsqd")
+    check_lease(options)
 
 
 def _check_client_tls(options: NsqdOptions, peer: str) -> None:
