@@ -28,7 +28,6 @@ from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
-_MS = 1_000_000
 _DISK_THREADS = 16
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
@@ -105,7 +103,7 @@ class Daemon:
         self._make_guard = self._guard_maker()
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
-        self._limits = _limits(options)
+        self._limits = Limits.of(options, NSQ_VERSION)
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self._broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
@@ -476,31 +474,6 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
 def _with_port(address: str, port: int) -> str:
     """Return an address with the port that the system chose, if it has port 0."""
     return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
-
-
-def _limits(options: NsqdOptions) -> Limits:
-    return Limits(
-        max_msg_size=options.max_msg_size,
-        max_body_size=options.max_body_size,
-        max_rdy_count=options.max_rdy_count,
-        max_defer_timeout_ms=options.max_defer_timeout_ns // _MS,
-        msg_timeout_ms=options.msg_timeout_ns // _MS,
-        max_msg_timeout_ms=options.max_msg_timeout_ns // _MS,
-        max_heartbeat_interval_ms=options.max_heartbeat_interval_ns // _MS,
-        output_buffer_timeout_ms=options.output_buffer_timeout_ns // _MS,
-        min_output_buffer_timeout_ms=options.min_output_buffer_timeout_ns // _MS,
-        max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // _MS,
-        max_output_buffer_size=options.max_output_buffer_size,
-        max_deflate_level=options.max_deflate_level,
-        deflate_enabled=options.deflate,
-        snappy_enabled=options.snappy,
-        tls_enabled=bool(options.tls_cert),
-        tls_required=options.tls_required != TLS_NOT_REQUIRED,
-        auth_required=bool(options.auth_http_address),
-        version=NSQ_VERSION,
-        topology_region=options.topology_region,
-        topology_zone=options.topology_zone,
-    )
 
 
 def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | None:

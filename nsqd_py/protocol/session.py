@@ -66,6 +66,7 @@ STATE_CLOSING = 4
 STATE_STANDBY = 5
 
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
+_MS = 1_000_000
 
 
 class Limits(NamedTuple):
@@ -92,6 +93,16 @@ class Limits(NamedTuple):
     version: str = ""
     topology_region: str = ""
     topology_zone: str = ""
+
+    @classmethod
+    def of(cls, options: Any, version: str) -> Limits:
+        """Return the limits that nsqd's options set. Most have the names of their options, whose times are in ns."""
+        given = vars(options)
+        limits = {name: given[name] for name in cls._fields if name in given}
+        limits |= {name: given[f"{name[:-2]}ns"] // _MS for name in cls._fields if f"{name[:-2]}ns" in given}
+        limits |= {"deflate_enabled": options.deflate, "snappy_enabled": options.snappy, "version": version}
+        limits |= {"tls_enabled": bool(options.tls_cert), "tls_required": bool(options.tls_required)}
+        return cls(**limits, auth_required=bool(options.auth_http_address))
 
 
 class Upgrades(NamedTuple):
