@@ -2,7 +2,8 @@
 
     $.order.total         a member; `$.` may be left out
     $["first name"]       a member whose name has other characters than letters, digits, - and _
-    $.items[0].sku        an element; $.items[*].sku is that of any element, and * also stands for any member
+    $.items[0].sku        an element, the last one with [-1]; $.items[*].sku is that of any element, and * also stands
+                          for any member
     path = value          also != < <= > >=, and ~ for a text that contains another one
     path                  true if the path exists, whatever its value is
 
@@ -16,24 +17,16 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.settings.regex import BadExpression, compiled, path_steps, values_at
 
 MOST_CHARACTERS = 1000
 
-_ANY = object()
-_STEP = re.compile(
-    r"""\.?(?P<name>[\w-]+)            # .name, or a name at the beginning
-      | \.?(?P<any>\*) | \[(?P<each>\*)\]
-      | \[(?P<index>\d{1,9})\]
-      | \[(?P<quoted>"(?:[^"\\]|\\.)*")\]""",
-    re.VERBOSE,
-)
 _OPERATION = re.compile(r"\s*(!=|<=|>=|==?|<|>|~)\s*(.*)", re.DOTALL)
 
 
@@ -53,11 +46,8 @@ class JsonPath:
     compare: Callable[[Any], bool]
 
     def matches(self, document: Any) -> bool:
-        """True if the document has a value at the path that fits. Each value is visited at most once per step."""
-        found = [document]
-        for step in self.steps:
-            found = [value for parent in found for value in _below(parent, step)]
-        return any(map(self.compare, found))
+        """True if the document has a value at the path that fits."""
+        return any(map(self.compare, values_at(document, self.steps)))
 
 
 def parse_json_path(text: str) -> JsonPath:
@@ -65,47 +55,21 @@ def parse_json_path(text: str) -> JsonPath:
     if len(text) > MOST_CHARACTERS:
         raise BadFilter(f"a path has at most {MOST_CHARACTERS} characters")
     text = text.strip()
-    position = 1 if text.startswith("$") else 0
-    steps: list[object] = []
-    while position < len(text) and (step := _STEP.match(text, position)) is not None:
-        if step["name"] is not None and position and not step[0].startswith("."):
-            break  # the word of `path~word`, or a mistake
-        steps.append(_step_of(step))
-        position = step.end()
-    rest = text[position:]
+    if text[:1] not in ("$", ".", "[", "*"):
+        text = f".{text}"
+    try:
+        steps, end = path_steps(text, text.startswith("$"))
+    except ValueError as error:
+        raise BadFilter(str(error)) from error
+    rest = text[end:]
     if not steps and not text.startswith("$"):
         raise BadFilter("a path begins with $ or a name, such as $.customer.id")
     if not rest.strip():
-        return JsonPath(tuple(steps), lambda value: True)
+        return JsonPath(steps, lambda value: True)
     operation = _OPERATION.fullmatch(rest)
     if operation is None:
         raise BadFilter(f"expected .name, [0], [*], or a comparison such as = 42 at {rest[:40]!r}")
-    return JsonPath(tuple(steps), _comparison(operation[1], operation[2].strip()))
-
-
-def _step_of(step: re.Match[str]) -> object:
-    if step["index"] is not None:
-        return int(step["index"])
-    if step["quoted"] is not None:
-        try:
-            return json.loads(step["quoted"])
-        except ValueError as error:
-            raise BadFilter(f"{step['quoted']} is not a JSON string") from error
-    return step["name"] if step["name"] is not None else _ANY
-
-
-def _below(parent: Any, step: object) -> Iterator[Any]:
-    """Yield the values to which a step leads."""
-    if step is _ANY:
-        if isinstance(parent, list):
-            yield from parent
-        elif isinstance(parent, dict):
-            yield from parent.values()
-    elif isinstance(parent, dict):
-        if str(step) in parent:
-            yield parent[str(step)]
-    elif isinstance(parent, list) and isinstance(step, int) and step < len(parent):
-        yield parent[step]
+    return JsonPath(steps, _comparison(operation[1], operation[2].strip()))
 
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

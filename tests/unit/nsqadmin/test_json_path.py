@@ -42,6 +42,7 @@ ORDER: dict[str, Any] = {
         "$.customer.country ~ e",
         "$.items[*].price > 15",
         "$.items[1].sku = B2",
+        "$.items[-1].sku = B2",
         "$.customer.* = de",
         '$["first name"] ~ "da"',
         "$.items[0].price = 9.5",
@@ -76,9 +77,7 @@ def test_paths_that_do_not(path: str) -> None:
     assert not parse_json_path(path).matches(ORDER)
 
 
-@pytest.mark.parametrize(
-    "path", ["", "= 4", "$.a =", "$.a b", "$.a[", "$.a[x]", "$.a[-1]", '$["a', '$["\\x"]', "$a", "a" * 1001, "$..a"]
-)
+@pytest.mark.parametrize("path", ["", "= 4", "$.a =", "$.a b", "$.a[", "$.a[x]", '$["a', '$["\\x"]', "$a", "a" * 1001, "$..a"])
 def test_what_is_no_path(path: str) -> None:
     with pytest.raises(BadFilter):
         parse_json_path(path)

@@ -18,7 +18,7 @@ from nsq_tools.messages import Columns, json_lines
 from nsq_tools.tail.options import ShownOptions
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.regex import compiled
+from nsqd_py.settings.regex import ANY, compiled, path_steps, values_at
 
 _KEPT = "\t\n"
 _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
@@ -46,42 +46,19 @@ def for_terminal_line(body: bytes) -> bytes:
 
 # --- paths
 
-Path = tuple[str | int, ...]
-
-_STEP = re.compile(r'\.?\[(?P<index>-?\d+)\]|\.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.(?P<key>[A-Za-z_$@][\w$@-]*)')
 # As in jq's @tsv: tabs and line feeds in a value are escaped.
 _IN_LINE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-def parse_path(text: str) -> Path:
-    """Return the keys and indexes of a path in jq's syntax. Raises ValueError.
+def parse_path(text: str) -> tuple[object, ...]:
+    """Return the steps of a path in jq's syntax. Raises ValueError.
 
     Examples: `.`, `.user.name`, `.tags[0]`, `.[-1]`, `.["a key"]`
     """
-    steps: list[str | int] = []
-    position = len(text) if text == "." else 0
-    while position < len(text) and (step := _STEP.match(text, position)):
-        try:
-            steps.append(int(step["index"]) if step["index"] else step["key"] or orjson.loads(step["quoted"]))
-        except orjson.JSONDecodeError:
-            raise ValueError(f"{step['quoted']} is not a JSON string") from None
-        position = step.end()
-    if not text.startswith(".") or position < len(text):
-        raise ValueError(f'{text!r} is not a path such as .user.name, .tags[0] or .["a key"] (see its byte {position})')
-    return tuple(steps)
-
-
-def pick(document: Any, path: Path) -> Any:
-    """Return the value at the path, or None."""
-    value = document
-    for step in path:
-        if not isinstance(value, list if isinstance(step, int) else dict):
-            return None
-        try:
-            value = value[step]  # type: ignore[index]
-        except (KeyError, IndexError):
-            return None
-    return value
+    steps, end = path_steps(text)
+    if not text.startswith(".") or (end < len(text) and text != ".") or ANY in steps:
+        raise ValueError(f'{text!r} is not a path such as .user.name, .tags[0] or .["a key"] (see its byte {end})')
+    return steps
 
 
 def in_line(value: Any) -> bytes:
@@ -153,7 +130,7 @@ class Renderer:
         except orjson.JSONDecodeError:
             self.not_json_count += 1
             document = None
-        columns = [in_line(pick(document, path)) for path in self._picks]
+        columns = [in_line(next(iter(values_at(document, path)), None)) for path in self._picks]
         return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
 
 
