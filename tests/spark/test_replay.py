@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import bcrypt
 import pytest
 
 pytest.importorskip("pyspark")
@@ -22,9 +23,12 @@ from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
 from nsq_spark.replay.summary import Outcome
+from nsqd_py.client.options import ClientOptions
 from tests.support.archives import BASE_NS, Message
+from tests.support.certificates import make_certificates
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.replay import files_of, write_framed
 
 # One Spark for all of them.
@@ -254,6 +258,52 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
     found = all_arrived(nsqd)
     assert set(found) == set(bodies(everything()))
     assert found.total() - len(found) <= outcome.possible_duplicates
+
+
+def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
+    spark: Any, make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, archive: list[FileInfo], tmp_path: Path
+) -> None:
+    """The sink and a replay find it over HTTPS, and publish over TLS with a client certificate."""
+    certificates = make_certificates(tmp_path / "certificates")
+    logins = tmp_path / "logins"
+    logins.write_text("publisher:" + bcrypt.hashpw(b"pass:word", bcrypt.gensalt(4)).decode() + "\n")
+    logins.chmod(0o600)
+    login = f"--http-auth-file={logins}"
+    lookupd = make_nsqlookupd(*certificates.server_flags, login)
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags,
+        login,
+        "--tls-required=tcp-https",
+        f"--tls-root-ca-file={certificates.authority}",
+        "--tls-client-auth-policy=require-verify",
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--lookupd-tls",
+        f"--lookupd-tls-root-ca-file={certificates.authority}",
+        "--broadcast-address=127.0.0.1",
+    )
+    nodes = f"https://publisher:pass%3Aword@127.0.0.1:{lookupd.http_port}"
+    no_certificate = {"tls_v1": "true", "tls_root_ca_file": str(certificates.authority)}
+    pair = {"tls_cert": str(certificates.client_certificate), "tls_key": str(certificates.client_key)}
+    trusted = {**no_certificate, **pair}
+
+    def write(secrets: dict[str, str], limit_s: int = 1) -> None:
+        given = {"lookupdHttpAddress": nodes, "topic": "sink", "giveUpAfter": f"{limit_s}s"}
+        options = given | {f"nsq.{name}": value for name, value in secrets.items()}
+        spark.createDataFrame([(b"1",)], "body BINARY").write.format("nsq").mode("append").options(**options).save()
+
+    def replayed(secrets: dict[str, str], limit_s: int = 1) -> Outcome:
+        destination = Destination((), (nodes,), ClientOptions.of(**secrets))
+        return replay(spark, Job(("archive",), ALL, destination, give_up_after_s=limit_s), archive)
+
+    for secrets in {}, no_certificate:
+        with pytest.raises(Exception, match="not published"):
+            write(secrets)
+        assert replayed(secrets).counts.sent == 0
+    write(trusted, 60)
+    outcome = replayed(trusted, 60)
+    assert (outcome.errors, outcome.counts.sent) == ([], 4 * EACH)
+    topics = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
+    assert topics == {"sink": 1, "clicks": 2 * EACH, "orders": 2 * EACH}
 
 
 # ---- and is only looked at
