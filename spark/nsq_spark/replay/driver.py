@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 import time
@@ -20,7 +21,7 @@ from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, JobMessages
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
-from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
+from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult
 from nsq_spark.source.archive_table import partition_numbers
 
 T = TypeVar("T")
@@ -122,16 +123,15 @@ class Replay:
             read = messages.own_reader()
             frame = partition_numbers(self._spark, read.partitions)
         else:
-            frame = self._action(messages.selected)
+            frame = self._action(lambda: messages.selected().select(*SENDING))
         self._checkpoint.remember_schema(messages.json_schema)
         if not job.is_ordered and (job.rate or limit is not None):
             tasks = 1 if limit is not None else self._slots
             frame = frame.coalesce(tasks)
             paces = {number: PaceOfTask(job.rate and job.rate / tasks) for number in range(tasks)}
-        frame = frame if read is not None else frame.select(*SENDING)
         sender = Sender(job, self._ledgers, paces, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
-        return list(map(result_of, rows))
+        return [pickle.loads(row.result) for row in rows]
 
     def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -342,8 +342,3 @@ class _Task(PublishObserver):
         self.poll()
         time.sleep(min(seconds, _POLL_S))
         self.poll()
-
-
-def result_of(row: Any) -> TaskResult:
-    found: TaskResult = pickle.loads(row[0])
-    return found
