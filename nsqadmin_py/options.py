@@ -17,7 +17,7 @@ from nsqd_py.net.tls_options import (
     check_authorities,
     check_certificate,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_one_of, check_package, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
@@ -214,10 +214,7 @@ def check_options(options: NsqadminOptions) -> None:
 
 def _check_addresses(options: NsqadminOptions) -> None:
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
-    if not nsqds and not lookupds:
-        raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
-    if nsqds and lookupds:
-        raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
+    check_one_of(options, "nsqd_http_address", "lookupd_http_address")
     for address in (*lookupds, *nsqds):
         url = address if "://" in address else f"http://{address}/"
         _check_url(f"resolve --{'lookupd' if lookupds else 'nsqd'}-http-address ({address})", url)

@@ -9,7 +9,7 @@ from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, check_one_of
 from nsqd_py.tool_options import SourceOptions
 from nsqd_py.version import NSQ_VERSION
 
@@ -18,10 +18,7 @@ from nsqd_py.version import NSQ_VERSION
 
 def check_sources(options: SourceOptions) -> None:
     """Require exactly one kind of source."""
-    if not options.nsqd_tcp_address and not options.lookupd_http_address:
-        raise BadOptions("--nsqd-tcp-address or --lookupd-http-address required")
-    if options.nsqd_tcp_address and options.lookupd_http_address:
-        raise BadOptions("use --nsqd-tcp-address or --lookupd-http-address not both")
+    check_one_of(options, "nsqd_tcp_address", "lookupd_http_address")
     check_nsqd_addresses(options.nsqd_tcp_address)
     check_lookupd_addresses(options.lookupd_http_address)
 

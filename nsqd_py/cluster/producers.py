@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.values import Statistics, list_in, number_in, text_in, texts_in
-from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.addresses import host_and_port, join_address
 
 _MOST_DIGITS = 18
 
@@ -53,16 +53,11 @@ def _producer(row: Any, remote_address: str, topics: list[Statistics]) -> Statis
 
 
 def http_address(node: Mapping[str, Any]) -> str:
-    return _address(node, "http_port")
+    return join_address(node["broadcast_address"], node["http_port"])
 
 
 def tcp_address(node: Mapping[str, Any]) -> str:
-    return _address(node, "tcp_port")
-
-
-def _address(node: Mapping[str, Any], port: str) -> str:
-    host = node["broadcast_address"]
-    return f"[{host}]:{node[port]}" if ":" in host else f"{host}:{node[port]}"
+    return join_address(node["broadcast_address"], node["tcp_port"])
 
 
 def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Statistics]:

@@ -34,6 +34,19 @@ def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
     return descriptor
 
 
+def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
+    """Return the content and the mode of a file that others write, also through symbolic links. A pipe does not block.
+
+    Raises OSError, also if it is not a regular file, or longer than that.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
+    if not stat.S_ISREG(mode) or len(content) > most_bytes:
+        raise OSError(errno.EINVAL, f"must be a file of at most {most_bytes} bytes", path)
+    return content, mode
+
+
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
     """Open an empty file for writing. Raises OSError."""
     return open(path, "wb", buffer_bytes, opener=open_file)

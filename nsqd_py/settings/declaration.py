@@ -179,6 +179,14 @@ def check_package(module: str, extra: str, flag: str) -> None:
         raise BadOptions(f"{flag}: {missing}")
 
 
+def check_one_of(options: Options, *attributes: str) -> None:
+    """Raise BadOptions unless exactly one of these settings has a value."""
+    flags = " or ".join(f"--{options.settings[name].name}" for name in attributes)
+    given = sum(bool(getattr(options, name)) for name in attributes)
+    if given != 1:
+        raise BadOptions(f"use {flags} not both" if given else f"{flags} required")
+
+
 # --- checks of single values
 
 

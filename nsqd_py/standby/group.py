@@ -22,6 +22,7 @@ from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import frames
+from nsqd_py.runtime.private_files import read_regular
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer
 
@@ -54,16 +55,11 @@ def secrets(options: NsqdOptions) -> tuple[bytes, ...]:
 
 def _read_secrets(path: str) -> tuple[bytes, ...]:
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
-            status = os.fstat(file.fileno())
-            text = file.read(_MOST_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else b""
+        text, mode = read_regular(path, _MOST_FILE_BYTES)
     except OSError as error:
         raise BadSecretFile(f"{_FLAG}: cannot read {path}: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode) or len(text) > _MOST_FILE_BYTES:
-        raise BadSecretFile(f"{_FLAG}: {path} must be a file of at most {_MOST_FILE_BYTES} bytes")
-    if status.st_mode & _FORBIDDEN_MODE:
-        mode = stat.S_IMODE(status.st_mode)
-        raise BadSecretFile(f"{_FLAG}: other users may use {path} (mode {mode:04o}); run: chmod 640 {path}")
+    if mode & _FORBIDDEN_MODE:
+        raise BadSecretFile(f"{_FLAG}: other users may use {path} (mode {stat.S_IMODE(mode):04o}); run: chmod 640 {path}")
     found = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not found:
         raise BadSecretFile(f"{_FLAG}: {path} is empty; make a secret: openssl rand -base64 32 > {path}")

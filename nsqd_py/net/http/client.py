@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket
 
-from nsqd_py.net.addresses import MAX_PORT, is_host
+from nsqd_py.net.addresses import MAX_PORT, is_host, join_address
 from nsqd_py.net.tls_context import advised
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
@@ -86,8 +86,7 @@ class Url:
     @property
     def place(self) -> str:
         """The URL for logs: without path, query and login, which may be secrets."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}"
+        return f"{'https' if self.is_secure else 'http'}://{join_address(self.host, self.port)}"
 
     def with_query(self, query: str) -> Url:
         return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{query}")

@@ -14,7 +14,6 @@ import hmac
 import os
 import re
 import secrets
-import stat
 import sys
 import threading
 import time
@@ -34,7 +33,7 @@ from gevent.threadpool import ThreadPool
 from nsqd_py.errors import StartError, missing_package
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.private_files import stamp_of
+from nsqd_py.runtime.private_files import read_regular, stamp_of
 
 REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1024
@@ -109,14 +108,9 @@ class Credentials:
 def read_credentials(path: str) -> Credentials:
     """Return the accounts of the file. Raises BadAuthFile."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe, which does not block, could not be reread
-                raise BadAuthFile(f"--http-auth-file {path}: not a file")
-            text = file.read(_MOST_FILE_BYTES + 1)
+        text, _ = read_regular(path, _MOST_FILE_BYTES)
     except OSError as error:
         raise BadAuthFile(f"--http-auth-file {path}: {error.strerror}") from error
-    if len(text) > _MOST_FILE_BYTES:
-        raise BadAuthFile(f"--http-auth-file {path}: more than {_MOST_FILE_BYTES} bytes")
     return parse_credentials(text, path)
 
 

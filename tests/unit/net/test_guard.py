@@ -124,7 +124,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     large = tmp_path / "large"
     large.write_bytes(b"#" * (2 << 20))
-    problems = {pipe: "not a file", tmp_path: "Is a directory", tmp_path / "none": "No such file", large: "more than"}
+    too_large = "must be a file of at most 1048576 bytes"
+    problems = {pipe: too_large, large: too_large, tmp_path: "Is a directory", tmp_path / "none": "No such file"}
     for path, problem in problems.items():
         with pytest.raises(BadAuthFile, match=f"{path}: {problem}"):
             read_credentials(str(path))

@@ -36,7 +36,7 @@ from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, check_one_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 
@@ -184,10 +184,7 @@ def check(options: StatOptions) -> None:
 
 def _check_addresses(options: StatOptions) -> None:
     nsqd, lookupd = options.nsqd_http_address, options.lookupd_http_address
-    if not nsqd and not lookupd:
-        raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
-    if nsqd and lookupd:
-        raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
+    check_one_of(options, "nsqd_http_address", "lookupd_http_address")
     for flag, addresses in (("nsqd-http-address", nsqd), ("lookupd-http-address", lookupd)):
         if any(address.startswith("http://") for address in addresses):
             raise BadOptions(f"--{flag} error - address should not contain scheme")

@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus, urljoin
 from nsq_tools.clients import http_client
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.net.http.client import Url, parse_url
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, check_one_of
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION
 
@@ -144,10 +144,7 @@ def _check_content_type(options: ToHttpOptions) -> None:
 
 
 def _check_addresses(options: ToHttpOptions) -> None:
-    if not options.get and not options.post:
-        raise BadOptions("--get or --post required")
-    if options.get and options.post:
-        raise BadOptions("use --get or --post not both")
+    check_one_of(options, "get", "post")
     for address in options.get:
         if address.count("%s") != 1:
             raise BadOptions(f"invalid GET address - must have %s once, where the message goes: {address}")
