@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from pyarrow import fs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
-from tests.support.tool_process import ToolProcess
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import leftovers
 
@@ -147,3 +148,13 @@ def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, r
         lines = stream.read().splitlines()
     assert len(lines) == 50 and (form == "jsonl" or lines == expected)
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_store_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", "http://127.0.0.1:9")
+    run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", "--output-dir=gs://bucket/path")
+    assert run.returncode == 1
+    assert re.fullmatch("nsq-to-file: cannot use gs://bucket/path: .* access token .*\n", run.stderr)

@@ -28,6 +28,8 @@ _EXTRAS = {DELTA: ("delta", "deltalake"), ICEBERG: ("iceberg", "pyiceberg")}
 # In the summary of an Iceberg snapshot: the token of the file that it added.
 _TOKEN = "nsq-to-file"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Google's client repeats a request for 15 minutes, also if there are no credentials: too long for the check of a start.
+_CHECK_S = 5
 # Topics of a process commit one after the other: Iceberg refuses all but one of several commits at the same time.
 _committing = Lock()
 
@@ -43,16 +45,18 @@ def _os_errors(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
-        raise OSError(f"{place}: {str(error).partition(chr(10))[0] or type(error).__name__}") from error
+        reason = str(error).partition("\n")[0].partition(" error_info=")[0]  # Google's client says everything twice
+        raise OSError(f"{place}: {reason or type(error).__name__}") from error
 
 
 # --- object stores
 
 
 def check_store(url: str) -> None:
-    """Raise OSError if the object store does not answer."""
+    """Raise OSError if the object store does not answer within seconds."""
     with _os_errors(url):
-        files, root = _open_store(url)
+        limit = f"{'&' if '?' in url else '?'}retry_limit_seconds={_CHECK_S}" if url.startswith("gs:") else ""
+        files, root = _open_store(url + limit)
         files.get_file_info(root)
 
 
