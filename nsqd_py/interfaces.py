@@ -34,7 +34,11 @@ class DaemonLog(LineWriter, Protocol):
 class Committer(Protocol):
     """A topic with publishes that are not in its log yet."""
 
-    def commit(self) -> None: ...
+    def write(self) -> None:
+        """Write them to the log. Then their publishers are answered."""
+
+    def accept(self) -> None:
+        """Do what their publishers need not wait for, such as the release to the channels."""
 
 
 class Deliverer(Protocol):

@@ -1,8 +1,8 @@
 """The end of an event-loop iteration, where batched work is done.
 
 While the loop dispatches readable sockets, topics with new publishes, channels with new messages and connections with
-output register here. At the end of the iteration each topic writes its publishes to the log at once, then channels
-deliver, then each connection sends its output in one call. So batches grow with the load, and a single message is
+output register here. At the end of the iteration each topic writes its publishes to the log at once, then each connection
+sends its answers in one call, then channels deliver. So batches grow with the load, and a single message is
 not delayed.
 
 A channel with few new messages may wait while other input is ready, for 1 ms at most: the messages of several
@@ -260,7 +260,7 @@ class LoopIteration:
             self._hub.loop.run_callback(self.end)
 
     def end(self) -> None:
-        """Do all registered work, in the order that durability needs: log, deliveries, answers."""
+        """Do all registered work: the log is written before the answers, and they are sent before the deliveries."""
         self._watcher.stop()
         self._work()
         if self._postponed:
@@ -291,8 +291,14 @@ class LoopIteration:
             committers, self._committers = self._committers, []
             for committer in committers:
                 try:
-                    committer.commit()
+                    committer.write()
                 except Exception as error:  # noqa: BLE001 - a bug with one topic must not stop the others
+                    self._log.exception("end of the iteration: %s - %r", committer, error)
+            self._flush()  # the publishers prepare their next messages in the meantime: 1.1 times the PUBs of one
+            for committer in committers:
+                try:
+                    committer.accept()
+                except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of the iteration: %s - %r", committer, error)
         if self._deliverers:
             self._delivers_since_ns = monotonic_ns()
@@ -303,6 +309,9 @@ class LoopIteration:
                     deliverer.deliver()
                 except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of the iteration: %s - %r", deliverer, error)
+        self._flush()
+
+    def _flush(self) -> None:
         while self._flushers:
             flushers, self._flushers = self._flushers, []
             for flusher in flushers:

@@ -87,6 +87,7 @@ class Topic(Generic[L]):
         "_report",
         "_syncer",
         "_write_failed",
+        "_written",
         "buffer",
         "channels",
         "dead_letters",
@@ -155,6 +156,7 @@ class Topic(Generic[L]):
         self.messages = MessageReader(name, log, self._recent, wall_clock, report)
         self._account: MemoryAccount | None = None
         self._commits = 0
+        self._written: list[Batch] = []
         self._write_failed = False
         self.unsynced = 0
 
@@ -239,6 +241,11 @@ class Topic(Generic[L]):
 
     def commit(self) -> None:
         """Write the publish buffer to the log and release its messages, or report the failure to the publishers."""
+        self.write()
+        self.accept()
+
+    def write(self) -> None:
+        """Write the publish buffer to the log, or report the failure to the publishers. `accept` must follow."""
         batches, publishers = self.buffer.take()
         if not batches:
             return
@@ -259,7 +266,16 @@ class Topic(Generic[L]):
             except BaseException as error:  # a bug must not leave the publishers with an OK
                 self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
-        self.accept_written(batches, publishers)
+        if self._syncer is not None and self._syncer.every == 1:  # the answers may have to wait for it
+            self.accept_written(batches, publishers)
+        else:
+            self._written += batches
+
+    def accept(self) -> None:
+        """Release the messages that `write` has written."""
+        if self._written:
+            written, self._written = self._written, []
+            self.accept_written(written, [])
 
     def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""

@@ -85,6 +85,22 @@ def test_answers_are_sent_before_it(loop: BusyLoop) -> None:
     assert patient.flushed_before == 1
 
 
+def test_publishers_are_answered_between_the_write_and_the_release(loop: BusyLoop) -> None:
+    publisher = Worker()
+    flushed: list[int] = []
+
+    class Topic:
+        def write(self) -> None:
+            flushed.append(publisher.flushes)
+
+        accept = write
+
+    loop.iteration.add_committer(Topic())
+    loop.iteration.add_flusher(publisher)
+    loop.iteration.end()
+    assert flushed == [0, 1]
+
+
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log: Any = FakeLog()
     hub = gevent.get_hub()
