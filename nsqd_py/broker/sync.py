@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import gevent
 from gevent.event import Event
 
 from nsqd_py.alarms import Alarm
@@ -19,7 +20,7 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import CallTimer, Unsynced, sync_and_release, sync_directories
+from nsqd_py.diskqueue.syncing import CallTimer, Unsynced, sync_and_release, sync_directories, sync_together
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
@@ -29,6 +30,9 @@ _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
+_MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
+_A_TURN = 64  # topics of such a sync that are handled before other greenlets run
+_SLOWER_NS = 100_000  # the time that each of these topics may add to a sync before the disk counts as slow
 
 
 class _TopicSync:
@@ -53,6 +57,7 @@ class _TopicSync:
         self.retry_after_ns = 0
 
 
+_Together = list[tuple[Topic, _TopicSync, list[Unsynced]]]
 WriteListener = Callable[[Topic, Tickets], None]
 
 
@@ -88,6 +93,7 @@ class GroupSync:
         self._running: dict[Topic, int | None] = {}  # when its sync began; None while none runs in a thread
         self._slow_alarm = services.alarms.alarm(self._look_if_slow)
         self._greenlets = ReusedGreenlets()
+        self._together: _Together | None = None  # the topics of the running common sync
         self._run_ended = Event()
         self._is_closed = False
 
@@ -117,8 +123,8 @@ class GroupSync:
 
     def _new_state(self, topic: Topic) -> _TopicSync:
         assert topic.log is not None
-        alarms = [self._services.alarms.alarm(lambda _now_ns: self._start(topic)) for _ in range(2)]
-        return _TopicSync(topic.log, *alarms)
+        alarm = self._services.alarms.alarm
+        return _TopicSync(topic.log, alarm(lambda _: self._start_due(topic)), alarm(lambda _: self._start(topic)))
 
     def forget(self, topic: Topic) -> None:
         """Forget a deleted topic and stop its alarms."""
@@ -148,15 +154,75 @@ class GroupSync:
             self._running[topic] = None
             self._greenlets.spawn(self._run, topic, self._topics[topic])
 
+    # ---- many topics in one sync
+
+    def _start_due(self, topic: Topic) -> None:
+        """Begin the sync of a topic whose time has come, or that of all topics if many wait."""
+        state = self._topics[topic]
+        if len(self._unsynced) < _MANY or not self._can_share(topic, state):
+            self._start(topic)
+        elif self._together is None:
+            self._together = []
+            self._greenlets.spawn(self._run_together)
+        else:  # the running one may have passed it by
+            state.alarm.set(self._clock() + SLOW_NS)
+
+    def _can_share(self, topic: Topic, state: _TopicSync) -> bool:
+        """False if nothing waits, publishers do, the last sync failed, or one runs."""
+        return topic in self._unsynced and not state.held and not state.retry_ns and topic not in self._running
+
+    def _run_together(self) -> None:
+        """Sync all topics that can share a sync. It gives way to other greenlets, since there may be thousands."""
+        together = self._together = []
+        try:
+            for topic in list(self._unsynced):
+                state = self._topics.get(topic)
+                if state is not None and self._can_share(topic, state) and not self._is_closed:
+                    self._running[topic] = None
+                    together.append((topic, state, []))
+                    self._forget_due(topic, state)
+                    together[-1][2].extend(state.log.syncs.take())
+                    if not len(together) % _A_TURN:
+                        gevent.sleep(0)
+            if together:
+                timer = CallTimer()
+                in_thread(self._services.threadpool, self._sync_together, together, timer)
+                self.durations_s.observe(timer.slowest_ns / 1e9)
+        except Exception as bug:  # what is not known to be synced is not
+            for unsynced in (unsynced for _, _, taken in together for unsynced in taken):
+                unsynced.error = OSError(f"internal error: {bug!r}")
+            raise
+        finally:
+            self._together = None
+            for number, (topic, state, taken) in enumerate(together, 1):
+                self._end(topic, state, taken)
+                if not number % _A_TURN:
+                    gevent.sleep(0)
+
+    def _sync_together(self, together: _Together, timer: CallTimer) -> None:
+        """Sync what was taken of all topics; runs in a thread."""
+        self._running[together[0][0]] = self._clock() + _SLOWER_NS * len(together)
+        with timer:
+            sync_together([unsynced for _, _, taken in together for unsynced in taken])
+
+    def _end(self, topic: Topic, state: _TopicSync, taken: list[Unsynced]) -> None:
+        """Note the result of a common sync for one topic, and schedule its next one."""
+        self._disk_speed.end_stall(topic)
+        error: OSError | None = None
+        try:
+            error = self._note(topic, state, taken, is_retry=True)
+        except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
+            error = OSError(f"internal error: {bug!r}")
+            state.retry_ns = self._clock() + _FIRST_RETRY_NS
+            gevent.get_hub().handle_error(self, type(bug), bug, bug.__traceback__)
+        finally:
+            self._set_next(topic, state, error)
+
     # ---- one sync
 
     def _run(self, topic: Topic, state: _TopicSync) -> None:
         """Sync a topic, answer its publishers, and begin or schedule its next sync."""
-        self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
-        topic.unsynced = 0
-        self._unsynced.pop(topic, None)
-        state.alarm.set(None)
-        state.gather_alarm.set(None)
+        self._forget_due(topic, state)
         held, state.held, state.waiting = state.held, [], 0
         error: OSError | None = None
         try:
@@ -172,10 +238,15 @@ class GroupSync:
             _answer(held, lambda _end_seq: error)
             raise
         finally:
-            del self._running[topic]
-            self._run_ended.set()
-            if topic in self._topics:
-                self._set_next(topic, state, error)
+            self._set_next(topic, state, error)
+
+    def _forget_due(self, topic: Topic, state: _TopicSync) -> None:
+        """A sync begins: nothing that was written before it is due."""
+        self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
+        topic.unsynced = 0
+        self._unsynced.pop(topic, None)
+        state.alarm.set(None)
+        state.gather_alarm.set(None)
 
     def _sync(self, topic: Topic, state: _TopicSync) -> OSError | None:
         """Sync the files that wait for it; return why some of the log is not on the disk, or None."""
@@ -188,6 +259,10 @@ class GroupSync:
         finally:
             self._running[topic] = None  # what follows may wait for others
             self._disk_speed.end_stall(topic)
+        return self._note(topic, state, taken, is_retry)
+
+    def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
+        """Record the result of a sync; return why some of the log is not on the disk, or None."""
         files = [unsynced.file for unsynced in taken if unsynced.file is not None]
         error = state.log.note_synced(taken) or self._look(topic, state.log, files)
         if error is None:
@@ -206,6 +281,11 @@ class GroupSync:
             sync_directories([unsynced for unsynced in taken if unsynced.file is None])
 
     def _set_next(self, topic: Topic, state: _TopicSync, error: OSError | None) -> None:
+        """End a sync with this result, and begin or schedule the next one."""
+        del self._running[topic]
+        self._run_ended.set()
+        if topic not in self._topics:
+            return
         if error is not None:
             state.alarm.set_no_later(state.retry_ns)
         if state.held:

@@ -18,8 +18,9 @@ from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.sync import GroupSync
+from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import UnsyncedFiles
+from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.broker.test_slow_writing import GatedPool
@@ -292,6 +293,10 @@ class ManyTopics:
             topic.buffer.publish(sized(b"x"), 1, 5, None, 0)
         self.bench.world.run()
 
+    def pass_time(self, ns: int) -> None:
+        self.bench.pass_time(ns)
+        self.bench.sync.join()
+
 
 @pytest.fixture
 def many(tmp_path: Path) -> Iterator[ManyTopics]:
@@ -334,3 +339,48 @@ def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeyp
     many.put(*many.topics[:3])
     many.bench.pass_time(2 * SECOND)
     assert many.bench.synced == [None] * 5
+
+
+@pytest.mark.skipif(file_system_of(Path("/tmp")) not in ("ext4", "tmpfs", "xfs"), reason="its files are synced one by one")
+def test_one_sync_serves_many_topics_whose_time_has_come(tmp_path: Path, disk: Disk) -> None:
+    many = ManyTopics(tmp_path, 300)
+    many.put(*many.topics)
+    many.put(many.topics[0])
+    many.pass_time(2 * SECOND)
+    assert len(disk.syncs) == 1, "for the cache of the disk"
+    assert many.bench.synced == [None] * 300
+    files = [file for topic in many.topics if topic.log is not None for file in topic.log.files]
+    assert [file.synced_offset for file in files] == [file.end_offset for file in files]
+    many.put(*many.topics)
+    many.pass_time(2 * SECOND)
+    assert len(disk.syncs) == 2
+    close_descriptors(tmp_path)
+
+
+def test_each_topic_gets_its_own_result_where_one_call_cannot_sync_them(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = ManyTopics(tmp_path, 300)
+    monkeypatch.setattr(syncing, "file_system_of", lambda _: "fuse")
+    many.put(*many.topics)
+    disk.bad.add("t7.00000000000000000000.log")
+    many.pass_time(2 * SECOND)
+    assert len(disk.syncs) == 300 + 1, "and their directory once"
+    assert [number for number, error in enumerate(many.bench.synced) if error is not None] == [7]
+    disk.bad.clear()
+    many.pass_time(SECOND)
+    assert many.bench.synced[300:] == [None]
+    close_descriptors(tmp_path)
+
+
+@pytest.mark.usefixtures("quiet_hub")
+def test_a_bug_in_a_common_sync_leaves_all_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManyTopics(tmp_path, 300)
+    many.put(*many.topics)
+    with monkeypatch.context() as patch:
+        patch.setattr(syncing, "file_system_of", None)
+        many.pass_time(2 * SECOND)
+    assert not any(error is None for error in many.bench.synced) and len(many.bench.synced) == 300
+    many.pass_time(SECOND)
+    assert many.bench.synced[300:] == [None] * 300
+    close_descriptors(tmp_path)
