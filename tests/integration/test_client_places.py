@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from nsqd_py.client import Consumer, FlushFailed, Producer, PublishFailed, PublishFuture, WrongPlace, aio
+from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, TimedOut, WrongPlace, aio
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
 from tests.support.fake_nsqd import listening, read_late
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_side import identity
 from tests.support.tool_process import run_script
+from tests.support.web_server import Reply, WebServer
 from tests.support.wire import mpub_body
 
 pytestmark = pytest.mark.ours
@@ -30,6 +35,33 @@ def address(shared_nsqd: NsqdProcess) -> str:
 def depth(nsqd: NsqdProcess, topic: str) -> int:
     topics = {one["topic_name"]: one for one in nsqd.stats()["topics"]}
     return int(topics[topic]["depth"]) if topic in topics else 0
+
+
+def test_an_nsqd_that_is_forgotten_before_it_answers(topic: str) -> None:
+    """Its connection is closed once it opens, and the next publish does not wait for it."""
+    has_come, may_answer, is_closed = threading.Event(), threading.Event(), threading.Event()
+
+    def behave(sock: socket.socket) -> None:
+        sock.recv(65536)
+        has_come.set()
+        may_answer.wait(40)
+        sock.sendall(identity())
+        while sock.recv(65536):
+            pass
+        is_closed.set()
+
+    with listening(behave) as address, WebServer() as lookupd, suppress(TimedOut):
+        named = {"broadcast_address": "127.0.0.1", "tcp_port": int(address.partition(":")[2])}
+        lookupd.reply = lambda _: Reply(body=json.dumps({"producers": [] if has_come.is_set() else [named]}).encode())
+        producer = Producer(lookupd_http_addresses=[lookupd.url], lookupd_poll_interval=0.05)
+        producer.publish_soon(topic, b"waits for it")
+        assert has_come.wait(40)
+        lookupd.wait_until_asked(len(lookupd.asked) + 3)
+        with pytest.raises(NoNsqd, match="no nsqd is known"):
+            producer.publish(topic, b"x")
+        may_answer.set()
+        assert is_closed.wait(20)
+        producer.close(0)
 
 
 # ---- threads

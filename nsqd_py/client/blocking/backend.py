@@ -122,15 +122,19 @@ Item = TypeVar("Item")
 
 
 class WorkerThread(Generic[T]):
-    """Runs `call` next to a thread that must not wait, and wakes its poller when the call has ended."""
+    """Runs `call` next to a thread that must not wait, and wakes its poller when the call has ended.
 
-    def __init__(self, backend: Backend, poller: Any, call: Callable[[], T]) -> None:
+    `drop` is called with the result of a call that was killed; perhaps twice.
+    """
+
+    def __init__(self, backend: Backend, poller: Any, call: Callable[[], T], drop: Callable[[T], object] | None = None) -> None:
         self._backend = backend
         self._poller = poller
         self._call = call
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._drop: Callable[[T], object] | None = None
+        self._drop = drop
+        self._is_killed = False
         self.is_done = False
         self._task = backend.spawn("nsqd-py", self._run)
 
@@ -141,13 +145,11 @@ class WorkerThread(Generic[T]):
         assert self._result is not None
         return self._result
 
-    def drop(self, drop: Callable[[T], object]) -> None:
-        """Call `drop` with the result, if there is one, now or when the call has ended. It may be called twice."""
-        self._drop = drop
+    def kill(self) -> None:
+        """Drop the result, now or when the call has ended, and end the call if that is possible."""
+        self._is_killed = True
         if self.is_done:
             self._end()
-
-    def kill(self) -> None:
         self._backend.kill(self._task)
 
     def _run(self) -> None:
@@ -161,7 +163,7 @@ class WorkerThread(Generic[T]):
             self._poller.wake()
 
     def _end(self) -> None:
-        if self._drop is not None and self._result is not None:
+        if self._is_killed and self._drop is not None and self._result is not None:
             self._drop(self._result)
 
 

@@ -72,7 +72,7 @@ class NsqdSubscription:
             self._dials_soon = False
             self._dialled_s = monotonic()
             call = partial(opened, self.address, self._options, self._subscription.subscribe, self._backend)
-            self._opening = WorkerThread(self._backend, self._poller, call)
+            self._opening = WorkerThread(self._backend, self._poller, call, Connection.close)
 
     def _opened(self, opening: WorkerThread[Connection]) -> None:
         try:
@@ -179,7 +179,7 @@ class NsqdSubscription:
     def close(self, reason: str = "closed") -> None:
         opening, self._opening = self._opening, None
         if opening is not None:  # nsqd would have a subscription of which no one knows
-            opening.drop(Connection.close)
+            opening.kill()
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()

@@ -181,7 +181,7 @@ class PublishingCore:
                 self._opened(writer, opening)
             elif opening is None and writer.connection is None and not self.dispatcher.pause_s(writer, now_s):
                 call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
-                self._opening[writer.address] = WorkerThread(self._backend, self.poller, call)
+                self._opening[writer.address] = WorkerThread(self._backend, self.poller, call, Connection.close)
 
     def _opened(self, writer: ConnectionWriter, opening: WorkerThread[Connection]) -> None:
         try:
@@ -202,7 +202,9 @@ class PublishingCore:
             if nsqds is not None:
                 self.dispatcher.lookup_failures.pop(finder.address, None)
                 self._discovery.answered(finder.address, nsqds)
-                self.dispatcher.keep_writers(self._discovery.wanted)
+                for writer in self.dispatcher.keep_writers(self._discovery.wanted):
+                    if (opening := self._opening.pop(writer.address, None)) is not None:
+                        opening.kill()
         self.has_discovered = all(finder.has_asked for finder in self._finders)
 
     # ---- its end
@@ -233,8 +235,10 @@ class PublishingCore:
         self.poller.close()
 
     def _stop_workers(self) -> None:
-        for kill in [working.kill for working in self._opening.values()] + [finder.kill for finder in self._finders]:
-            kill()
+        for opening in self._opening.values():
+            opening.kill()
+        for finder in self._finders:
+            finder.kill()
         self._opening.clear()
         self._finders = []
 

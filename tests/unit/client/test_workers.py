@@ -9,8 +9,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.blocking.backend import THREADS, WorkQueue
+from nsqd_py.client.blocking.backend import THREADS, WorkerThread, WorkQueue
 from nsqd_py.client.gevent import Greenlets
+from tests.support.nsqd_process import wait_until
 
 
 class Interrupted(Exception):
@@ -86,3 +87,17 @@ def test_a_worker_waits_on_when_another_one_was_faster() -> None:
     for worker in workers:
         worker.join()
     assert sorted(taken) == list(range(-1, 2000))
+
+
+def test_the_result_of_a_killed_call_is_dropped() -> None:
+    may_end = threading.Event()
+    dropped: list[bool] = []
+    early = WorkerThread(THREADS, THREADS.make_poller(), lambda: may_end.wait(40), dropped.append)
+    early.kill()
+    assert dropped == []
+    may_end.set()
+    wait_until(lambda: dropped == [True])
+    late = WorkerThread(THREADS, THREADS.make_poller(), lambda: False, dropped.append)
+    wait_until(lambda: late.is_done)
+    late.kill()
+    assert dropped[:2] == [True, False]
