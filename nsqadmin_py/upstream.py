@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
-
-from gevent import ssl
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Url, parse_url
-from nsqd_py.net.tls_options import http_client_context
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls, Url, parse_url
 from nsqd_py.settings.declaration import BadOptions
 
 
@@ -75,6 +71,6 @@ def _read_token(token_file: str) -> str:
     return token
 
 
-def tls_context(options: NsqadminOptions) -> Any:
+def tls_context(options: NsqadminOptions) -> HttpClientTls:
     """Return the TLS context of requests to https URLs. Raises BadOptions."""
-    return http_client_context(options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify)
+    return HttpClientTls(options, verifies=not options.http_client_tls_insecure_skip_verify)

@@ -38,11 +38,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from struct import Struct
-from typing import Literal
+from typing import Literal, Self
 
 import cramjam
 
-from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.records import (
     FLAG_ZSTD,
     MESSAGES,
@@ -55,6 +55,7 @@ from nsqd_py.diskqueue.records import (
     encode_fields,
     next_record,
 )
+from nsqd_py.protocol.frames import hex_ids
 
 FLAG_DUE = 2
 ID_BYTES = 16
@@ -82,6 +83,13 @@ class Messages:
     ids: Sequence[bytes]
     bodies: Sequence[bytes]
     due_ns: Sequence[int] | None = None
+
+    @classmethod
+    def of_batch(cls, batch: Batch, topic: str, nsqd: str = "") -> Self:
+        """Return the messages of a batch as it was published: without a channel, after no attempt."""
+        count = batch.count
+        bodies = list(map(batch.message, range(count)))
+        return cls(topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies)
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -12,6 +12,7 @@ from gevent import socket as green_socket
 from gevent.event import Event
 
 from nsqd_py.net.addresses import join_address, parse_host_port
+from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
@@ -51,11 +52,8 @@ def parse_address(text: str) -> LookupAddress:
 
 def literal_endpoint(host: str, port: int) -> Endpoint | None:
     """Return the endpoint of an IP address, None for a name."""
-    try:
-        found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):
-        return None
-    return Endpoint(int(found[0][0]), found[0][4])
+    target: Any = literal_target(host, port)
+    return None if target is None else Endpoint(*target)
 
 
 class EndpointSelection:

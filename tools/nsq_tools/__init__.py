@@ -1,6 +1,6 @@
 """The terminal tools: each is a process between NSQ and a shell, a file or another server.
 
-clients   consumers and HTTP clients made from the settings                     gevent
+clients   consumers made from the settings                                      gevent
 messages  messages in columns, and as JSON lines                                pure
 hosts     choosing the host for the next message; status lines                  pure
 

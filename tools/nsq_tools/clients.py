@@ -1,16 +1,11 @@
-"""The clients of the tools: consumers, and HTTP requests to nsqd and nsqlookupd. Imports gevent, so `options` does not."""
+"""The consumers of the tools. Imports gevent, so `options` does not."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from gevent import ssl
-
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.net.http.client import HttpClient, Url, parse_url
-from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.tool_checks import client_options, user_agent
 
 
@@ -43,17 +38,3 @@ def make_consumer(
         log=log,
         **arguments,
     )
-
-
-def http_url(address: str, path: str = "/") -> Url:
-    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadOptions."""
-    text = address if "://" in address else f"http://{address}"
-    try:
-        return parse_url(text.rstrip("/") + path)
-    except ValueError as error:
-        raise BadOptions(f"{address!r} is not an HTTP address: {error}") from error
-
-
-def http_client(options: HttpClientOptions) -> HttpClient:
-    """Return the client of a tool's HTTP requests. Raises BadOptions for certificates that cannot be used."""
-    return HttpClient.of(options, tls=http_client_context(options, ssl.SSLContext))

@@ -10,23 +10,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqd_py.batch import Batch
-from nsqd_py.client.message import MessageBatch
-from nsqd_py.diskqueue.messages import Messages
-from nsqd_py.protocol.frames import hex_ids
+if TYPE_CHECKING:
+    from nsqd_py.client.message import MessageBatch
+    from nsqd_py.diskqueue.messages import Messages
 
-# Messages of one topic, in columns of equal length.
-Columns = Messages | MessageBatch
-
-
-def published(batch: Batch, topic: str, nsqd: str = "") -> Messages:
-    """Return the messages of a batch as it was published: without a channel, after no attempt."""
-    count = batch.count
-    bodies = list(map(batch.message, range(count)))
-    return Messages(topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies)
+    Columns = Messages | MessageBatch  # messages of one topic, in columns of equal length
 
 
 def json_lines(messages: Columns) -> Iterator[bytes]:

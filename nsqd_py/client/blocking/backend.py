@@ -93,6 +93,10 @@ class Backend:
         """Raise WrongPlace where a call must not wait."""
         refuse_in_event_loop(method)
 
+    def create_connection(self, address: tuple[str | None, int | None], timeout_s: float | None, source: Any = None) -> Any:
+        """Return a socket that is connected to (host, port), from (host, port) `source` if it is given. Raises OSError."""
+        return self.socket.create_connection(address, timeout_s, source)
+
     def ssl_context_class(self) -> Any:
         import ssl  # takes 20 ms: only for nsqlookupds with https
 

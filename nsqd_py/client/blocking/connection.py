@@ -33,16 +33,16 @@ _SHORTEST_WAIT_S = 0.001
 _UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
 
 
-def _connect(socket: Any, address: Address, options: ClientOptions) -> Any:
-    """Return a connected socket of the module `socket`. Raises ConnectionFailed."""
+def _connect(backend: Backend, address: Address, options: ClientOptions) -> Any:
+    """Return a connected socket of the backend. Raises ConnectionFailed."""
     limit_s = options.dial_timeout_s or None
     try:
         if address.path:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock = backend.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(limit_s)
             sock.connect(address.path)
             return sock
-        sock = socket.create_connection((address.host, address.port), limit_s, _source(options.local_addr))
+        sock = backend.create_connection((address.host, address.port), limit_s, _source(options.local_addr))
     except TimeoutError as error:
         raise ConnectionFailed(str(address), f"no connection within {options.dial_timeout_s:g}s") from error
     except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
@@ -159,7 +159,7 @@ class Connection:
 
     def open(self) -> Negotiated:
         """Connect, and negotiate within read_timeout. Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
-        self.sock = _connect(self._backend.socket, self._target, self._options)
+        self.sock = _connect(self._backend, self._target, self._options)
         try:
             self.negotiated, events = _shake_hands(self.sock, self._session, self._options.read_timeout_s)
         except BaseException:

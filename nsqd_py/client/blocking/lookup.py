@@ -59,7 +59,7 @@ def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Ba
         headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    sock = backend.socket.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
+    sock = backend.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
     try:
         if parts.scheme == "https":
             context = tls_context(options, backend.ssl_context_class())

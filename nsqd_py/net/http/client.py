@@ -12,17 +12,21 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import gevent
-from gevent import socket
+from gevent import socket, ssl
 
 from nsqd_py.net.addresses import MAX_PORT, is_host, join_address
+from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
+from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.settings.declaration import BadOptions
 
 _FORBIDDEN = 403
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -107,13 +111,27 @@ def parse_url(text: str) -> Url:
     return Url(parts.scheme == "https", parts.hostname, port, path, login)
 
 
+def http_url(address: str, path: str = "/") -> Url:
+    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadOptions."""
+    text = address if "://" in address else f"http://{address}"
+    try:
+        return parse_url(text.rstrip("/") + path)
+    except ValueError as error:
+        raise BadOptions(f"{address!r} is not an HTTP address: {error}") from error
+
+
 def limit_s(duration_ns: int) -> float | None:
     """Return a duration in seconds; None, which is no limit, for 0, as in Go."""
     return duration_ns / _SECOND_NS if duration_ns > 0 else None
 
 
 def resolve_by_hub(host: str, port: int) -> list[Target]:
-    """Resolve a name with the resolver of gevent's hub. Raises OSError."""
+    """Resolve a name with the resolver of gevent's hub. Raises OSError.
+
+    An IP address is none of its work: the first name takes 10 ms, for gevent's threads.
+    """
+    if literal := literal_target(host, port):
+        return [literal]
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(int(family), target) for family, _, _, _, target in found]
 
@@ -122,7 +140,7 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
 class HttpClient:
     """Sends requests with these limits; None is no limit.
 
-    tls  TLS context (of gevent.ssl). With one, `get_json` uses https; `ask` and `exchange` use it for https URLs.
+    tls  TLS context of gevent.ssl, or HttpClientTls. With one, `get_json` uses https; `ask` and `exchange` do for https URLs.
     """
 
     connect_timeout_s: float | None
@@ -212,6 +230,25 @@ class HttpClient:
                 return connect_any(self.resolve(url.host, url.port), self.tls if url.is_secure else None, tls_name)
         except OSError as error:
             raise Unreachable(_reason(error)) from error
+
+
+class HttpClientTls:
+    """The TLS context of HTTP requests, made for the first https URL: to read the certificates of the system takes 20 ms."""
+
+    def __init__(self, options: HttpClientOptions, *, verifies: bool = True) -> None:
+        """Raises BadOptions if a file that the options name cannot be used."""
+        self._make = partial(http_client_context, options, ssl.SSLContext, verifies=verifies)
+        names_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
+        self._context: Any = self._make() if names_files else None
+
+    def wrap_socket(self, sock: Any, server_hostname: str) -> Any:
+        self._context = self._context or self._make()
+        return self._context.wrap_socket(sock, server_hostname=server_hostname)
+
+
+def http_client(options: HttpClientOptions) -> HttpClient:
+    """Return the client of a program's HTTP requests. Raises BadOptions for certificates that cannot be used."""
+    return HttpClient.of(options, tls=HttpClientTls(options))
 
 
 class _Response(http.client.HTTPResponse):

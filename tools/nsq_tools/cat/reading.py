@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 import orjson
 
 from nsq_tools.cat.options import CatOptions
-from nsq_tools.messages import published
 from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
@@ -158,7 +157,7 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
             if record.kind == MESSAGES:
                 yield decode_messages(data, position, header.salt)[0]
             else:
-                yield published(decode(data[position:end], 0, header.salt)[0], topic)
+                yield Messages.of_batch(decode(data[position:end], 0, header.salt)[0], topic)
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.

@@ -13,7 +13,6 @@ from typing import Any
 
 import gevent
 
-from nsq_tools.clients import http_client, http_url
 from nsq_tools.stat.export import (
     FORMS,
     HEADER,
@@ -32,7 +31,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.net.http.client import MAX_STATS_BYTES
+from nsqd_py.net.http.client import MAX_STATS_BYTES, http_client, http_url
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.runtime.process import StopSignals

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from time import monotonic
 from urllib.parse import quote
 
-from nsq_tools.clients import http_client, http_url
-from nsq_tools.messages import published
-from nsq_tools.tail import tailing
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.tail.tailing import open_output
@@ -17,7 +14,7 @@ from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import Log
@@ -58,7 +55,7 @@ class LogReader:
                 for batch in batches_in(data, header.salt):
                     low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
                     if low < batch.count:
-                        yield published(batch.part(low, batch.count) if low else batch, self._topic, self._address)
+                        yield Messages.of_batch(batch.part(low, batch.count) if low else batch, self._topic, self._address)
             except NO_LOG as error:
                 raise self._no_log(error) from error
             if is_end := len(data) == FILE_HEADER_BYTES:
@@ -160,8 +157,6 @@ class LogTail:
 
 def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
-    if not (options.since_ns or options.last):
-        return tailing.run(options, log)
     output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
     with StopSignals() as stop:
         tail = LogTail(options, log)

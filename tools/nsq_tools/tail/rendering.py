@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nsq_tools.messages import Columns, json_lines
+from nsq_tools.messages import json_lines
 from nsq_tools.tail.options import ShownOptions
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.regex import ANY, compiled, path_steps, values_at
+
+if TYPE_CHECKING:
+    from nsq_tools.messages import Columns
 
 _KEPT = "\t\n"
 _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]

@@ -9,17 +9,15 @@ import select
 import sys
 
 import gevent
-from gevent.lock import RLock
-from gevent.threadpool import ThreadPool
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer, check_shown
 from nsqd_py.client import MessageBatch
-from nsqd_py.client.gevent import Consumer
+from nsqd_py.client.gevent import Consumer, GreenletLock
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import DiskThreads
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, ToolError
 from nsqd_py.tool_checks import check_name, check_sources, check_topics, client_options
@@ -33,14 +31,15 @@ class Output:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         # A separate pool: name resolution must not wait for the reader of a pipe.
-        self._writer = ThreadPool(1)
+        self._writer = DiskThreads(1)
+        self._writer.serve()
         self._poll = select.poll()
         self._poll.register(descriptor, 0)
 
     def write(self, data: bytes) -> None:
         """Write all of it, while other greenlets run. Raises OSError."""
         if data:
-            in_thread(self._writer, _write_all, self._descriptor, data)
+            self._writer.apply(_write_all, (self._descriptor, data))
 
     def is_reader_gone(self) -> bool:
         """True if the other end is closed. Does not write."""
@@ -118,7 +117,7 @@ class Tail:
         self._log = log
         self._renderer = Renderer(options)
         self._allowance = MessageLimit(options.n)
-        self._turns = RLock()
+        self._turns = GreenletLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None
         channel = options.channel or f"tail{random.randrange(999_999):06d}#ephemeral"

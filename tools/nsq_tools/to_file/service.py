@@ -10,7 +10,6 @@ from typing import Any
 
 import gevent
 
-from nsq_tools.clients import http_client, http_url
 from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
@@ -19,7 +18,7 @@ from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
 from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
 from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
-from nsqd_py.net.http.client import HttpClient, HttpClientError
+from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus, urljoin
 
-from nsq_tools.clients import http_client
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
-from nsqd_py.net.http.client import Url, parse_url
+from nsqd_py.net.http.client import Url, http_client, parse_url
 from nsqd_py.settings.declaration import BadOptions, check_one_of
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION

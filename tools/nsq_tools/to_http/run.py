@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 from time import monotonic
 
-from nsq_tools.clients import http_client, make_consumer
+from nsq_tools.clients import make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.to_http.options import ALL, ToHttpOptions
 from nsq_tools.to_http.requests import headers_of, make_requests
 from nsq_tools.to_http.sender import HttpSender, NotDelivered
 from nsqd_py.client.message import Message, Requeue
-from nsqd_py.net.http.client import limit_s
+from nsqd_py.net.http.client import http_client, limit_s
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
 from nsqd_py.settings.program import DONE
