@@ -248,6 +248,14 @@ class MetadataWriter:
             self._is_urgent.set()
             self._greenlet.join()
 
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call `call` when a pending write is done; immediately if there is none."""
+        if self._greenlet is None:
+            call()
+        else:
+            self._is_urgent.set()
+            self._greenlet.link(lambda _: call())
+
     def close(self) -> None:
         """Write the file a last time. Failures are logged."""
         self._is_closing = True

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 import gevent
@@ -34,15 +33,15 @@ def _attempt(work: Callable[..., object], arguments: tuple[Any, ...]) -> Excepti
     return None
 
 
-class _Job:
-    """A call on its way through a thread."""
+class Job:
+    """A call on its way through a thread; `on_done` is called with it in the event loop."""
 
-    __slots__ = ("arguments", "error", "result", "waiter", "work")
+    __slots__ = ("arguments", "error", "on_done", "result", "work")
 
-    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...], waiter: Any) -> None:
+    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
         self.work = work
         self.arguments = arguments
-        self.waiter = waiter
+        self.on_done = on_done
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -52,14 +51,36 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 - raised in the greenlet that waits
             self.error = error
 
+    def end(self) -> Any:
+        """Return what the call returned, or raise what it raised."""
+        result, error = self.result, self.error
+        self.result = self.error = None  # the traceback of an error holds the job
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return result
+
+
+class _Thread:
+    """A thread without work waits until `lock` is released; then it runs `job`, or ends if there is none."""
+
+    __slots__ = ("job", "lock")
+
+    def __init__(self, job: Job) -> None:
+        self.job: Job | None = job
+        self.lock = allocate_lock()
+        self.lock.acquire()
+
 
 class DiskThreads:
     """The threads that use the disk, as gevent's thread pool, but with less work for each call.
 
     A call takes 25 us of processor, with gevent's pool 110: with --sync-every=1 and 16 publishers that was 45 % of
-    all. `put` and `send`, which wake the other side, keep the interpreter lock. With eventfd(2) a call takes half of
-    the context switches, but the lock is released, and the thread may wait for a processor while it has it: 16
-    publishers got less than half of the messages through on a busy machine.
+    all. The calls that wake the other side, `release` and `send`, keep the interpreter lock. With eventfd(2) the lock is
+    released, and the thread may wait for a processor while it has it: 16 publishers got less than half of the messages
+    through on a busy machine. Each thread has a lock of its own: a queue that several threads wait for wakes two for a call.
 
     Before `serve` and after `stop`, work is done in the calling thread: no client waits for it.
     """
@@ -67,8 +88,9 @@ class DiskThreads:
     def __init__(self, most: int) -> None:
         self._most = most
         self._is_serving = False
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._done: deque[_Job] = deque()
+        self._jobs: deque[Job | None] = deque()  # calls that wait for a thread; None ends the thread that takes it
+        self._done: deque[tuple[Job, _Thread | None]] = deque()  # with the thread if it waits for another job
+        self._idle: list[_Thread] = []
         self._running = 0
         self._thread_count = 0
         self._watcher: Any = None
@@ -80,83 +102,75 @@ class DiskThreads:
     def stop(self) -> None:
         """End each thread as soon as all earlier calls have one."""
         self._is_serving = False
-        for _ in range(self._thread_count):
-            self._jobs.put(None)
+        self._jobs.extend([None] * self._thread_count)
+        self._use_idle()
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         """Return what `work` returns, or raise what it raises. Blocks this greenlet."""
         if not self._is_serving:
             return work(*arguments)
         waiter: Any = Waiter()
-        job = _Job(work, arguments, waiter)
+        self.begin(work, arguments, waiter.switch)
+        return waiter.get().end()
+
+    def begin(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+        """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result."""
+        job = Job(work, arguments, on_done)
+        if not self._is_serving:
+            job.run()
+            on_done(job)
+            return
         if self._watcher is None:
             self._watcher = gevent.get_hub().loop.async_()
-        if self._running >= self._thread_count < self._most:
-            try:
-                start_new_thread(self._work, ())
-                self._thread_count += 1
-            except RuntimeError:  # the system has no room for one; a job without any thread would wait forever
-                if not self._thread_count:
-                    raise
         if not self._running:
             self._watcher.start(self._on_done)
         self._running += 1
-        self._jobs.put(job)
-        waiter.get()
-        result, error = job.result, job.error
-        job.result = job.error = None  # the traceback of an error holds the job
-        if error is not None:
+        if not self._idle and self._thread_count < self._most:
             try:
-                raise error
-            finally:
-                del error
-        return result
+                start_new_thread(self._work, (_Thread(job),))
+                self._thread_count += 1
+                return
+            except RuntimeError:  # the system has no room for one; a job without any thread would wait forever
+                if not self._thread_count:
+                    self._running -= 1
+                    raise
+        self._jobs.append(job)
+        self._use_idle()
 
-    def _work(self) -> None:
+    def _use_idle(self) -> None:
+        """Wake threads for the calls that wait, the one that was used last first: its data are in the caches."""
+        while self._idle and self._jobs:
+            thread = self._idle.pop()
+            thread.job = self._jobs.popleft()
+            thread.lock.release()
+
+    def _work(self, thread: _Thread) -> None:
         """Run in each thread, until `stop`."""
-        while (job := self._jobs.get()) is not None:
+        job = thread.job
+        while job is not None:
             job.run()
-            self._done.append(job)
+            try:
+                following, idle = self._jobs.popleft(), None
+            except IndexError:
+                following, idle = None, thread
+            self._done.append((job, idle))
             self._watcher.send()
+            if idle is not None:
+                thread.lock.acquire()
+                following = thread.job
+            job = following
 
     def _on_done(self) -> None:
-        while self._done:
-            job = self._done.popleft()
-            self._running -= 1
-            if not self._running:  # a loop with nothing else to wait for may end
-                self._watcher.stop()
-            job.waiter.switch(None)
-
-
-# ---- Greenlets that are reused.
-
-
-_MOST_IDLE = 4
-
-
-class ReusedGreenlets:
-    """Runs functions as `gevent.spawn` does, if possible in a greenlet that has run another one before.
-
-    That takes 3 us; a new greenlet takes 17, most of it because the system must give it memory for its calls.
-    """
-
-    def __init__(self) -> None:
-        self._loop = gevent.get_hub().loop
-        self._idle: list[Any] = []
-
-    def spawn(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Call `work` in the next event-loop iteration. An error that it raises is reported as one of a greenlet."""
-        if self._idle:
-            self._loop.run_callback(self._idle.pop().switch, (work, arguments))
-        else:
-            gevent.spawn(self._run, work, arguments)
-
-    def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        while True:
-            work(*arguments)
-            del work, arguments  # else they would exist until the greenlet is reused
-            if len(self._idle) >= _MOST_IDLE:
-                return
-            waiter: Any = Waiter()
-            self._idle.append(waiter)
-            work, arguments = waiter.get()
+        try:
+            while self._done:
+                job, thread = self._done.popleft()
+                if thread is not None:
+                    self._idle.append(thread)
+                    self._use_idle()
+                self._running -= 1
+                if not self._running:  # a loop with nothing else to wait for may end
+                    self._watcher.stop()
+                job.on_done(job)
+        finally:
+            if self._done:  # after a bug in one of them, the others follow
+                self._watcher.send()

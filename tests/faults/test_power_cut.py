@@ -65,7 +65,8 @@ def record(tape: Tape, failing: Failing, seed: int, rest_ns: int = 0, **options:
         failing.is_on = True
         work(life, random.Random(seed), STEPS)
         failing.is_on = False
-        life.pass_time(rest_ns)
+        for _ in range(2):  # the second half retries what a sync of the first half has left
+            life.pass_time(rest_ns // 2)
         if rest_ns:
             assert life.broker.health() is None
     life.end()

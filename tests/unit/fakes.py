@@ -13,6 +13,8 @@ from struct import Struct
 from typing import Any
 from unittest import mock
 
+import gevent
+
 from nsqd_py.alarms import Alarms
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.broker.broker import Broker
@@ -22,6 +24,7 @@ from nsqd_py.options import NSQD
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
+from nsqd_py.runtime.threads import Job
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -126,6 +129,10 @@ class FakeThreadPool:
 
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         return function(*arguments)
+
+    def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+        job = Job(self.apply, (function, arguments), on_done)
+        gevent.spawn(lambda: (job.run(), on_done(job)))
 
 
 class World:

@@ -30,7 +30,9 @@ from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, c
 class Bench:
     """A topic with a real log, whose syncs go where the test says."""
 
-    def __init__(self, directory: Path, every: int = 1, settle_names: Callable[[], Any] = lambda: None) -> None:
+    def __init__(
+        self, directory: Path, every: int = 1, when_settled: Callable[[Callable[[], None]], Any] = lambda call: call()
+    ) -> None:
         self.world = World()
         self.synced: list[OSError | None] = []
         self.disk_speed = DiskSpeed(self.world.alarms, self.world.clock, monotonic_ns)
@@ -41,7 +43,7 @@ class Bench:
             clock=self.world.clock,
             disk_speed=self.disk_speed,
         )
-        self.sync = GroupSync(services, lambda _, error: self.synced.append(error), settle_names, lambda *_: None)
+        self.sync = GroupSync(services, lambda _, error: self.synced.append(error), when_settled, lambda *_: None)
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
             "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
@@ -229,7 +231,7 @@ def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch
 def test_a_sync_that_is_over_slows_nothing_down(tmp_path: Path) -> None:
     """It waits for the names of channels, which may take long."""
     gate = gevent.event.Event()
-    bench = Bench(tmp_path, settle_names=lambda: gate.wait(40))
+    bench = Bench(tmp_path, when_settled=lambda call: gevent.spawn(lambda: (gate.wait(40), call())))
     publisher = bench.put()
     bench.pass_time(SECOND)
     assert publisher.holds == 1 and not bench.disk_speed.is_slow

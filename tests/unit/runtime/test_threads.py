@@ -8,15 +8,20 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gevent
 import pytest
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
-from nsqd_py.runtime.threads import DiskThreads, ReusedGreenlets, in_thread
+from nsqd_py.runtime.threads import DiskThreads, in_thread
 from tests.support.nsqd_process import wait_until
+
+
+@pytest.fixture
+def quiet_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is printed of errors of callbacks."""
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
 
 
 def apply_all(threads: DiskThreads, work: Callable[[int], int], count: int) -> list[int]:
@@ -140,29 +145,26 @@ def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(mon
         assert apply_all(threads, lambda number: number, 5) == list(range(5))
 
 
-def test_a_greenlet_is_used_again() -> None:
-    greenlets = ReusedGreenlets()
-    seen: list[Any] = []
-    for number in range(3):
-        greenlets.spawn(lambda number: seen.append((number, gevent.getcurrent())), number)
-        gevent.sleep(0)
-    assert [number for number, _ in seen] == [0, 1, 2]
-    assert len({greenlet for _, greenlet in seen}) == 1
+def test_a_call_wakes_one_thread_the_one_that_was_used_last() -> None:
+    threads = DiskThreads(3)
+    threads.serve()
+    met = threading.Barrier(3, timeout=40)
+    assert len({*apply_all(threads, lambda _: met.wait() * 0 + threading.get_ident(), 3)}) == 3
+    assert len({threads.apply(threading.get_ident) for _ in range(20)}) == 1
 
 
-def test_functions_that_wait_run_side_by_side() -> None:
-    greenlets = ReusedGreenlets()
-    gate = gevent.event.Event()
+@pytest.mark.usefixtures("quiet_hub")
+def test_a_bug_after_a_call_does_not_stop_the_calls_after_it() -> None:
+    threads = DiskThreads(1)
+    threads.serve()
     ended: list[int] = []
 
-    def wait(number: int) -> None:
-        gate.wait()
+    def end(number: int) -> None:
         ended.append(number)
+        if number == 0:
+            raise ZeroDivisionError
 
-    for number in range(10):
-        greenlets.spawn(wait, number)
-    gevent.sleep(0)
-    assert not ended
-    gate.set()
-    gevent.sleep(0)
-    assert sorted(ended) == list(range(10))
+    for number in range(3):
+        threads.begin(int, (), lambda _, number=number: end(number))
+    wait_until(lambda: gevent.sleep(0.01) or len(ended) == 3)
+    assert ended == [0, 1, 2]
