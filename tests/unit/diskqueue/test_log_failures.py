@@ -26,7 +26,7 @@ def short_pwritev(keep: int) -> Callable[..., int]:
     return lambda fd, buffers, offset: real(fd, b"".join(buffers)[:keep], offset)
 
 
-@pytest.mark.parametrize("size", [10, 100_000], ids=["pwrite", "pwritev"])
+@pytest.mark.parametrize("size", [10, 100_000, 3_000_000], ids=["pwrite", "pwritev", "several calls"])
 @pytest.mark.parametrize("keep", [None, 0, 1, 30, RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + 8, 100])
 def test_a_failed_write_leaves_the_log_as_it_was(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, size: int, keep: int | None
@@ -44,7 +44,7 @@ def test_a_failed_write_leaves_the_log_as_it_was(
     assert (disk.log.next_seq, disk.log.used_id) == (next_seq, used_id)
     assert disk.read_all() == disk.written
 
-    disk.append(b"after", b"and more")
+    disk.append(b"after" * size, b"and more")
     assert disk.read_all() == disk.written
     disk.reopen()
     assert disk.read_all() == disk.written
