@@ -132,23 +132,21 @@ def id_time_ns(message_id: int) -> int:
 class GuidFactory:
     """Generates rising ids, also when the clock steps back or ids are used up faster than it advances."""
 
-    __slots__ = ("_next", "_node", "_tick")
+    __slots__ = ("_end", "_next", "_node", "_tick")
 
     def __init__(self, node_id: int) -> None:
         self._node = node_id << SEQUENCE_BITS
-        self._tick = 0
-        self._next = IDS_PER_TICK
+        self._tick = TWEPOCH - 1  # a clock that was never set must not lead to negative ids
+        self._next = self._end = 0  # the next id of this tick, and the one after its last
 
     def reserve(self, count: int, now_ns: int) -> int:
         """Return the first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
-        tick = max(now_ns >> TICK_BITS, TWEPOCH)  # a clock that was never set must not lead to negative ids
-        if tick > self._tick:
-            self._tick = tick
-            self._next = 0
-        elif self._next + count > IDS_PER_TICK:
-            self._tick += 1
-            self._next = 0
-        first = ((self._tick - TWEPOCH) << TICK_SHIFT) | self._node | self._next
+        tick = now_ns >> TICK_BITS
+        if tick > self._tick or self._next + count > self._end:
+            self._tick = max(tick, self._tick + 1)
+            self._next = ((self._tick - TWEPOCH) << TICK_SHIFT) | self._node
+            self._end = self._next + IDS_PER_TICK
+        first = self._next
         self._next += count
         return first
 
@@ -157,7 +155,7 @@ class GuidFactory:
         used_tick = (used_id >> TICK_SHIFT) + TWEPOCH
         if used_tick >= self._tick:
             self._tick = used_tick
-            self._next = IDS_PER_TICK
+            self._next = self._end
 
 
 # ---- publishes of one event-loop iteration

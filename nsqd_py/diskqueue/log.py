@@ -165,9 +165,10 @@ class TopicLog:
         `size` is that of the records, in bytes.
         """
         file = self._last
-        if file is None or file.end_offset + size > self.max_file_bytes or file.end_seq != self.next_seq:
+        if file is None or file.end_seq != self.next_seq:
             return False
-        if file.end_offset + size > file.allocated and file.wants_space(size):
+        after = file.end_offset + size
+        if after > self.max_file_bytes or (after > file.allocated and file.wants_space(size)):
             return False
         batch = batches[-1]
         end_seq = batch.first_seq + batch.count

@@ -50,6 +50,7 @@ _LARGE_REST = 128 * 1024
 _LARGEST_REST = 1024 * 1024
 _match_fins = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}").match
 _read_int32 = Struct(">i").unpack_from
+_read_two_int32 = Struct(">ii").unpack_from
 
 
 class CommandParser:
@@ -164,8 +165,11 @@ class CommandParser:
         run: Command | None = None
         if self._pub_line and buffer.startswith(self._pub_line, position):
             if self._pub[0] == MPUB:
-                self._position = position + len(self._pub_line)
-                return self._begin_body(_MPUB, self._pub_params)
+                run = self._mpub_like_last()
+                if run is None:
+                    self._position = position + len(self._pub_line)
+                    run = self._begin_body(_MPUB, self._pub_params)
+                return run
             run = self._pub_run()
         elif position >= len(buffer):
             self._buffer = b""  # an idle connection must hold no memory
@@ -175,7 +179,7 @@ class CommandParser:
             run = self._fin_run()
         return run or self._command_line()
 
-    # ---- runs of the two commands that come by the thousand
+    # ---- runs of the commands that come by the thousand
 
     def _fin_run(self) -> Command | None:
         """Return all FINs from here on: 0.2 us each, where a line at a time takes 1.5 us."""
@@ -211,6 +215,28 @@ class CommandParser:
             return Publish(kind, topic_name, parts[0], 1, len(parts[0]), defer_ns)
         body = b"".join(parts)
         return Publish(kind, topic_name, body, len(parts), uniform_stride(body, len(parts)), defer_ns)
+
+    def _mpub_like_last(self) -> Command | None:
+        """Return the MPUB with the line of the last one if all of it is here, and its messages are of one size: 1.3 us less."""
+        buffer = self._buffer
+        first = self._position + len(self._pub_line) + 2 * SIZE_BYTES
+        if first > len(buffer):
+            return None
+        size, count = _read_two_int32(buffer, first - 2 * SIZE_BYTES)
+        after = first - SIZE_BYTES + size
+        if not first < after <= len(buffer) or size > self._limits.max_body_size or not 0 < count <= SLICE_MESSAGES:
+            return None
+        command = self._even_mpub(buffer[first:after], count, self._pub[1])
+        if command is not None:
+            self._position = after
+        return command
+
+    def _even_mpub(self, body: bytes, count: int, topic_name: bytes) -> Command | None:
+        """Return an MPUB with these messages if they are of one size, else None. No walk: 10 of 27 us for 200 messages."""
+        stride = uniform_stride(body, count)
+        if 0 < stride - SIZE_BYTES <= self._limits.max_msg_size:
+            return Publish(MPUB, topic_name, body, count, stride)
+        return None
 
     # ---- one line
 
@@ -328,10 +354,9 @@ class CommandParser:
             count = check_message_count(_read_int32(whole, start + 4)[0], limits.max_body_size)
             first, after = start + 2 * SIZE_BYTES, start + SIZE_BYTES + declared
             if count <= SLICE_MESSAGES and first + count * (SIZE_BYTES + 1) <= after <= len(whole):
-                body = cut_out(whole, first, after)
-                stride = uniform_stride(body, count)
-                if 0 < stride - SIZE_BYTES <= limits.max_msg_size:  # no walk: 10 of 27 us for 200 messages
-                    return Publish(MPUB, self._params[1], body, count, stride), after
+                command = self._even_mpub(cut_out(whole, first, after), count, self._params[1])
+                if command is not None:
+                    return command, after
             walk = self._walk = MessageWalk(count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size)
         if not walk.go_on(whole, start):
             self._needed = walk.needed
@@ -351,13 +376,12 @@ class CommandParser:
             return None
         with memoryview(self._gathered) as gathered:
             body = b"".join((gathered[2 * SIZE_BYTES :], rest)) if len(gathered) > 2 * SIZE_BYTES else rest
-        stride = uniform_stride(body, count)
-        if not 0 < stride - SIZE_BYTES <= self._limits.max_msg_size:
-            return None
-        self._gathered = bytearray()
-        self._spec = None
-        self.next_read = len(self._pub_line) + 2 * SIZE_BYTES
-        return Publish(MPUB, self._params[1], body, count, stride)
+        command = self._even_mpub(body, count, self._params[1])
+        if command is not None:
+            self._gathered = bytearray()
+            self._spec = None
+            self.next_read = len(self._pub_line) + 2 * SIZE_BYTES
+        return command
 
     # ---- end of input
 
