@@ -374,6 +374,30 @@ def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
+def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Shell) -> None:
+    """The quickest of some attempts; it takes a few ms. A consumer that has nothing to do sleeps for 0.5 s."""
+
+    def stop_s() -> float:
+        may_end, has_begun = kit.event(), kit.event()
+
+        def handle(message: Message) -> None:
+            has_begun.set()
+            may_end.wait()
+
+        publish(nsqd, b"last")
+        consumer = kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)])
+        consumer.start()
+        assert has_begun.wait(40)
+        stopping = kit.spawn(consumer.stop)
+        kit.wait(lambda: ready_count(nsqd) == 0)
+        began_s = time.monotonic()
+        may_end.set()
+        stopping.get(timeout=40)
+        return time.monotonic() - began_s
+
+    assert any(stop_s() < 0.4 for _ in range(5))
+
+
 def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell) -> None:
     has_begun, may_end = kit.event(), kit.event()
 

@@ -80,7 +80,7 @@ def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
 
 def imported(*arguments: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
 
@@ -89,4 +89,26 @@ def test_modules_of_a_word(command: str) -> None:
     needless = NEEDLESS if command == "spark_replay" else NEEDLESS | NEEDLESS_TO_OTHERS
     more = imported("-m", "nsq_apps", command, "--version") - imported("-c", "import runpy")
     assert "click" in more
+    assert not more & needless
+
+
+# What a run with IP addresses and without TLS does without.
+TLS, HTTP = {"gevent.ssl", "ssl", "nsqd_py.net.tls"}, {"http.client", "nsqd_py.net.http.client", "email"}
+NAMES = {"gevent.pool", "gevent.threadpool", "encodings.idna"}
+RUNS = {
+    "nsq_tail": (("--topic=orders", "--channel=c", "--n=1"), TLS | HTTP | NAMES | {"gevent.monkey", "nsqd_py.diskqueue"}),
+    "to_nsq": (("--topic=orders",), TLS | HTTP | NAMES | {"gevent.monkey", "orjson", "rich"}),
+    "nsq_stat": (("--once",), NAMES | {"nsqd_py.client", "rich"}),
+}
+
+
+@pytest.mark.parametrize("tool", RUNS)
+def test_modules_of_a_run(shared_nsqd: NsqdProcess, tool: str) -> None:
+    shared_nsqd.create("orders", "c")
+    with shared_nsqd.connect() as client:
+        client.pub("orders", b"first")
+    way, port = ("http", shared_nsqd.http_port) if tool == "nsq_stat" else ("tcp", shared_nsqd.tcp_port)
+    flags, needless = RUNS[tool]
+    more = imported("-m", "nsq_apps", tool, f"--nsqd-{way}-address=127.0.0.1:{port}", *flags) - imported("-c", "import runpy")
+    assert "gevent" in more
     assert not more & needless

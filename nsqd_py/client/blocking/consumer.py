@@ -436,7 +436,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             nsqd.flush()
             if nsqd.connection is not None:
                 sockets.append(nsqd.connection.sock)
-                if nsqd.wants_to_receive:
+                if nsqd.wants_to_receive or nsqd.is_over:  # over since the last answer was sent
                     timeout_s = 0.0
         return sockets, timeout_s
 
