@@ -250,7 +250,7 @@ ARCHIVED = {
 }
 
 
-@pytest.mark.slow  # `test_shipping.py` imports what executors import, and `test_replay.py` replays on local[2]
+@pytest.mark.slow  # `test_session.py` imports what executors import, and `test_replay.py` replays on local[2]
 def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     """Published, archived in every format, replayed into another nsqd, and consumed."""
     first, second = make_nsqd(), make_nsqd()

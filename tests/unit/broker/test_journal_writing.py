@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.diskqueue.journal import Journal
 from tests.support.broker_life import TOPIC, Life
-from tests.unit.broker.test_slow_writing import GatedPool
+from tests.unit.broker.test_disk_io import GatedPool
 from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, refuse
 
 

@@ -23,7 +23,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
-from tests.unit.broker.test_slow_writing import GatedPool
+from tests.unit.broker.test_disk_io import GatedPool
 from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, refuse, sized
 
 

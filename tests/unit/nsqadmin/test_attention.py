@@ -15,7 +15,7 @@ from nsqadmin_py.cluster.problems import Problem, problems
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.web.events import Reader
 from nsqd_py.cluster.producers import SharedAddress
-from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
+from tests.unit.nsqadmin.test_views import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
 

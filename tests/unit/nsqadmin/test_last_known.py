@@ -13,7 +13,7 @@ from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
 from nsqadmin_py.history.file import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
-from tests.unit.nsqadmin.test_cluster import Cluster2, channel, stats, topic
+from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
 LONG_S = FORGET_AFTER_S + 1

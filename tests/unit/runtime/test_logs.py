@@ -1,16 +1,35 @@
 """Log lines."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, KEPT_BYTES, TEXT, WARNING, Log
+from nsqd_py.runtime import logs
+from nsqd_py.runtime.logs import (
+    CLIENT_BURST,
+    DEBUG,
+    ERROR,
+    FATAL,
+    INFO,
+    JSON,
+    KEPT_BYTES,
+    MAX_CLIENT_CHARACTERS,
+    TEXT,
+    WARNING,
+    ClientLines,
+    Lines,
+    LineSink,
+    Log,
+)
 from tests.support.nsqd_process import wait_until
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
@@ -205,3 +224,122 @@ def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> N
     text = pipe.text()
     assert text.replace("\n", "").isprintable()
     assert "ValueError: \\x1b]0;title" in text
+
+
+# --- log lines that clients can cause: a burst of each text, then one a second, and a count of the others
+
+
+class Written(Lines):
+    """Lines, and a clock that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(INFO)
+        self.now_s = 100.0
+        self.texts: list[str] = []
+        self.lines = ClientLines(self, lambda: self.now_s)
+
+    def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
+        self.texts.append(text + trace())
+
+
+def test_a_burst_is_written_as_it_comes() -> None:
+    written = Written()
+    for number in range(CLIENT_BURST):
+        written.lines.info("client(%d) is here", number)
+    assert written.texts == [f"client({number}) is here" for number in range(CLIENT_BURST)]
+
+
+def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
+    written = Written()
+    for second in range(5):
+        written.now_s = 100.0 + second
+        for number in range(1_000):
+            written.lines.error("client(%d) is wrong", number)
+    assert (
+        written.texts[CLIENT_BURST:]
+        == [f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"]
+        + ["client(0) is wrong (999 more like this were left out)"] * 3
+    )
+    written.now_s += CLIENT_BURST
+    for _ in range(2 * CLIENT_BURST):
+        written.lines.error("client(%d) is wrong", 0)
+    assert len(written.texts) == 2 * CLIENT_BURST + 4, "a burst again"
+
+
+def test_a_line_that_is_left_out_has_no_traceback() -> None:
+    written = Written()
+    for _ in range(2 * CLIENT_BURST):
+        try:
+            raise ValueError("bug")
+        except ValueError as error:
+            written.lines.exception("panic - %r", error)
+    assert [text.count("Traceback") for text in written.texts] == [1] * CLIENT_BURST
+
+
+def test_a_flood_of_one_kind_hides_no_other() -> None:
+    written = Written()
+    for _ in range(CLIENT_BURST * 2):
+        written.lines.info("one")
+    written.lines.info("another")
+    assert written.texts[-1] == "another"
+
+
+def test_what_is_below_the_level_is_neither_written_nor_counted() -> None:
+    written = Written()
+    written.level = ERROR
+    for _ in range(CLIENT_BURST * 2):
+        written.lines.info("one")
+    written.level = INFO
+    written.lines.info("one")
+    assert written.texts == ["one"]
+
+
+def test_a_line_is_one_line_of_bounded_length() -> None:
+    written = Written()
+    written.lines.info("client %s", "a\nb\r" + "x" * 100_000)
+    (text,) = written.texts
+    assert text.startswith(r"client a\nb\rxxx")
+    assert len(text) <= MAX_CLIENT_CHARACTERS + 3
+
+
+# --- a log file on a disk that is slow: whoever logs does not wait for it
+
+
+class SlowFile:
+    """A file; a write by a thread waits for `gate`."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.gate = threading.Event()
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        self.sink = LineSink(self.fd)
+        self._real = os.write
+        monkeypatch.setattr(os, "write", self._write)
+
+    def _write(self, fd: int, data: bytes) -> int:
+        if fd == self.fd and threading.current_thread() is not threading.main_thread():
+            self.gate.wait(40)
+        return self._real(fd, data)
+
+    def is_written(self) -> bool:
+        return not self.sink.is_clogged
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowFile:
+    return SlowFile(tmp_path / "log", monkeypatch)
+
+
+def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        times = iter((0.0, 1.0))
+        patch.setattr(logs, "monotonic", lambda: next(times))
+        file.sink.write(b"slow\n")
+    for number in range(100):
+        file.sink.write(b"%d\n" % number)
+    assert file.sink.is_clogged
+    assert file.path.read_bytes() == b"slow\n"
+    file.gate.set()
+    wait_until(file.is_written)
+    assert file.path.read_bytes() == b"slow\n" + b"".join(b"%d\n" % number for number in range(100))
+    assert file.sink.lost_count == 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 import pytest
 
+from nsq_apps.manual import programs
 from nsq_apps.tools import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
 from nsq_tools.nsq_to_nsq.options import PROGRAM as NSQ_TO_NSQ
 from nsq_tools.to_http.options import PROGRAM as TO_HTTP
 from nsq_tools.to_http.requests import check as check_to_http
 from nsq_tools.to_http.requests import headers_of, make_requests
+from nsqd_py.settings.program import Program
 
 TOPIC, SOURCE, DESTINATION = "--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--destination-nsqd-tcp-address=127.0.0.1:2"
 ITSELF = DESTINATION.replace(":2", ":1")
@@ -106,3 +109,19 @@ def test_what_nsq_to_http_takes() -> None:
     assert headers == {"User-Agent": "nsq_to_http v1.3.0", "Content-Type": "application/octet-stream", "a": "b"}
     assert list(make_requests(options, headers)) == ["http://127.0.0.1:1/", "https://x/y"]
     assert list(headers_of(TO_HTTP.read([*HTTP[:2], "--get=http://x/%s"]))) == ["User-Agent"]
+
+
+# --- the examples of each tool are understood
+
+
+tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
+
+
+@tools
+def test_its_examples_are_understood(program: Program) -> None:
+    assert len(program.examples) >= 2
+    for _, line, *_ in program.examples:
+        words = shlex.split(line)
+        start = words.index(program.command) + 1
+        ends = [index for index, word in enumerate(words) if index >= start and word[0] in "|<>&"]
+        assert program.read(words[start : min(ends, default=len(words))])

@@ -15,9 +15,10 @@ from nsqadmin_py.cluster import metrics, node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key, records
+from nsqadmin_py.permissions import VIEW, Grant, Scope
 from nsqadmin_py.web.events import Reader
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes
-from nsqadmin_py.web.views_api import Views
+from nsqadmin_py.web.views_api import Views, ViewsOfUsers
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from tests.support.examples import examples
 from tests.support.fake_nsqd import CHANNEL_COUNTS
@@ -333,3 +334,13 @@ def test_a_reader_that_missed_rounds_misses_no_change() -> None:
     found = reader.news(views.topic_list(cluster, Page()))
     assert found is not None
     assert found["rows"].keys() == {"t", "u"}
+
+
+# --- the cluster as users see it who may not view all topics
+
+
+def test_what_an_nsqd_reports_of_its_health_may_name_a_topic() -> None:
+    cluster = Cluster2()
+    cluster.say(100.0, a=stats() | {"health": "NOK - the log of secret cannot be written"})
+    views = ViewsOfUsers(Views(cluster, Findings(), lambda: 100.0)).of(Scope((Grant(VIEW, "orders*"),)))
+    assert views.read({"view": "node", "node": "a"}).head["health"] == "NOK"

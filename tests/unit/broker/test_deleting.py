@@ -10,8 +10,8 @@ import gevent
 import pytest
 
 from tests.support.broker_life import TOPIC
+from tests.unit.broker.test_disk_io import GatedPool
 from tests.unit.broker.test_journal_writing import SlowLife
-from tests.unit.broker.test_slow_writing import GatedPool
 from tests.unit.fakes import close_descriptors
 
 
