@@ -45,9 +45,9 @@ _MPUB = COMMANDS[b"MPUB"]
 _PUBLISHES = {"PUB": PUB, "MPUB": MPUB, "DPUB": DPUB}
 # The most PUBs of one command, so that other clients get their turn; of FINs it is 512, since one that fails takes 4 us.
 _MOST_PUBS = SLICE_MESSAGES
-# The rest of an MPUB is received in one read, and not copied, if it has between these numbers of bytes.
+# The rest of a body is received in one read, and not copied, if it has between these numbers of bytes.
 _LARGE_REST = 128 * 1024
-_LARGEST_REST = 1024 * 1024
+_LARGEST_REST = 2 * 1024 * 1024
 _match_fins = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}").match
 _read_int32 = Struct(">i").unpack_from
 _read_two_int32 = Struct(">ii").unpack_from
@@ -58,12 +58,13 @@ class CommandParser:
 
     Inside a body (`_spec` is set) bytes are collected in `_gathered` until `_needed` bytes have arrived.
 
-    next_read  the size of the next read that saves copies of large MPUBs: of a head or of the rest of a body; 0: any size
+    next_read  the size of the next read that saves copies of large publishes: up to a body, or of its rest; 0: any size
     """
 
     __slots__ = (
         "_buffer",
         "_gathered",
+        "_last_size",
         "_limits",
         "_needed",
         "_params",
@@ -90,7 +91,8 @@ class CommandParser:
         self._params: Params = []
         self._gathered = bytearray()
         self._needed = 0
-        self._rest = b""  # the end of a large MPUB
+        self._last_size = 0  # the bytes of the last body with its size; the next one is probably equal
+        self._rest = b""  # the end of a large body
         self.next_read = 0
         self._walk: MessageWalk | None = None
 
@@ -102,13 +104,12 @@ class CommandParser:
             else:
                 self._gathered += data
                 self.next_read = max(0, self.next_read - len(data))
-        elif self._position < len(self._buffer):
-            self._buffer = self._buffer[self._position :] + data
-            self._position = 0
-        else:
-            self.next_read = 0
-            self._buffer = data
-            self._position = 0
+            return
+        self.next_read = 0
+        if self._position < len(self._buffer):
+            data = self._buffer[self._position :] + data
+        self._buffer = data
+        self._position = 0
 
     def forget_pub(self) -> None:
         """Forget the line of the last publish, so that the next one is checked like the first."""
@@ -282,9 +283,9 @@ class CommandParser:
         if self._rest:
             rest, self._rest = self._rest, b""
             self.next_read = 0
-            whole_mpub = self._end_mpub(rest)
-            if whole_mpub is not None:
-                return whole_mpub
+            publish = self._end_body(spec, rest)
+            if publish is not None:
+                return publish
             self._gathered += rest
         if self._gathered:
             if len(self._gathered) < self._needed:
@@ -296,9 +297,8 @@ class CommandParser:
                 self._gathered = bytearray(memoryview(self._buffer)[start:])
                 self._buffer = b""
                 self._position = 0
-                if spec is _MPUB and len(self._gathered) >= 2 * SIZE_BYTES:
-                    missing = SIZE_BYTES + _read_int32(self._gathered, 0)[0] - len(self._gathered)
-                    self.next_read = missing if _LARGE_REST <= missing <= _LARGEST_REST else 0
+                missing = self._missing(spec)
+                self.next_read = missing if _LARGE_REST <= missing <= _LARGEST_REST else 0
             return None
         command, after = found
         if command is SLICE_READ:
@@ -309,7 +309,18 @@ class CommandParser:
             after = 0
         self._position = after
         self._spec = None
+        self._last_size = 0
+        if spec is not _MPUB and self._needed >= _LARGE_REST:
+            self._last_size, self.next_read = self._needed, len(self._pub_line)
         return command
+
+    def _missing(self, spec: CommandSpec) -> int:
+        """Return the number of bytes that complete the body; 0 if its size is unknown and that of the last body is no help."""
+        here = len(self._gathered)
+        if not here:
+            return self._last_size
+        head_bytes = 2 * SIZE_BYTES if spec is _MPUB else SIZE_BYTES
+        return SIZE_BYTES + _read_int32(self._gathered, 0)[0] - here if here >= head_bytes else 0
 
     def _sized_body(self, spec: CommandSpec, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
         if len(whole) - start < SIZE_BYTES:
@@ -369,18 +380,20 @@ class CommandParser:
             return Publish(MPUB, self._params[1], *parts[0]), after
         return LargeMpub(self._params[1], parts, walk.count), after
 
-    def _end_mpub(self, rest: bytes) -> Command | None:
-        """Return the MPUB that ends with `rest` if its messages are of one size; copy nothing if only its head came before."""
-        count = _read_int32(self._gathered, SIZE_BYTES)[0]
+    def _end_body(self, spec: CommandSpec, rest: bytes) -> Command | None:
+        """Return the command that ends with `rest`; copy nothing if only its head came before. None for some MPUBs."""
+        head_bytes = 0 if spec.make is not None else 2 * SIZE_BYTES
+        count = _read_int32(self._gathered, SIZE_BYTES)[0] if head_bytes else 1
         if count > SLICE_MESSAGES:
             return None
         with memoryview(self._gathered) as gathered:
-            body = b"".join((gathered[2 * SIZE_BYTES :], rest)) if len(gathered) > 2 * SIZE_BYTES else rest
-        command = self._even_mpub(body, count, self._params[1])
+            body = b"".join((gathered[head_bytes:], rest)) if len(gathered) > head_bytes else rest
+        command = spec.make(self._params, body) if spec.make is not None else self._even_mpub(body, count, self._params[1])
         if command is not None:
             self._gathered = bytearray()
             self._spec = None
-            self.next_read = len(self._pub_line) + 2 * SIZE_BYTES
+            self._last_size = 0 if head_bytes else len(body)
+            self.next_read = len(self._pub_line) + head_bytes
         return command
 
     # ---- end of input

@@ -116,7 +116,8 @@ class ClientConnection(Client):
         else:
             return
         self.is_quick = parser.is_idle and perf_counter() - began_s < _QUICK_S
-        self._exact_read = parser.next_read if self._layer is None else 0
+        if parser.next_read and self._layer is None:
+            self._exact_read, self.is_light = parser.next_read, False
         if self._is_behind:
             self._catch_up()
 
