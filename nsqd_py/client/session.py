@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from nsqd_py.client.errors import AtAddress, AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
-from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, Stacked
 from nsqd_py.protocol import MAGIC_V2, outgoing
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, IncomingMessages, Responses, WrongPort
 from nsqd_py.protocol.session import INT64, Kind, decode_fields
@@ -95,6 +95,13 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
     # 0 is no limit, and no other one can be negative: the protocol's defaults take their place.
     return Negotiated(**{name: value for name, value in fields.items() if isinstance(value, bool) or value > 0})
+
+
+def _make_snappy() -> Layer:
+    """Raises ModuleNotFoundError if the packages for snappy are not installed."""
+    from nsqd_py.net.snappy import SnappyLayer  # 1.5 MB of memory
+
+    return SnappyLayer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +255,7 @@ class ClientSession:
         agreed = self._take_identity((yield b""))
         layers: list[tuple[bool, Callable[[], Layer]]] = [
             (agreed.tls_v1, self._make_tls),
-            (agreed.snappy, SnappyLayer),
+            (agreed.snappy, _make_snappy),
             (agreed.deflate, partial(DeflateLayer, agreed.deflate_level)),
         ]
         for is_agreed, make_layer in layers:

@@ -6,7 +6,8 @@ socket_buffers       the buffers of a socket in the kernel, and the size of read
 loop_iteration       the end of an event-loop iteration, where batched work is done; a backlog of what takes long
 limits               limits on connections and time-outs
 
-layers               what lies between socket and protocol; snappy and deflate
+layers               what lies between socket and protocol; deflate
+snappy               snappy as a layer
 tls                  TLS as a layer; the certificate of a server, reloaded when its files change
 tls_context          TLS contexts of clients, and the security level of OpenSSL
 tls_options          the TLS settings of servers and of HTTP clients

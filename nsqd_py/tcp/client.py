@@ -17,7 +17,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.errors import ClientError, DpubFailed, MpubFailed, PubFailed
 from nsqd_py.net.addresses import host_and_port
-from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, Stacked
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
@@ -291,6 +291,8 @@ class Client(Stream):
             self.session.needs_tls = False
             yield self._tls
         if upgrades.snappy:
+            from nsqd_py.net.snappy import SnappyLayer  # 1.5 MB of memory
+
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
             yield SnappyLayer()
         if upgrades.deflate_level:

@@ -29,7 +29,8 @@ from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.http.guard import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.handling import Head, Refused
 from nsqd_py.net.http.router import BadQuery, parse_query
-from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer
+from nsqd_py.net.layers import DeflateLayer, Layer
+from nsqd_py.net.snappy import SnappyLayer
 from nsqd_py.protocol import commands
 from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session

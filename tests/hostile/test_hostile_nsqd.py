@@ -13,7 +13,7 @@ from struct import pack
 
 import pytest
 
-from nsqd_py.net.layers import SnappyLayer
+from nsqd_py.net.snappy import SnappyLayer
 from nsqd_py.protocol import frames
 from tests.support.consumer_drivers import SHELLS, Driver
 from tests.support.fake_nsqd import agree, listening

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.errors import LayerError
-from nsqd_py.net.layers import STEP_BYTES, DeflateLayer, Layer, SnappyLayer, Stacked, masked_crc32c
+from nsqd_py.net.layers import STEP_BYTES, DeflateLayer, Layer, Stacked
+from nsqd_py.net.snappy import SnappyLayer, masked_crc32c
 from tests.support.examples import examples
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"

@@ -9,7 +9,8 @@ from typing import Any
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import ClientSession, Event
-from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, Stacked
+from nsqd_py.net.snappy import SnappyLayer
 from nsqd_py.net.tls import TlsLayer, server_context
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.protocol import frames
