@@ -17,10 +17,21 @@ from nsqd_py.net.tls_options import (
     check_authorities,
     check_certificate,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, check_one_of, check_package, not_negative, setting
+from nsqd_py.settings.declaration import (
+    BadOptions,
+    Options,
+    check_one_of,
+    check_package,
+    not_negative,
+    setting,
+    string,
+    strings,
+    switch,
+    urls,
+)
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
+from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -52,15 +63,10 @@ class _AdminGeneral(LogOptions, title="General"):
 
 
 class _Cluster(Options, title="Cluster"):
-    lookupd_http_address: tuple[str, ...] = setting(
-        URLS,
-        (),
-        "HTTP address (host:port) of an nsqlookupd (may be given several times).",
-        config_key="nsqlookupd_http_addresses",
+    lookupd_http_address: tuple[str, ...] = urls(
+        "HTTP address (host:port) of an nsqlookupd (may be given several times).", config_key="nsqlookupd_http_addresses"
     )
-    nsqd_http_address: tuple[str, ...] = setting(
-        URLS,
-        (),
+    nsqd_http_address: tuple[str, ...] = urls(
         "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
         config_key="nsqd_http_addresses",
     )
@@ -82,13 +88,11 @@ class _Http(Options, title="HTTP"):
         check=check_listen_address,
     )
     base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
-    dev_static_dir: str = setting(
-        STRING, "", "Directory that replaces the page, for development: index.html, and files below /static."
-    )
+    dev_static_dir: str = string("Directory that replaces the page, for development: index.html, and files below /static.")
     max_connections: int = setting(
         INT, 0, "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.", check=not_negative
     )
-    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). The page is then at https://.")
+    tls_cert: str = string("Server certificate (PEM file). The page is then at https://.")
     tls_key: str = KEY_FILE
 
 
@@ -96,23 +100,17 @@ class _Safety(Options, title="Access"):
     acl_http_header: str = setting(
         STRING, "X-Forwarded-User", "Header in which an authenticating proxy sends the name of the user."
     )
-    acl_http_header_from: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    acl_http_header_from: tuple[str, ...] = strings(
         "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
         "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
-        "everyone, unless there is an --http-auth-file.",
+        "everyone, unless there is an --http-auth-file."
     )
-    admin_user: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    admin_user: tuple[str, ...] = strings(
         "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
         "times); if not given, every user may.",
         config_key="admin_users",
     )
-    topic_permission: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    topic_permission: tuple[str, ...] = strings(
         "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a "
         "topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other "
         "than --admin-user see and change only what these grant.",
@@ -125,7 +123,7 @@ class _Safety(Options, title="Access"):
     )
     http_auth_file: str = HTTP_AUTH_FILE
     http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
-    read_only: bool = setting(BOOL, False, "Refuse all actions.")
+    read_only: bool = switch("Refuse all actions.")
     allow_config_from_cidr: str = setting(
         STRING, "127.0.0.1/8", "Addresses that may use /config, as a CIDR block; if empty, all addresses."
     )
@@ -133,24 +131,20 @@ class _Safety(Options, title="Access"):
 
 
 class _AdminRequests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
-    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
-    http_client_token_file: str = setting(
-        STRING,
-        "",
+    http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
+    http_client_token_file: str = string(
         "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
-        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host.",
+        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host."
     )
-    http_client_token_host: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    http_client_token_host: tuple[str, ...] = strings(
         "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
-        "CIDR block, with all its ports (may be given several times).",
+        "CIDR block, with all its ports (may be given several times)."
     )
 
 
 class _Graphite(Options, title="Graphite"):
     graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
-    proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
+    proxy_graphite: bool = switch("Forward requests for /render to Graphite.")
     statsd_counter_format: str = setting(
         STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; only /config shows it."
     )

@@ -20,7 +20,7 @@ from nsqd_py.net.tls_options import (
     implied_tls_required,
 )
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import (
     OBSOLETE_VERBOSE,
@@ -31,7 +31,7 @@ from nsqd_py.settings.program import (
     ProgramOptions,
     log_prefix_setting,
 )
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URLS, ByTopic, by_topic, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, by_topic, choice
 
 LOG_PREFIX = "[nsqd] "
 
@@ -83,9 +83,7 @@ TEXT, JSON = "text", "json"
 class CheckOptions(Options, title="A stopped data directory"):
     """The settings of --check-data and --export-to-go."""
 
-    check_data: str = setting(
-        STRING,
-        "",
+    check_data: str = string(
         "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
         "is. No nsqd may be using the directory.",
         config_key="",
@@ -96,9 +94,7 @@ class CheckOptions(Options, title="A stopped data directory"):
         "Format of the report of --check-data: text or json.",
         config_key="",
     )
-    export_to_go: str = setting(
-        STRING,
-        "",
+    export_to_go: str = string(
         "Write the topics, channels and unfinished messages of --data-path, which no nsqd may be using, to this new "
         "directory as files of Go's nsqd v1.3.0, with its --max-bytes-per-file and --max-msg-size, and exit.",
         config_key="",
@@ -122,7 +118,7 @@ class _General(LogOptions, title="General"):
         check=not_negative,
     )
     verbose: bool = VERBOSE
-    worker_id: bool = setting(BOOL, False, "Deprecated and without effect; use --node-id.", config_key="")
+    worker_id: bool = switch("Deprecated and without effect; use --node-id.", config_key="")
     obsolete_keys = OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
 
 
@@ -139,11 +135,9 @@ class _Addresses(Options, title="Addresses"):
     https_address: str = setting(
         STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.", check=optional(check_listen_address)
     )
-    unix_socket: str = setting(
-        STRING, "", "Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address)
-    )
-    http_unix_socket: str = setting(
-        STRING, "", "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address)
+    unix_socket: str = string("Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address))
+    http_unix_socket: str = string(
+        "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address)
     )
     broadcast_address: str = setting(
         STRING,
@@ -160,23 +154,19 @@ class _Addresses(Options, title="Addresses"):
 
 
 class _Discovery(Options, title="Discovery, authorization and topology"):
-    lookupd_tcp_address: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    lookupd_tcp_address: tuple[str, ...] = strings(
         "TCP address of an nsqlookupd to register with (may be given several times).",
         config_key="nsqlookupd_tcp_addresses",
         check=check_peer_addresses,
     )
-    lookupd_tls: bool = setting(BOOL, False, "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
+    lookupd_tls: bool = switch("Use TLS to nsqlookupds, on their TCP and HTTP ports.")
     lookupd_tls_root_ca_file: str = client_authorities("nsqlookupds")
     lookupd_tls_cert: str = client_certificate("nsqlookupds")
     lookupd_tls_key: str = client_key("lookupd")
-    lookupd_tls_insecure_skip_verify: bool = setting(
-        BOOL, False, "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
+    lookupd_tls_insecure_skip_verify: bool = switch(
+        "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
     )
-    auth_http_address: tuple[str, ...] = setting(
-        URLS,
-        (),
+    auth_http_address: tuple[str, ...] = urls(
         "Auth server that decides about the permissions of clients: host:port (with the path /auth) or a URL (may be "
         "given several times).",
         config_key="auth_http_addresses",
@@ -191,21 +181,15 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
     http_client_request_timeout_ns: int = setting(
         DURATION, 5 * SECOND_NS, "Timeout for a response of an auth server or nsqlookupd."
     )
-    topology_region: str = setting(
-        STRING, "", "Region of this nsqd, which contains several zones; sent to nsqlookupd and clients."
-    )
-    topology_zone: str = setting(
-        STRING, "", "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients."
-    )
-    enable_experiment: tuple[str, ...] = setting(
-        STRINGS,
-        (),
-        'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).',
+    topology_region: str = string("Region of this nsqd, which contains several zones; sent to nsqlookupd and clients.")
+    topology_zone: str = string("Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients.")
+    enable_experiment: tuple[str, ...] = strings(
+        'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).'
     )
 
 
 class _Disk(Options, title="Disk"):
-    data_path: str = setting(STRING, "", "Directory of the message logs; by default the current directory.")
+    data_path: str = string("Directory of the message logs; by default the current directory.")
     mem_queue_size: int = setting(
         INT, 10_000, "Number of messages of each topic that are kept in memory, in addition to the log."
     )
@@ -327,14 +311,12 @@ class _Clients(Options, title="Clients"):
 
 
 class _Metrics(Options, title="Metrics"):
-    statsd_address: str = setting(
-        STRING, "", "UDP address (host:port) of a statsd server that receives metrics.", check=check_peer_address
-    )
+    statsd_address: str = string("UDP address (host:port) of a statsd server that receives metrics.", check=check_peer_address)
     statsd_interval_ns: int = setting(DURATION, MINUTE_NS, "Time between two reports to statsd.")
     statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
     statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of the names of metrics; %s stands for the address of this nsqd.")
     statsd_udp_packet_size: int = setting(SIZE, 508, "Maximum size of statsd packets in bytes.")
-    statsd_exclude_ephemeral: bool = setting(BOOL, False, "Exclude ephemeral topics and channels from the reports to statsd.")
+    statsd_exclude_ephemeral: bool = switch("Exclude ephemeral topics and channels from the reports to statsd.")
     e2e_processing_latency_percentile: tuple[float, ...] = setting(
         FLOATS,
         (),
@@ -357,18 +339,13 @@ class _Security(ServerTlsOptions, title="TLS and compression"):
 
 
 class _Backup(Options, title="Backup"):
-    backup_to: str = setting(
-        STRING,
-        "",
+    backup_to: str = string(
         "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
         "complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.",
         config_key="",
     )
-    restore_from: str = setting(
-        STRING,
-        "",
-        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
-        config_key="",
+    restore_from: str = string(
+        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.", config_key=""
     )
 
 

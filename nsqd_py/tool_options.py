@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, at_least, setting
-from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, STRINGS, URLS
+from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
+from nsqd_py.settings.types import CLIENT_OPTIONS, INT
 
-TOPIC = setting(STRING, "", "NSQ topic.")
-TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
+TOPIC = string("NSQ topic.")
+TOPICS = strings("NSQ topic (may be given several times).")
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
 CONSUMER_OPT = setting(
     CLIENT_OPTIONS,
@@ -25,9 +25,9 @@ PRODUCER_OPT = setting(
 class SourceOptions(Options):
     """The settings of a tool that consumes: addresses of nsqds, or of nsqlookupds that list them."""
 
-    nsqd_tcp_address: tuple[str, ...] = setting(
-        STRINGS, (), "TCP address (host:port) of an nsqd to consume from (may be given several times)."
+    nsqd_tcp_address: tuple[str, ...] = strings(
+        "TCP address (host:port) of an nsqd to consume from (may be given several times)."
     )
-    lookupd_http_address: tuple[str, ...] = setting(
-        URLS, (), "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
+    lookupd_http_address: tuple[str, ...] = urls(
+        "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
     )

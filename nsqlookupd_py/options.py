@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import ServerTlsOptions, check_auth_policy, check_tls, implied_tls_required
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import (
     OBSOLETE_VERBOSE,
@@ -76,12 +76,9 @@ class _Registrations(LimitOptions, title="Limits"):
 
 
 class _Tls(ServerTlsOptions, title="TLS"):
-    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
-    tls_client_auth_policy: str = setting(
-        STRING,
-        "",
-        "Client certificates: require-verify (signed by --tls-root-ca-file).",
-        check=check_auth_policy("require-verify"),
+    tls_cert: str = string("Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
+    tls_client_auth_policy: str = string(
+        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=check_auth_policy("require-verify")
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import check_peer_address
 from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, positive, setting
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, positive, setting, string, strings, switch
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URL, choice
+from nsqd_py.settings.types import DURATION, INT, URL, choice
 
 
 def _check_standby_of(value: str) -> str | None:
@@ -25,18 +25,16 @@ def _check_ttl(value: int) -> str | None:
 class StandbyOptions(Options, title="Standby"):
     """The settings of a group of nsqds, of which one is the primary."""
 
-    standby_of: str = setting(
-        STRING,
-        "",
+    standby_of: str = string(
         "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
         "until it is promoted.",
         check=_check_standby_of,
     )
-    promote: bool = setting(
-        BOOL, False, "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key=""
+    promote: bool = switch(
+        "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key=""
     )
-    accept_standbys: bool = setting(
-        BOOL, False, "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
+    accept_standbys: bool = switch(
+        "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
     )
     standby_acks: int = setting(
         INT,
@@ -59,7 +57,7 @@ class StandbyOptions(Options, title="Standby"):
         "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
         "serves, all others are its standbys.",
     )
-    lease_password_file: str = setting(STRING, "", "File with the password of the user in --lease (etcd://user@...).")
+    lease_password_file: str = string("File with the password of the user in --lease (etcd://user@...).")
     lease_ttl_ns: int = setting(
         DURATION,
         5 * SECOND_NS,
@@ -69,25 +67,21 @@ class StandbyOptions(Options, title="Standby"):
     lease_tls_root_ca_file: str = client_authorities("the lease's store")
     lease_tls_cert: str = client_certificate("the lease's store")
     lease_tls_key: str = client_key("lease")
-    standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
+    standby_tls: bool = switch("Use TLS to the primary.")
     standby_tls_root_ca_file: str = client_authorities("the primary")
     standby_tls_cert: str = client_certificate("the primary")
     standby_tls_key: str = client_key("standby")
-    standby_tls_insecure_skip_verify: bool = setting(
-        BOOL, False, "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
+    standby_tls_insecure_skip_verify: bool = switch(
+        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
     )
-    standby_secret_file: str = setting(
-        STRING,
-        "",
+    standby_secret_file: str = string(
         "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
-        "first line proves membership, all lines are accepted. It may change while nsqd runs.",
+        "first line proves membership, all lines are accepted. It may change while nsqd runs."
     )
-    standby_tls_allowed_names: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    standby_tls_allowed_names: tuple[str, ...] = strings(
         "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
         "follow, fence and be followed by this one. It needs --standby-tls-cert and "
-        "--tls-client-auth-policy=require-verify (may be given several times).",
+        "--tls-client-auth-policy=require-verify (may be given several times)."
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import client_context, server_context
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting, string, strings
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, STRING, STRINGS, TLS_LEVEL, Kind, choice
+from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, TLS_LEVEL, Kind, choice
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
@@ -38,22 +38,18 @@ def check_auth_policy(*policies: str) -> Callable[[str], str | None]:
     return lambda value: None if value in ("", *policies) else f"must be {' or '.join(policies)}"
 
 
-KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
+KEY_FILE = string("Private key of the certificate (PEM file).")
 SECURITY_LEVEL = setting(
     TLS_LEVEL,
     OPENSSL_DEFAULT,
     "OpenSSL security level of server and client connections: 0 to 5, or default. "
     "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.",
 )
-HTTP_AUTH_FILE = setting(
-    STRING,
-    "",
+HTTP_AUTH_FILE = string(
     "File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. "
-    "If empty, everyone may.",
+    "If empty, everyone may."
 )
-HTTP_ALLOWED_HOSTS = setting(
-    STRINGS,
-    (),
+HTTP_ALLOWED_HOSTS = strings(
     "Host name by which browsers may reach the HTTP port, or a domain with all names in it, such as .example.com (may "
     "be given several times). IP addresses, localhost, the host name and the names in other addresses of this server "
     "are always allowed. Other programs may use any name.",
@@ -67,31 +63,29 @@ HTTP_ALLOWED_HOSTS = setting(
 def client_authorities(server: str) -> str:
     """Declare --<peer>-tls-root-ca-file."""
     help = f"Certificate authorities that sign the certificate of {server} (PEM file); by default those of the system."
-    return setting(STRING, "", help)
+    return string(help)
 
 
 def client_certificate(server: str) -> str:
     """Declare --<peer>-tls-cert."""
-    return setting(STRING, "", f"Client certificate for {server} (PEM file).")
+    return string(f"Client certificate for {server} (PEM file).")
 
 
 def client_key(peer: str) -> str:
     """Declare --<peer>-tls-key."""
-    return setting(STRING, "", f"Private key of --{peer}-tls-cert (PEM file); not needed if that file contains the key.")
+    return string(f"Private key of --{peer}-tls-cert (PEM file); not needed if that file contains the key.")
 
 
 class ServerTlsOptions(Options):
     """The settings of nsqd and nsqlookupd for TLS, and for the accounts of administrators."""
 
-    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
+    tls_cert: str = string("Server certificate (PEM file). Enables TLS.")
     tls_key: str = KEY_FILE
-    tls_client_auth_policy: str = setting(
-        STRING,
-        "",
+    tls_client_auth_policy: str = string(
         "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
         check=check_auth_policy("require", "require-verify"),
     )
-    tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
+    tls_root_ca_file: str = string("Trusted certificate authorities (PEM file).")
     tls_required: int = setting(
         TLS_REQUIRED_KIND, TLS_NOT_REQUIRED, "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP)."
     )
@@ -108,11 +102,11 @@ class HttpClientOptions(Options):
 
     http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
     http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
-    http_client_tls_root_ca_file: str = setting(
-        STRING, "", "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system."
+    http_client_tls_root_ca_file: str = string(
+        "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system."
     )
-    http_client_tls_cert: str = setting(STRING, "", "Client certificate for https:// addresses (PEM file).")
-    http_client_tls_key: str = setting(STRING, "", "Private key of the client certificate (PEM file).")
+    http_client_tls_cert: str = string("Client certificate for https:// addresses (PEM file).")
+    http_client_tls_key: str = string("Private key of the client certificate (PEM file).")
     tls_security_level: int = SECURITY_LEVEL
 
 

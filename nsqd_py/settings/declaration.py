@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.hidden import without_logins
-from nsqd_py.settings.types import Kind
+from nsqd_py.settings.types import BOOL, STRING, STRINGS, URLS, Kind
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -97,6 +98,13 @@ def setting(
     """
     declared: Any = Setting(kind, default, help, config_key, step_note, check, default_text)
     return declared  # type: ignore[no-any-return]  # a field, as mypy sees it; `Options` takes it out of the class
+
+
+# Declare a setting of a kind that is empty by default; the arguments are those of `setting` from its help on.
+string = partial(setting, STRING, "")
+strings = partial(setting, STRINGS, ())
+urls = partial(setting, URLS, ())
+switch = partial(setting, BOOL, False)
 
 
 @dataclass_transform(kw_only_default=True)

@@ -8,10 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
-from nsqd_py.settings.declaration import Options, Setting, not_negative, setting
+from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.flags import addresses_from_environment, from_environment, read_config
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, Kind, choice
+from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
 from nsqd_py.version import version_string
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -20,8 +20,8 @@ _SHELLS = ("bash", "zsh", "fish")
 class ProgramOptions(Options, title="This program"):
     """The settings that every program has."""
 
-    version: bool = setting(BOOL, False, "Print the version and exit.", config_key="")
-    config: str = setting(STRING, "", "Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key="")
+    version: bool = switch("Print the version and exit.", config_key="")
+    config: str = string("Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key="")
     completion: str = setting(
         choice({**{shell: shell for shell in _SHELLS}, "": ""}, word="shell"),
         "",
@@ -29,16 +29,12 @@ class ProgramOptions(Options, title="This program"):
         config_key="",
         default_text="none",
     )
-    check_config: bool = setting(
-        BOOL,
-        False,
+    check_config: bool = switch(
         "Check the flags, the config file and the files that they name, without a start: status 0 if the program would "
         "start with them, 2 if not.",
         config_key="",
     )
-    print_config: bool = setting(
-        BOOL,
-        False,
+    print_config: bool = switch(
         "Check them, print all settings as a config file (TOML) in which defaults are comments, and exit. Passwords and "
         "tokens are shown as ***.",
         config_key="",
@@ -65,7 +61,7 @@ class LogOptions(Options):
     log_prefix: str = log_prefix_setting("")
 
 
-VERBOSE = setting(BOOL, False, "Deprecated and without effect; use --log-level.", config_key="")
+VERBOSE = switch("Deprecated and without effect; use --log-level.", config_key="")
 OBSOLETE_VERBOSE = {"verbose": "use log_level"}
 
 

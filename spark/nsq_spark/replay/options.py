@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nsqd_py.runtime.command import is_terminal
-from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
+from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
-from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URLS, choice
+from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, STRING, choice
 from nsqd_py.tool_checks import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 
 if TYPE_CHECKING:
@@ -25,12 +25,10 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log")
 
 
-ARCHIVE = setting(
-    STRINGS,
-    (),
+ARCHIVE = strings(
     "File, directory or glob to read, also as a plain word (may be given several times): archives of nsq-to-file and "
     "of Go's nsq_to_file, data directories of nsqd. URLs such as s3a://bucket/dir and hdfs:// are read with the "
-    "settings that --conf gives.",
+    "settings that --conf gives."
 )
 
 
@@ -42,44 +40,33 @@ class _Archive(Options, title="Archive"):
         f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.",
         default_text="recognised",
     )
-    default_topic: str = setting(
-        STRING,
-        "",
-        "Topic of files that do not contain it (lines).",
-        default_text="from the name of the file, up to its first dot",
+    default_topic: str = string(
+        "Topic of files that do not contain it (lines).", default_text="from the name of the file, up to its first dot"
     )
-    topic_from_name: str = setting(
-        STRING, "", "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
+    topic_from_name: str = string(
+        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
     )
     file_time_zone: str = setting(
         STRING,
         "UTC",
         "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole files.",
     )
-    skip_damaged: bool = setting(
-        BOOL, False, "Pass over damaged records, and count them by file; otherwise damage ends the replay."
-    )
+    skip_damaged: bool = switch("Pass over damaged records, and count them by file; otherwise damage ends the replay.")
 
 
 class _ReplaySelection(Options, title="Selection"):
-    topic: tuple[str, ...] = setting(STRINGS, (), "Topic to send (may be given several times); all by default.")
-    topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
-    start: str = setting(
-        STRING,
-        "",
+    topic: tuple[str, ...] = strings("Topic to send (may be given several times); all by default.")
+    topic_pattern: str = string("Also send topics that match this regular expression (RE2).")
+    start: str = string(
         "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "
-        "or ns since the epoch, or an age (-2h, -1d12h).",
+        "or ns since the epoch, or an age (-2h, -1d12h)."
     )
-    end: str = setting(STRING, "", "Send messages that were published before this time.")
-    where: str = setting(
-        STRING,
-        "",
+    end: str = string("Send messages that were published before this time.")
+    where: str = string(
         "Send messages for which this predicate of Spark SQL is true: over the columns topic, channel, timestamp, "
-        "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field.",
+        "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field."
     )
-    json_schema: str = setting(
-        STRING,
-        "",
+    json_schema: str = string(
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
         default_text="as Spark infers them, which reads all messages once more",
     )
@@ -99,19 +86,15 @@ class _ReplaySelection(Options, title="Selection"):
 
 
 class _ReplayDestination(Options, title="Destination"):
-    nsqd_tcp_address: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    nsqd_tcp_address: tuple[str, ...] = strings(
         "TCP address (host:port) of an nsqd to publish to (may be given several times: "
-        "messages are spread over them, and go to another one when one fails).",
+        "messages are spread over them, and go to another one when one fails)."
     )
-    lookupd_http_address: tuple[str, ...] = setting(
-        URLS, (), "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given several times)."
+    lookupd_http_address: tuple[str, ...] = urls(
+        "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given several times)."
     )
-    topic_map: tuple[str, ...] = setting(
-        STRINGS, (), "old=new: publish the messages of a topic to another one (may be given several times)."
-    )
-    to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the archive")
+    topic_map: tuple[str, ...] = strings("old=new: publish the messages of a topic to another one (may be given several times).")
+    to_topic: str = string("Publish all other messages to this topic.", default_text="the topic of the archive")
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
     producer_opt: tuple[str, ...] = setting(
         CLIENT_OPTIONS,
@@ -139,16 +122,12 @@ class _Pace(Options, title="Pace"):
 
 
 class _ReplaySafety(Options, title="Safety"):
-    dry_run: bool = setting(
-        BOOL, False, "Publish nothing: show the number, size and times of the messages of each topic, and some messages."
-    )
-    allow_empty: bool = setting(BOOL, False, "Exit with status 0 if no message matches, instead of 1.")
-    yes: bool = setting(BOOL, False, "Start without asking.")
-    checkpoint: str = setting(
-        STRING,
-        "",
+    dry_run: bool = switch("Publish nothing: show the number, size and times of the messages of each topic, and some messages.")
+    allow_empty: bool = switch("Exit with status 0 if no message matches, instead of 1.")
+    yes: bool = switch("Start without asking.")
+    checkpoint: str = string(
         "Directory that keeps what nsqd acknowledged, so that the same command resumes after a kill or a failure. All "
-        "executors must see it.",
+        "executors must see it."
     )
     give_up_after_ns: int = setting(
         DURATION,
@@ -156,7 +135,7 @@ class _ReplaySafety(Options, title="Safety"):
         "How long to retry, with growing pauses, while no nsqd takes a message.",
         check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
     )
-    report: str = setting(STRING, "", "File for a report in JSON; - is standard output.")
+    report: str = string("File for a report in JSON; - is standard output.")
 
 
 class _Spark(Options, title="Spark"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
-from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.declaration import Options, setting, string, strings
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import STRING, STRINGS, choice
+from nsqd_py.settings.types import STRING, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 
 
@@ -17,10 +17,10 @@ class _Messages(SourceOptions, title="Messages"):
 
 
 class _Destinations(Options, title="Destinations"):
-    destination_nsqd_tcp_address: tuple[str, ...] = setting(
-        STRINGS, (), "TCP address (host:port) of an nsqd to publish to (may be given several times)."
+    destination_nsqd_tcp_address: tuple[str, ...] = strings(
+        "TCP address (host:port) of an nsqd to publish to (may be given several times)."
     )
-    destination_topic: str = setting(STRING, "", "Publish to this topic.", default_text="the topic of the message")
+    destination_topic: str = string("Publish to this topic.", default_text="the topic of the message")
     mode: str = setting(
         choice({mode: mode for mode in MODES}, word="mode"),
         HOSTPOOL,
@@ -31,16 +31,12 @@ class _Destinations(Options, title="Destinations"):
 
 
 class _Json(Options, title="JSON"):
-    require_json_field: str = setting(STRING, "", "Publish only JSON objects with this field. Other messages are finished.")
-    require_json_value: str = setting(
-        STRING,
-        "",
+    require_json_field: str = string("Publish only JSON objects with this field. Other messages are finished.")
+    require_json_value: str = string(
         "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
-        "field is missing, the message is requeued, and finished after five attempts.",
+        "field is missing, the message is requeued, and finished after five attempts."
     )
-    whitelist_json_field: tuple[str, ...] = setting(
-        STRINGS, (), "Publish only this field of each JSON object (may be given several times)."
-    )
+    whitelist_json_field: tuple[str, ...] = strings("Publish only this field of each JSON object (may be given several times).")
 
 
 class _Log(LogOptions, title="Log"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from nsq_tools.stat.rows import VALUES, Filter, Order
 from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
-from nsqd_py.settings.declaration import Options, at_least, positive, setting
+from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS, choice
+from nsqd_py.settings.types import DURATION, INT, STRING, choice
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
 AUTO = ""
@@ -26,13 +26,11 @@ def _check_filters(value: tuple[str, ...]) -> str | None:
 
 
 class _Sources(Options, title="Sources"):
-    nsqd_http_address: tuple[str, ...] = setting(
-        URLS, (), "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
+    nsqd_http_address: tuple[str, ...] = urls(
+        "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
     )
-    lookupd_http_address: tuple[str, ...] = setting(
-        URLS,
-        (),
-        "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); https://host:port for TLS.",
+    lookupd_http_address: tuple[str, ...] = urls(
+        "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); https://host:port for TLS."
     )
 
 
@@ -41,11 +39,9 @@ class _Http(HttpClientOptions, title="HTTP"):
 
 
 class _Selection(Options, title="Selection"):
-    topic: str = setting(STRING, "", "NSQ topic; by default all.")
-    channel: str = setting(STRING, "", "NSQ channel; by default all.")
-    filter: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    topic: str = string("NSQ topic; by default all.")
+    channel: str = string("NSQ channel; by default all.")
+    filter: tuple[str, ...] = strings(
         "Show only topics and channels that match (may be given several times). A filter is a glob for the topic or "
         "the channel (orders*), a glob for both (*/archive), or /a regular expression/.",
         check=_check_filters,
@@ -56,11 +52,11 @@ class _Selection(Options, title="Selection"):
         f"Column to sort by, largest first; with a - before it, smallest first: {', '.join(VALUES)}.",
         check=_check_sort,
     )
-    per_node: bool = setting(BOOL, False, "Show a row for each nsqd instead of the sum.")
+    per_node: bool = switch("Show a row for each nsqd instead of the sum.")
 
 
 class _Standbys(Options, title="Standbys"):
-    standbys: bool = setting(BOOL, False, "Report primaries and their standbys instead of topics and channels.")
+    standbys: bool = switch("Report primaries and their standbys instead of topics and channels.")
     max_standby_lag_ns: int = setting(
         DURATION,
         int(LAGGING_AFTER_S * SECOND_NS),
@@ -75,14 +71,12 @@ class _Reports(Options, title="Reports"):
     count: int | None = setting(
         INT, None, "Number of reports, after which nsq-stat exits.", default_text="no limit", check=at_least(1)
     )
-    once: bool = setting(BOOL, False, "Report the current state and exit. There are no rates then; --count=1 shows rates.")
-    check: bool = setting(
-        BOOL,
-        False,
+    once: bool = switch("Report the current state and exit. There are no rates then; --count=1 shows rates.")
+    check: bool = switch(
         "Like --once, and report on standard error, with exit status 1, each topic or channel that is paused, has "
         "waiting messages and no consumer, or is listed by an nsqlookupd and on no nsqd; and each server that does not "
         "answer. "
-        "--topic, --channel, --filter and --per-node choose what is checked.",
+        "--topic, --channel, --filter and --per-node choose what is checked."
     )
     format: str = setting(
         _FORMAT,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, not_negative, setting
+from nsqd_py.settings.declaration import Options, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
+from nsqd_py.settings.types import DURATION, INT
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
@@ -12,9 +12,7 @@ REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the
 
 class _TailSource(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
-    channel: str = setting(
-        STRING,
-        "",
+    channel: str = string(
         "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
         default_text='"tail", six digits and "#ephemeral"',
     )
@@ -26,11 +24,9 @@ class _TailSource(SourceOptions, title="Source"):
         check=not_negative,
     )
     last: int = setting(INT, 0, "As --since, with this number of messages of each nsqd.", check=not_negative)
-    nsqd_http_address: tuple[str, ...] = setting(
-        URLS,
-        (),
+    nsqd_http_address: tuple[str, ...] = urls(
         "HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, "
-        "the port is the one after that of --nsqd-tcp-address.",
+        "the port is the one after that of --nsqd-tcp-address."
     )
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
@@ -38,19 +34,15 @@ class _TailSource(SourceOptions, title="Source"):
 
 class ShownOptions(Options, title="Output"):
     n: int = setting(INT, 0, "Number of messages to show; then the tool ends. 0 means no limit.")
-    print_topic: bool = setting(BOOL, False, "Write the topic before each message: `topic | body`.")
-    grep: str = setting(STRING, "", "Show only messages whose body matches this regular expression (RE2).")
-    pick: tuple[str, ...] = setting(
-        STRINGS,
-        (),
+    print_topic: bool = switch("Write the topic before each message: `topic | body`.")
+    grep: str = string("Show only messages whose body matches this regular expression (RE2).")
+    pick: tuple[str, ...] = strings(
         'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
-        "times: the values are written on one line, separated by tabs).",
+        "times: the values are written on one line, separated by tabs)."
     )
-    jsonl: bool = setting(
-        BOOL,
-        False,
+    jsonl: bool = switch(
         "Write each message as a JSON object on one line, with timestamp, id, attempts, topic, channel, nsqd and body, as "
-        "nsq-to-file --format=jsonl does.",
+        "nsq-to-file --format=jsonl does."
     )
 
 

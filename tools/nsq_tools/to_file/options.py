@@ -6,11 +6,11 @@ import re
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 from nsqd_py.net.tls_options import HttpClientOptions
-from nsqd_py.settings.declaration import Options, positive, setting
+from nsqd_py.settings.declaration import Options, positive, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.regex import compiled
-from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
+from nsqd_py.settings.types import DURATION, INT, SIZE, STRING, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
@@ -60,9 +60,7 @@ DEFAULT_SUFFIX = ".log"
 
 class _Source(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
-    topic_pattern: str = setting(
-        STRING,
-        "",
+    topic_pattern: str = string(
         "Archive only topics that contain a match of this regular expression (RE2); without --topic, of all topics of "
         "the nsqlookupds.",
         check=check_pattern,
@@ -79,17 +77,13 @@ class _Source(SourceOptions, title="Source"):
 
 
 class _Files(Options, title="Files"):
-    output_dir: str = setting(
-        STRING,
-        "",
+    output_dir: str = string(
         "Directory for finished files and the manifest; or an object store that they are uploaded to, as s3://bucket/path, "
         "gs://bucket/path or az://container/path.",
         check=check_output_dir,
         default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share",
     )
-    work_dir: str = setting(
-        STRING,
-        "",
+    work_dir: str = string(
         "Directory for files that are being written; it may be on another file system.",
         default_text="the output-dir; for an object store, the default of that",
     )
@@ -102,21 +96,17 @@ class _Files(Options, title="Files"):
         check=lambda value: check_words(value, TOPIC, HOST, PID, DATETIME, REV),
     )
     datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.", check=check_datetime)
-    host_identifier: str = setting(
-        STRING,
-        "",
+    host_identifier: str = string(
         "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
         default_text="the host name up to its first dot",
         check=lambda value: check_words(value, SHORT_HOST, HOSTNAME),
     )
-    table: str = setting(
-        STRING,
-        "",
+    table: str = string(
         "Commit each finished Parquet file to a table: delta, a Delta table in the output-dir, or iceberg:namespace.table, an "
         "Iceberg table of pyiceberg's default catalog. The table is made if it is missing.",
         check=check_table_name,
     )
-    skip_empty_files: bool = setting(BOOL, False, "Create a file only when there is a message for it.")
+    skip_empty_files: bool = switch("Create a file only when there is a message for it.")
 
 
 class _Contents(Options, title="Contents"):
@@ -131,7 +121,7 @@ class _Contents(Options, title="Contents"):
         NONE,
         "none, gzip or zstd. Files in the framed format can use none or zstd; parquet compresses its columns.",
     )
-    gzip: bool = setting(BOOL, False, "The same as --compress=gzip.")
+    gzip: bool = switch("The same as --compress=gzip.")
     gzip_level: int = setting(
         INT,
         6,

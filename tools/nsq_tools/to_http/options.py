@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.net.tls_options import HttpClientOptions
-from nsqd_py.settings.declaration import Options, at_least, setting
+from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, URLS, Kind, choice
+from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions
 
 ALL = "all"
@@ -35,14 +35,10 @@ class _Messages(SourceOptions, title="Messages"):
 
 
 class _Requests(Options, title="Requests"):
-    post: tuple[str, ...] = setting(
-        URLS, (), "URL that receives each message as the body of a POST (may be given several times)."
-    )
-    get: tuple[str, ...] = setting(
-        URLS,
-        (),
+    post: tuple[str, ...] = urls("URL that receives each message as the body of a POST (may be given several times).")
+    get: tuple[str, ...] = urls(
         "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
-        "(may be given several times).",
+        "(may be given several times)."
     )
     mode: str = setting(
         choice({mode: mode for mode in (*MODES, ALL)}, word="mode"),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.declaration import Options, setting, strings
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
+from nsqd_py.settings.types import DURATION, INT, STRING
 from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
 
 class _Destination(Options, title="Destination"):
-    nsqd_tcp_address: tuple[str, ...] = setting(
-        STRINGS, (), "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message)."
+    nsqd_tcp_address: tuple[str, ...] = strings(
+        "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message)."
     )
     topic: str = TOPIC
     producer_opt: tuple[str, ...] = PRODUCER_OPT
