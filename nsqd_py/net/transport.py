@@ -420,16 +420,10 @@ class Stream:
             else:
                 data = bytes(out[0]) if len(out) == 1 else b"".join(out)
                 out.clear()
-                if self._layer is None:
-                    self._hand_to_socket(data)
-                else:
-                    self.send_now(data)
-            if self._closing and self._unsent is None:
-                self._end_layer()
-                socket_buffers.discard_input(self._sock)
-                self.close("closed")
-        elif self._closing:
+                self.send_now(data)
+        if self._closing and self._unsent is None:
             self._end_layer()
+            socket_buffers.discard_input(self._sock)
             self.close("closed")
         if self.queued_bytes and self._unsent is None:
             self.on_drained()
