@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from time import monotonic_ns
 
 import gevent
@@ -22,10 +22,10 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import CallTimer, Unsynced, sync_and_release, sync_directories, sync_together
+from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories, sync_together
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
-from nsqd_py.runtime.threads import Job, in_thread
+from nsqd_py.runtime.threads import Job
 
 _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -59,7 +59,6 @@ class _TopicSync:
         self.retry_after_ns = 0
 
 
-_Together = list[tuple[Topic, _TopicSync, list[Unsynced]]]
 _Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
 WriteListener = Callable[[Topic, Tickets], None]
 
@@ -92,10 +91,12 @@ class GroupSync:
         self._on_sync = on_sync
         self._disk_speed = services.disk_speed
         self._topics: dict[Topic, _TopicSync] = {}
-        self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
-        self._running: dict[Topic, int | None] = {}  # when its sync began; None while none runs in a thread
+        self._unsynced: dict[Topic, int] = {}  # when each must be synced, in this order
+        # When its sync began; None while none runs in a thread. The topic None stands for those of `_together`.
+        self._running: dict[Topic | None, int | None] = {}
+        self._together: dict[Topic, Sequence[Unsynced]] = {}  # what a common sync has taken
+        self._due_alarm = services.alarms.alarm(self._start_due)
         self._slow_alarm = services.alarms.alarm(self._look_if_slow)
-        self._together: _Together | None = None  # the topics of the running common sync
         self._run_ended = Event()
         self._is_closed = False
 
@@ -111,7 +112,7 @@ class GroupSync:
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._new_state(topic)
-        self._unsynced[topic] = None
+        due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
             for publisher, _ in publishers:
                 publisher.hold()
@@ -121,12 +122,12 @@ class GroupSync:
         elif topic.unsynced >= self.sync_every:
             self._start(topic)
         else:
-            state.alarm.set_no_later(self._clock() + self._timeout_ns)
+            self._due_alarm.set_no_later(due_ns)
 
     def _new_state(self, topic: Topic) -> _TopicSync:
         assert topic.log is not None
-        alarm = self._services.alarms.alarm
-        return _TopicSync(topic.log, alarm(lambda _: self._start_due(topic)), alarm(lambda _: self._start(topic)))
+        alarms = [self._services.alarms.alarm(lambda _now_ns: self._start(topic)) for _ in range(2)]
+        return _TopicSync(topic.log, *alarms)
 
     def forget(self, topic: Topic) -> None:
         """Forget a deleted topic and stop its alarms."""
@@ -153,58 +154,67 @@ class GroupSync:
 
     # ---- many topics in one sync
 
-    def _start_due(self, topic: Topic) -> None:
-        """Begin the sync of a topic whose time has come, or that of all topics if many wait."""
-        state = self._topics[topic]
-        if len(self._unsynced) < _MANY or not self._can_share(topic, state):
-            self._start(topic)
-        elif self._together is None:
-            self._together = []
-            gevent.spawn(self._run_together)
-        else:  # the running one may have passed it by
-            state.alarm.set(self._clock() + SLOW_NS)
+    def _start_due(self, now_ns: int) -> None:
+        """Begin the syncs of the topics whose time has come, or that of all topics if many wait."""
+        are_many = len(self._unsynced) >= _MANY
+        for topic, due_ns in list(self._unsynced.items()):
+            if due_ns > now_ns:
+                self._due_alarm.set_no_later(due_ns)
+                return
+            if not are_many or not self._can_share(topic, self._topics[topic]):
+                self._start(topic)
+            elif None in self._running:  # it may have passed this topic by
+                self._due_alarm.set(now_ns + SLOW_NS)
+                return
+            elif not self._is_closed:
+                self._running[None] = None
+                gevent.spawn(self._run_together)
 
     def _can_share(self, topic: Topic, state: _TopicSync) -> bool:
-        """False if nothing waits, publishers do, the last sync failed, or one runs."""
-        return topic in self._unsynced and not state.held and not state.retry_ns and topic not in self._running
+        """False if publishers wait, the last sync failed, or one runs."""
+        return not (state.held or state.retry_ns or topic in self._running or topic in self._together)
 
     def _run_together(self) -> None:
         """Sync all topics that can share a sync. It gives way to other greenlets, since there may be thousands."""
-        together = self._together = []
+        together = self._together
         try:
             for topic in list(self._unsynced):
                 state = self._topics.get(topic)
-                if state is not None and self._can_share(topic, state) and not self._is_closed:
-                    self._running[topic] = None
-                    together.append((topic, state, []))
-                    self._forget_due(topic, state)
-                    together[-1][2].extend(state.log.syncs.take())
+                if state is not None and topic in self._unsynced and self._can_share(topic, state):
+                    together[topic] = ()
+                    topic.unsynced = 0
+                    del self._unsynced[topic]
+                    together[topic] = state.log.syncs.take()
                     if not len(together) % _A_TURN:
                         gevent.sleep(0)
-            if together:
-                timer = CallTimer()
-                in_thread(self._services.threadpool, self._sync_together, together, timer)
-                self.durations_s.observe(timer.slowest_ns / 1e9)
+            self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
+            self.durations_s.observe(self._services.threadpool.apply(self._sync_together) / 1e9)
         except Exception as bug:  # what is not known to be synced is not
-            for unsynced in (unsynced for _, _, taken in together for unsynced in taken):
+            for unsynced in chain.from_iterable(together.values()):
                 unsynced.error = OSError(f"internal error: {bug!r}")
             raise
         finally:
-            self._together = None
-            for number, (topic, state, taken) in enumerate(together, 1):
-                self._end(topic, state, taken)
-                if not number % _A_TURN:
+            self._running[None] = None
+            self._disk_speed.end_stall(None)
+            while together:
+                self._end(*together.popitem())
+                if not len(together) % _A_TURN:
                     gevent.sleep(0)
+            del self._running[None]
+            self._run_ended.set()
 
-    def _sync_together(self, together: _Together, timer: CallTimer) -> None:
-        """Sync what was taken of all topics; runs in a thread."""
-        self._running[together[0][0]] = self._clock() + _SLOWER_NS * len(together)
-        with timer:
-            sync_together([unsynced for _, _, taken in together for unsynced in taken])
+    def _sync_together(self) -> int:
+        """Sync what was taken of all topics; return the duration in ns. Runs in a thread."""
+        self._running[None] = self._clock() + _SLOWER_NS * len(self._together)
+        began_ns = monotonic_ns()
+        sync_together([*chain.from_iterable(self._together.values())])
+        return monotonic_ns() - began_ns
 
-    def _end(self, topic: Topic, state: _TopicSync, taken: list[Unsynced]) -> None:
+    def _end(self, topic: Topic, taken: Sequence[Unsynced]) -> None:
         """Note the result of a common sync for one topic, and schedule its next one."""
-        self._disk_speed.end_stall(topic)
+        state = self._topics.get(topic)
+        if state is None:
+            return
         try:
             self._set_next(topic, state, self._note(topic, state, taken, is_retry=True))
         except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
@@ -215,7 +225,7 @@ class GroupSync:
     def _start(self, topic: Topic) -> None:
         """Let a thread sync the files of a topic that wait for that, unless it does so already."""
         state = self._topics.get(topic)
-        if state is None or topic in self._running or self._is_closed:
+        if state is None or topic in self._running or topic in self._together or self._is_closed:
             return
         self._running[topic] = None
         self._forget_due(topic, state)
@@ -296,15 +306,15 @@ class GroupSync:
             self._start_when_all_came(topic, state)
         elif error is None and topic.unsynced >= self.sync_every:
             self._start(topic)
-        elif topic.unsynced:
-            state.alarm.set_no_later(self._clock() + self._timeout_ns)
+        elif topic in self._unsynced:
+            self._due_alarm.set_no_later(self._unsynced[topic])
 
     def _look_if_slow(self, now_ns: int) -> None:
         """Mark the disk as slow if a sync began long ago."""
         for topic, began_ns in self._running.items():
             if began_ns is None or now_ns < began_ns + SLOW_NS:
                 self._slow_alarm.set_no_later((began_ns or now_ns) + SLOW_NS)
-            elif topic in self._topics:
+            elif topic is None or topic in self._topics:
                 self._disk_speed.stall(topic)
 
     def join(self) -> None:

@@ -307,7 +307,8 @@ class UnsyncedFiles:
                     self._failed |= {file}
             else:
                 file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
-                self._failed -= {file}
+                if self._failed:
+                    self._failed -= {file}
         return self.directory_error or next((file.sync_error for file in self._failed), None)
 
     def error_of(self, seq: int) -> OSError | None:
