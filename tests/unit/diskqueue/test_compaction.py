@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 
 from nsqd_py.batch import Batch
@@ -71,6 +72,7 @@ class Orders:
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)
+        gevent.sleep(0)  # a sync ends; its files may be compacted after that
         self.broker.housekeeper.run()
 
     def received_in_the_end(self) -> list[int]:
