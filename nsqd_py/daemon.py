@@ -278,7 +278,8 @@ class Daemon:
         from nsqd_py.standby.role import StandbyRole
 
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
-        role = StandbyRole(self._follower, Door(self._broker), self._become_primary, self._group)
+        promote = partial(self._change_role, standby_of="", promote=True)
+        role = StandbyRole(self._follower, Door(self._broker), promote, self._group)
         self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self) -> None:
@@ -291,9 +292,6 @@ class Daemon:
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
-
-    def _become_primary(self) -> None:
-        self._change_role(standby_of="", promote=True)
 
     def _follow(self, primary: str) -> None:
         self._change_role(standby_of=primary, promote=False)

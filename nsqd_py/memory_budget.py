@@ -86,7 +86,7 @@ class MemoryBudget:
         self._is_making_room = True
         most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
         while self.cached_bytes > most and self._users:
-            user = max(self._users, key=_memory_bytes)
+            user = max(self._users, key=lambda user: user.memory_bytes)
             before = user.memory_bytes
             user.shrink(max(0, before - (self.cached_bytes - most)))
             # The total may have risen: a user that drops copies also reports those that it had not reported.
@@ -121,17 +121,10 @@ class MemoryBudget:
         if change_bytes > 0 and self.memory_bytes > self.limit_bytes:
             self.make_room()
 
-    def share_bytes(self) -> int:
-        """Return how much each ephemeral topic may hold while together they hold too much."""
-        return self._most_ephemeral // max(1, len(self._accounts))
-
-    @property
-    def _most_ephemeral(self) -> int:
-        return self.limit_bytes // _EPHEMERAL_SHARE
-
-    @property
-    def has_too_many_ephemeral(self) -> bool:
-        return self.ephemeral_bytes >= self._most_ephemeral
+    def share_bytes(self) -> int | None:
+        """Return how much each ephemeral topic may hold, if together they hold too much; else None."""
+        most_bytes = self.limit_bytes // _EPHEMERAL_SHARE
+        return most_bytes // max(1, len(self._accounts)) if self.ephemeral_bytes >= most_bytes else None
 
 
 class MemoryAccount:
@@ -150,11 +143,8 @@ class MemoryAccount:
 
     def most_bytes(self) -> int | None:
         """Return how much this topic may hold now; None while there is room for all."""
-        budget = self._budget
-        if not budget.has_too_many_ephemeral:
-            return None
-        share = budget.share_bytes()
-        return share if self.memory_bytes >= share else None
+        share = self._budget.share_bytes()
+        return share if share is not None and self.memory_bytes >= share else None
 
 
 class CountedBatch(Batch):
@@ -170,7 +160,3 @@ class CountedBatch(Batch):
 
     def __del__(self) -> None:
         self._account.change(-self._counted_bytes)
-
-
-def _memory_bytes(user: MemoryUser) -> int:
-    return user.memory_bytes

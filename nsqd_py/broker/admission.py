@@ -16,7 +16,6 @@ from gevent.event import Event
 from nsqd_py.broker.services import BrokerServices, Lookups, Topic
 from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.net.addresses import host_of
-from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.durations import SECOND_NS
 
 POLL_S = 0.1
@@ -130,11 +129,8 @@ class Drain:
 
 
 def _messages_in(topic: Topic) -> int:
-    return topic.depth + sum(map(_messages_of, topic.channels.values()))
-
-
-def _messages_of(channel: Channel) -> int:
-    return channel.depth + channel.in_flight_count + channel.deferred_count
+    channels = topic.channels.values()
+    return topic.depth + sum(channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels)
 
 
 # A client may create as many topics and channels at once as in this time.

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -119,7 +120,7 @@ class DescriptorRelief:
     def watch(self) -> None:
         """Begin, with the descriptor limit of this moment."""
         OPEN_FILES.use_limit()
-        OPEN_FILES.on_full = self._on_full
+        OPEN_FILES.on_full = partial(self._flush, _SYNCED_AT_ONCE)
 
     @contextmanager
     def room(self) -> Iterator[None]:
@@ -142,9 +143,6 @@ class DescriptorRelief:
     def synced(self) -> None:
         """Wake the waiting writers: a topic was synced, so its files may be closed."""
         self._synced.set()
-
-    def _on_full(self) -> None:
-        self._flush(_SYNCED_AT_ONCE)
 
 
 def _too_many() -> OSError:

@@ -393,11 +393,6 @@ def _decode_reading(fields: dict[str, Any]) -> ClockReading:
     return reading
 
 
-def write_clock_file(directory: Path, reading: ClockReading) -> None:
-    """Write the file durably. Raises OSError."""
-    write_checked(directory / CLOCK_FILE, asdict(reading))
-
-
 _LOOK_EVERY_NS = 1_000_000_000
 _STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects them gradually
 
@@ -450,6 +445,6 @@ class ClockKeeper:
     def _write(self, reading: ClockReading) -> None:
         self._written = reading
         try:
-            write_clock_file(self._services.directory, reading)
+            write_checked(self._services.directory / CLOCK_FILE, asdict(reading))
         except OSError as error:  # the next start uses the wall clock
             self._services.log.error("NSQ: failed to write down the time - %s", error)

@@ -249,11 +249,6 @@ def settings_of(texts: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def option_names() -> list[str]:
-    """Return the names of all options."""
-    return sorted(_BY_NAME)
-
-
 def _name(option: Field[Any]) -> str:
     name: str = option.metadata["name"] or option.name.removesuffix("_s")
     return name
@@ -269,7 +264,7 @@ def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
         option = _BY_NAME.get(name)
         if option is None:
             shown = given.partition("=")[0]  # what follows may be a secret
-            raise BadClientOption(f'there is no client option "{shown}" (there are {", ".join(option_names())})')
+            raise BadClientOption(f'there is no client option "{shown}" (there are {", ".join(sorted(_BY_NAME))})')
         try:
             values[option.name] = option.metadata["read"](value)
         except ValueError as error:

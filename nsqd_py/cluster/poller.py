@@ -310,7 +310,9 @@ class ClusterPoller:
                 address = self._nsqds.get(node.address, node.address)
                 body = self._upstream.get_bytes(answer, address, "/stats", self._query)
                 heard_s = self._clock()
-                self._note_clock(node, clock_ahead_s(answer.date, asked_s, time()))
+                ahead_s = clock_ahead_s(answer.date, asked_s, time())
+                if abs(ahead_s - node.clock_ahead_s) > _CLOCK_NOISE_S:
+                    node.clock_ahead_s = ahead_s
                 self._questions[node.address].is_heard = True
                 with self._reading:
                     self._read(node, body, heard_s)
@@ -324,10 +326,6 @@ class ClusterPoller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
-
-    def _note_clock(self, node: Node, ahead_s: int) -> None:
-        if abs(ahead_s - node.clock_ahead_s) > _CLOCK_NOISE_S:
-            node.clock_ahead_s = ahead_s
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""

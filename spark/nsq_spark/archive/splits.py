@@ -264,10 +264,6 @@ class FileInfo:
     is_unwanted: bool = False
 
     @property
-    def can_be_split(self) -> bool:
-        return self.compression is Compression.NONE
-
-    @property
     def has_one_topic(self) -> bool:
         """True if `topic` is that of all messages."""
         return self.format in (Format.LINES, Format.TOPIC_LOG)
@@ -340,7 +336,7 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
 def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield equal parts, so that none is left over that is hardly worth a task."""
     size = info.size_bytes
-    parts = max(1, round(size / target_bytes)) if info.can_be_split else 1
+    parts = max(1, round(size / target_bytes)) if info.compression is Compression.NONE else 1
     bounds = [size * part // parts for part in range(parts + 1)]
     yield from zip(bounds, bounds[1:], strict=False)
 

@@ -73,11 +73,6 @@ class Selection:
     start_text: str = ""
     end_text: str = ""
 
-    @property
-    def needs_sql(self) -> bool:
-        """True if Spark SQL chooses messages; otherwise they never leave the Python process that reads them."""
-        return bool(self.where or self.dedupe)
-
 
 @dataclass(frozen=True, slots=True)
 class Destination:

@@ -74,8 +74,8 @@ class JobMessages:
 
     @property
     def is_fused(self) -> bool:
-        """True if a task reads and sends in one Python process."""
-        return not (self._job.selection.needs_sql or self._job.is_ordered)
+        """True if a task reads and sends in one Python process: Spark SQL neither chooses nor sorts messages."""
+        return not (self._job.selection.where or self._job.selection.dedupe or self._job.is_ordered)
 
     def own_reader(self, columns: Sequence[str] = SENDING) -> OwnReader:
         """Return what reads the files in Python, in the order of files; all in one task if there is a limit."""

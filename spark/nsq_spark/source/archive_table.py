@@ -121,7 +121,8 @@ def table_of(
         rows = where(rows)
         frames.append(rows if rows.columns == list(columns) else rows.withColumn(SLICE, F.expr(_SLICE)))
     if own.partitions or not frames:
-        frames.append(where(partition_numbers(spark, own.partitions).mapInArrow(own, ddl_with_slice(columns))))
+        ddl = ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+        frames.append(where(partition_numbers(spark, own.partitions).mapInArrow(own, ddl)))
     return reduce(DataFrame.union, frames)
 
 
@@ -144,10 +145,6 @@ class OwnReader:
 def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition]) -> DataFrame:
     """Return a row for each partition, in a task of its own."""
     return spark.range(0, len(partitions), 1, max(1, len(partitions)))
-
-
-def ddl_with_slice(columns: Sequence[str]) -> str:
-    return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
 
 
 # ---- which reader
