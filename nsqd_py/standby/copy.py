@@ -155,6 +155,7 @@ class Copy:
         self._has_new_names = False
         self._listed: set[str] = set()
         self._is_kept = False
+        self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
     # ---- what there is
 
@@ -206,7 +207,9 @@ class Copy:
     def apply(self, message: FileMessage) -> None:
         """Do what the message says. Raises BadFileName, BadStandbyMessage and Damaged."""
         kind, name, offset, data = message
-        check_name(name)
+        if self._open is None or self._open[0] != name or kind != messages.WRITE or not offset:
+            self._close_file()  # it may be replaced or removed now
+            check_name(name)
         if name.endswith(JOURNAL_SUFFIX):
             self._unfinished.changed(topic_of(name) or "")
         if kind == messages.WRITE:
@@ -225,12 +228,19 @@ class Copy:
             self._remove(name)
         elif offset != self._end_of(name):
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
-        path = self._directory / name
-        self._has_new_names |= not path.exists()
-        _write_at(path, offset, data)
+        if self._open is None:  # else the file has grown just now: 15 us in place of 50
+            path = self._directory / name
+            self._has_new_names |= not path.exists()
+            self._open = name, open_file(path, os.O_RDWR | os.O_CREAT)
+        _write_at(self._open[1], offset, data)
         self._unsynced.add(name)
         if parse_log_file_name(name) is not None:
             self._note(name, offset, data, offset + len(data))
+
+    def _close_file(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
 
     def _end_of(self, name: str) -> int:
         """Return the end of the records or entries of a file; preallocated space or a torn record may follow."""
@@ -257,7 +267,8 @@ class Copy:
             raise BadStandbyMessage(f"a part of a new version of {name} that was not begun")
         if offset != self._new_path(name).stat().st_size:
             raise BadStandbyMessage(f"a part of {name} that begins at {offset} does not continue the new version")
-        _write_at(self._new_path(name), offset, data)
+        self._open = "", open_file(self._new_path(name), os.O_RDWR)
+        _write_at(self._open[1], offset, data)
 
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
@@ -297,6 +308,7 @@ class Copy:
 
     def close(self) -> None:
         """Forget unfinished new versions."""
+        self._close_file()
         for name in self._new:
             self._new_path(name).unlink(missing_ok=True)
         self._new.clear()
@@ -316,6 +328,7 @@ class Copy:
     def list_topic(self, files: TopicListing) -> None:
         """Handle what the primary has of a topic: set aside what only this copy has, and remove what is not needed."""
         topic = files.topic
+        self._close_file()
         if not _is_durable_name(topic):
             raise BadFileName(f"{topic!r} is no topic of a data path")
         self._keep_what_is_not_finished()
@@ -456,14 +469,10 @@ def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
         sync_directory(directory)
 
 
-def _write_at(path: Path, offset: int, data: memoryview) -> None:
-    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-    try:
-        while data:
-            written = os.pwrite(descriptor, data, offset)
-            data, offset = data[written:], offset + written
-    finally:
-        os.close(descriptor)
+def _write_at(descriptor: int, offset: int, data: memoryview) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def _offered(path: Path, *, verify: bool) -> OfferedFile | None:

@@ -109,7 +109,14 @@ class Standbys(Replication):
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
         stream = StandbyStream(
-            client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
+            client,
+            self._broker,
+            self._directory,
+            offer,
+            self._threadpool,
+            lambda: self._writes,
+            self._acknowledged,
+            is_awaited=self._held.wanted > 0,
         )
         self._streams[client] = stream
         self._broker.keeps_epochs = True

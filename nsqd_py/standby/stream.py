@@ -41,7 +41,9 @@ _RECENT_BYTES = 1024 * 1024
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
 _LOOK_FOR_ROOM_S = 0.001
-
+# The pause after a round that no publisher waits for. Without it, 16 publishers caused a round for every ten messages, which
+# took primary and standby 10 of 22 us a message.
+_PAUSE_S = 0.002
 
 # The version and the size of journals at one moment.
 Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
@@ -122,7 +124,10 @@ class StandbyStream:
         threadpool: Any,
         last_write: Callable[[], int],
         on_acknowledged: Callable[[], None],
+        *,
+        is_awaited: bool,
     ) -> None:
+        """With `is_awaited`, publishers wait for acknowledgements."""
         self.client = client
         self.offer = offer
         self.acknowledged_write = 0
@@ -132,6 +137,7 @@ class StandbyStream:
         self._threadpool = threadpool
         self._last_write = last_write
         self._on_acknowledged = on_acknowledged
+        self._is_awaited = is_awaited
         self._topics: dict[str, _SentTopic] = {}
         self._changed: dict[Topic, set[Channel]] = {}
         self._positions: set[str] = set()  # topics whose own position was written
@@ -247,6 +253,8 @@ class StandbyStream:
             self._list_topics()
             while True:
                 self._send_round()
+                if self.is_following and not self._is_awaited:
+                    gevent.sleep(_PAUSE_S)
                 if self._round > 1 or not self.offer.is_backup:  # which waits for a second round
                     self._wake.wait()
                 self._wake.clear()

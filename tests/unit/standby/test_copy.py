@@ -86,6 +86,25 @@ def test_a_new_version_takes_the_place_of_the_file_at_its_commit(tmp_path: Path)
     copy.close()
 
 
+def test_a_file_grows_in_its_new_version(tmp_path: Path) -> None:
+    before, after = log_bytes(b"one", b"two"), log_bytes(b"one", salt=8)
+    copy = copy_of(tmp_path, before, was_primary=False)
+    for kind, offset, data in (
+        (WRITE, len(before), b"three"),
+        (WRITE, len(before) + 5, b"four"),
+        (BEGIN, 0, b""),
+        (PART, 0, after),
+        (COMMIT, 0, b""),
+        (WRITE, len(after), b"five"),
+        (WRITE, len(after) + 4, b"six"),
+    ):
+        copy.apply(FileMessage(kind, LOG, offset, memoryview(data)))
+    assert (tmp_path / LOG).read_bytes() == after + b"fivesix"
+    with pytest.raises(BadStandbyMessage, match="does not continue"):
+        copy.apply(FileMessage(WRITE, LOG, len(after), memoryview(b"x")))
+    copy.close()
+
+
 @pytest.mark.parametrize("was_primary", [False, True])
 def test_what_came_after_the_promotion_of_another_is_set_aside(tmp_path: Path, was_primary: bool) -> None:
     content = log_bytes(b"both", b"both too", b"alone", b"alone too")
