@@ -7,16 +7,8 @@ import posixpath
 from collections.abc import Sequence
 
 from nsqadmin_py.permissions import UNIX, read_rule
+from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address
-from nsqd_py.net.tls_options import (
-    HTTP_ALLOWED_HOSTS,
-    HTTP_AUTH_FILE,
-    KEY_FILE,
-    HttpClientOptions,
-    check_auth_file,
-    check_authorities,
-    check_certificate,
-)
 from nsqd_py.settings.declaration import (
     BadOptions,
     Options,
@@ -93,7 +85,7 @@ class _Http(Options, title="HTTP"):
         INT, 0, "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.", check=not_negative
     )
     tls_cert: str = string("Server certificate (PEM file). The page is then at https://.")
-    tls_key: str = KEY_FILE
+    tls_key: str = tls_options.KEY_FILE
 
 
 class _Safety(Options, title="Access"):
@@ -121,8 +113,8 @@ class _Safety(Options, title="Access"):
         "X-Forwarded-Groups",
         "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.",
     )
-    http_auth_file: str = HTTP_AUTH_FILE
-    http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
+    http_auth_file: str = tls_options.HTTP_AUTH_FILE
+    http_allowed_hosts: tuple[str, ...] = tls_options.HTTP_ALLOWED_HOSTS
     read_only: bool = switch("Refuse all actions.")
     allow_config_from_cidr: str = setting(
         STRING, "127.0.0.1/8", "Addresses that may use /config, as a CIDR block; if empty, all addresses."
@@ -130,7 +122,7 @@ class _Safety(Options, title="Access"):
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
-class _AdminRequests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
+class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = string(
         "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
@@ -201,8 +193,8 @@ def check_options(options: NsqadminOptions) -> None:
         endpoint = options.notification_http_endpoint
         _check_url(f"parse --notification-http-endpoint ({endpoint})", endpoint)
     if options.tls_cert or options.tls_key:
-        check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
-    check_auth_file(options.http_auth_file)
+        tls_options.check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
+    tls_options.check_auth_file(options.http_auth_file)
     check_package("werkzeug", "admin", "nsqadmin")
 
 
@@ -226,9 +218,9 @@ def _check_url(what: str, url: str) -> None:
 def _check_client_tls(options: NsqadminOptions) -> None:
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
     if cert or key:
-        check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
+        tls_options.check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:
-        check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
+        tls_options.check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
 
 
 def _check_networks(options: NsqadminOptions) -> None:

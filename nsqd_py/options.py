@@ -8,17 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsqd_py.lease.options import StandbyOptions, check_lease
+from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
-from nsqd_py.net.tls_options import (
-    ServerTlsOptions,
-    check_authorities,
-    check_tls,
-    client_authorities,
-    client_certificate,
-    client_key,
-    implied_tls_required,
-)
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
@@ -160,9 +152,9 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         check=check_peer_addresses,
     )
     lookupd_tls: bool = switch("Use TLS to nsqlookupds, on their TCP and HTTP ports.")
-    lookupd_tls_root_ca_file: str = client_authorities("nsqlookupds")
-    lookupd_tls_cert: str = client_certificate("nsqlookupds")
-    lookupd_tls_key: str = client_key("lookupd")
+    lookupd_tls_root_ca_file: str = tls_options.client_authorities("nsqlookupds")
+    lookupd_tls_cert: str = tls_options.client_certificate("nsqlookupds")
+    lookupd_tls_key: str = tls_options.client_key("lookupd")
     lookupd_tls_insecure_skip_verify: bool = switch(
         "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
     )
@@ -327,7 +319,7 @@ class _Metrics(Options, title="Metrics"):
     e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS, "Time span that the percentiles cover.")
 
 
-class _Security(ServerTlsOptions, title="TLS and compression"):
+class _Security(tls_options.ServerTlsOptions, title="TLS and compression"):
     deflate: bool = setting(BOOL, True, "Allow deflate compression.")
     max_deflate_level: int = setting(
         INT,
@@ -385,7 +377,7 @@ NSQD = Program(
 
 def settled(options: NsqdOptions) -> NsqdOptions:
     """Return the options with the values that some of them imply for others."""
-    changes = {"tls_required": implied_tls_required(options)}
+    changes = {"tls_required": tls_options.implied_tls_required(options)}
     if options.max_defer_timeout_ns == 0:
         changes["max_defer_timeout_ns"] = options.max_req_timeout_ns
     return options.replace(**changes)
@@ -399,7 +391,7 @@ def read_options(argv: Sequence[str]) -> NsqdOptions:
 def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check_values()
-    check_tls(options)
+    tls_options.check_tls(options)
     if options.e2e_processing_latency_percentile:
         check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")
     if options.auth_http_address:
@@ -417,7 +409,7 @@ def _check_client_tls(options: NsqdOptions, peer: str) -> None:
     if key and not certificate:
         raise BadOptions(f"--{peer}-tls-key needs --{peer}-tls-cert")
     if authorities:
-        check_authorities(authorities, f"--{peer}-tls-root-ca-file")
+        tls_options.check_authorities(authorities, f"--{peer}-tls-root-ca-file")
     if certificate:
         import ssl
 

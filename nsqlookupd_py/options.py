@@ -7,26 +7,18 @@ from collections.abc import Sequence
 
 from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import ServerTlsOptions, check_auth_policy, check_tls, implied_tls_required
+from nsqd_py.settings import program
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting, string
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import (
-    OBSOLETE_VERBOSE,
-    VERBOSE,
-    LimitOptions,
-    LogOptions,
-    Program,
-    ProgramOptions,
-    log_prefix_setting,
-)
 from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
 
 
-class _LookupdGeneral(LogOptions, title="General"):
-    log_prefix: str = log_prefix_setting(LOG_PREFIX)
-    verbose: bool = VERBOSE
-    obsolete_keys = OBSOLETE_VERBOSE
+class _LookupdGeneral(program.LogOptions, title="General"):
+    log_prefix: str = program.log_prefix_setting(LOG_PREFIX)
+    verbose: bool = program.VERBOSE
+    obsolete_keys = program.OBSOLETE_VERBOSE
 
 
 class _LookupdAddresses(Options, title="Addresses"):
@@ -56,7 +48,7 @@ class _Producers(Options, title="Producers"):
     )
 
 
-class _Registrations(LimitOptions, title="Limits"):
+class _Registrations(program.LimitOptions, title="Limits"):
     max_topics_and_channels: int = setting(
         INT,
         200_000,
@@ -82,11 +74,11 @@ class _Tls(ServerTlsOptions, title="TLS"):
     )
 
 
-class NsqlookupdOptions(ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):
+class NsqlookupdOptions(program.ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):
     """The options of nsqlookupd."""
 
 
-NSQLOOKUPD = Program(
+NSQLOOKUPD = program.Program(
     "nsqlookupd",
     "nsqlookupd-py",
     "A directory of nsqds, their topics and their channels, for consumers. "

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from heapq import nsmallest
 
+from nsqadmin_py.cluster import metrics
 from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
-from nsqadmin_py.cluster.metrics import (
-    GONE,
-    OK,
-    Json,
-    NotKnown,
-    Roles,
-    View,
-    latency_json,
-    metrics_json,
-    node_metrics_json,
-    state_of,
-)
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.statistics import ChannelCounts
 
@@ -33,8 +22,8 @@ def tombstones_of(node: Node) -> list[str]:
     return [row["topic"] for row in node.reported.get("topics") or () if row["tombstoned"]]
 
 
-def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
-    state = state_of(node, now_s)
+def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: metrics.Roles) -> metrics.Json:
+    state = metrics.state_of(node, now_s)
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
@@ -52,37 +41,37 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
         "failure": node.failure,
         "health": node.health,
         "start_time": node.start_time,
-        "seen_s": known.seen_s if known is not None and state != OK else None,  # else the row would change in every round
+        "seen_s": known.seen_s if known is not None and state != metrics.OK else None,  # else the row would change in every round
         **roles.json_of(node),
         **_node_metrics(node, known),
     }
 
 
-def _node_metrics(node: Node, known: LastKnown | None) -> Json:
+def _node_metrics(node: Node, known: LastKnown | None) -> metrics.Json:
     """Return the metrics of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
     if not node.is_whole:
         last = known.metrics if known is not None else {}
-        return {name: last.get(name) for name in node_metrics_json(node)} | {"topic_names": []}
+        return {name: last.get(name) for name in metrics.node_metrics_json(node)} | {"topic_names": []}
     return {
         "topic_names": nsmallest(_MOST_NAMED, node.topics),
         "channel_messages": ChannelCounts._make(node.of_channels.counts).messages,
-        **node_metrics_json(node),
+        **metrics.node_metrics_json(node),
     }
 
 
-def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
+def _gone_json(known: LastKnown, now_s: float, roles: metrics.Roles) -> metrics.Json:
     """Return the row of an nsqd that is no longer part of the cluster."""
     reported = {"hostname": known.hostname}
     gone = Node(known.address, reported, start_time=known.start_time, version=known.version, is_listed=False)
     row = _node_json(gone, now_s, known, roles)
-    return row | {"state": GONE, "role": "standby" if known.primary else ""}
+    return row | {"state": metrics.GONE, "role": "standby" if known.primary else ""}
 
 
-def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> metrics.View:
     """Return all nsqds, also those that are gone and not dismissed yet."""
-    view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
+    view = metrics.View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
     gone = {known.address: known for known in memory.gone()}
-    roles = Roles(cluster)
+    roles = metrics.Roles(cluster)
     for address in sorted(cluster.nodes.keys() | gone.keys()):
         if address in gone:
             view.rows[address] = _gone_json(gone[address], now_s, roles)
@@ -91,19 +80,19 @@ def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) ->
     return view
 
 
-def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
+def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> metrics.View:
     """Return an nsqd, and its topics by name; none of one that does not answer. Raises NotKnown."""
     found, known = cluster.nodes.get(address), memory.nodes.get(address)
-    roles = Roles(cluster)
+    roles = metrics.Roles(cluster)
     if found is None:
         if known is None or not known.is_gone:
-            raise NotKnown("NODE_NOT_FOUND")
-        return View(_gone_json(known, now_s, roles) | {"latency": []})
-    about = {"took_ms": round(found.took_s * 1000), "latency": latency_json(found.latency)}
-    view = View(_node_json(found, now_s, known, roles) | about)
+            raise metrics.NotKnown("NODE_NOT_FOUND")
+        return metrics.View(_gone_json(known, now_s, roles) | {"latency": []})
+    about = {"took_ms": round(found.took_s * 1000), "latency": metrics.latency_json(found.latency)}
+    view = metrics.View(_node_json(found, now_s, known, roles) | about)
     tombstones = tombstones_of(found)
     for name in sorted(found.topics) if found.is_whole else ():
         part = found.topics[name]
         row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), "tombstoned": name in tombstones}
-        view.rows[name] = row | metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
+        view.rows[name] = row | metrics.metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
     return view

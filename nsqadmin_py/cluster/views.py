@@ -12,22 +12,9 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from nsqadmin_py.cluster import metrics
 from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.metrics import (
-    FAILED,
-    OK,
-    SLOW,
-    BadViewQuery,
-    Json,
-    NotKnown,
-    View,
-    channel_metrics_json,
-    latency_json,
-    metrics_json,
-    oldest_json,
-    state_of,
-)
 from nsqadmin_py.cluster.node_views import tombstones_of, version_of
 from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
 from nsqd_py.cluster.model import Cluster, Node, totals
@@ -54,16 +41,16 @@ class Page:
         """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems). Raises BadQuery."""
         sort = query.get("sort") or "topic"
         if sort not in (SORTABLE if sortable is None else sortable):
-            raise BadViewQuery("INVALID_ARG_SORT")
+            raise metrics.BadViewQuery("INVALID_ARG_SORT")
         only = query.get("only", "")
         if only not in ("", "problems"):
-            raise BadViewQuery("INVALID_ARG_ONLY")
+            raise metrics.BadViewQuery("INVALID_ARG_ONLY")
         order = query.get("order") or ("asc" if sort == "topic" else "desc")
         if order not in ("asc", "desc"):
-            raise BadViewQuery("INVALID_ARG_ORDER")
+            raise metrics.BadViewQuery("INVALID_ARG_ORDER")
         limit = _number(query, "limit", DEFAULT_LIMIT)
         if not 0 < limit <= MOST_LIMIT:
-            raise BadViewQuery("INVALID_ARG_LIMIT")
+            raise metrics.BadViewQuery("INVALID_ARG_LIMIT")
         offset = _number(query, "offset", 0)
         return cls(query.get("search", "").lower(), sort, order == "desc", offset, limit, bool(only))
 
@@ -75,28 +62,28 @@ class Page:
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > 9:
-        raise BadViewQuery(f"INVALID_ARG_{name.upper()}")
+        raise metrics.BadViewQuery(f"INVALID_ARG_{name.upper()}")
     return int(text)
 
 
 # ---- the cluster
 
 
-def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -> View:
+def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
     """Return sums over the cluster, and the states of its nsqds and nsqlookupds.
 
     `missing_depth` counts the messages on nsqds that do not answer, which are not in the sums.
     """
     topics, topic_rates, channels, channel_rates = totals(cluster)
-    states = [state_of(node, now_s) for node in cluster.nodes.values()]
+    states = [metrics.state_of(node, now_s) for node in cluster.nodes.values()]
     versions = Counter(map(version_of, cluster.nodes.values()))
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
         "nodes": len(cluster.nodes),
-        "nodes_ok": states.count(OK),
-        "nodes_slow": states.count(SLOW),
-        "nodes_failed": states.count(FAILED),
+        "nodes_ok": states.count(metrics.OK),
+        "nodes_slow": states.count(metrics.SLOW),
+        "nodes_failed": states.count(metrics.FAILED),
         "problems": findings.attention.counts.total(),
         "standbys": sum(isinstance(node.role, KnownStandby) for node in cluster.nodes.values()),
         "nodes_gone": len(findings.memory.gone()),
@@ -104,19 +91,19 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
         "channel_messages": ChannelCounts._make(channels).messages,  # counted as by Go's nsqadmin
-        **metrics_json(topics, topic_rates, channels, channel_rates),
+        **metrics.metrics_json(topics, topic_rates, channels, channel_rates),
     }
-    return View(head)
+    return metrics.View(head)
 
 
 # ---- topics
 
 
-def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
+def _topic_json(name: str, row: TopicRow, findings: Findings) -> metrics.Json:
     counts, rates = row.channel_totals()
     return {
         "topic": name,
-        **metrics_json(row.counts, row.rates, counts, rates),
+        **metrics.metrics_json(row.counts, row.rates, counts, rates),
         "paused": row.paused_parts > 0,
         "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
         "channels": len(row.channels),
@@ -130,7 +117,7 @@ _RATES_AND_COUNTS = ("message_rate", "finish_rate", "requeue_rate", "timeout_rat
 SORTABLE = ("topic", "depth", "in_flight", "deferred", "messages", *_RATES_AND_COUNTS, "channels", "nodes", "paused")
 
 
-def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
+def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> metrics.View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
     names = [
         name
@@ -145,45 +132,45 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
         rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
         rows.sort(key=itemgetter(page.sort), reverse=page.downwards)
         shown = rows[page.offset : page.offset + page.limit]
-    view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
+    view = metrics.View({"total": len(names), "offset": page.offset, "limit": page.limit})
     view.rows = {row["topic"]: row for row in shown}
     return view
 
 
-def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
+def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
     """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
-        raise NotKnown("TOPIC_NOT_FOUND")
+        raise metrics.NotKnown("TOPIC_NOT_FOUND")
     dead_letters = waiting_dead_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
-    head = _topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))}
-    view = View(head | {"dead_letters": dead_letters})
+    head = _topic_json(name, row, findings) | {"latency": metrics.latency_json(cluster.latency_of(row, name))}
+    view = metrics.View(head | {"dead_letters": dead_letters})
     for channel_name in sorted(row.channels):
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, _ in cluster.parts_of(name):
         part = node.topics[name]
-        metrics = metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
+        shown = metrics.metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
         about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
-        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | metrics
+        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | shown
     return view
 
 
-def _part_json(node: Node, part: Part, now_s: float) -> Json:
+def _part_json(node: Node, part: Part, now_s: float) -> metrics.Json:
     """Return the keys of an nsqd that are shown next to the metrics of its part of a topic or channel."""
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
-        "state": state_of(node, now_s),
+        "state": metrics.state_of(node, now_s),
         "paused": part.is_paused,
-        "oldest_s": oldest_json([part]),
-        "latency": latency_json(part.latency),
+        "oldest_s": metrics.oldest_json([part]),
+        "latency": metrics.latency_json(part.latency),
     }
 
 
 # ---- channels
 
 
-def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
+def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> metrics.Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
     drain_s = findings.trends.drain_s(topic, name)
@@ -195,27 +182,27 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
         **_oldest_json([row], findings),
         "problems": badges_json(problem for problem in findings.attention.of_topic(topic) if problem.channel == name),
         "drain_s": None if drain_s is None else round(drain_s, 1),  # None if that is never
-        "latency": latency_json(cluster.latency_of(row, topic, name)),
-        **channel_metrics_json(row.counts, row.rates),
+        "latency": metrics.latency_json(cluster.latency_of(row, topic, name)),
+        **metrics.channel_metrics_json(row.counts, row.rates),
     }
 
 
-def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> Json:
+def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> metrics.Json:
     """Return when the oldest waiting message was published, in s since the epoch, and how long ago; null if unknown."""
-    oldest_s = oldest_json(rows)
+    oldest_s = metrics.oldest_json(rows)
     return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
 
 
-def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
+def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
     """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)
     if row is None:
-        raise NotKnown("TOPIC_NOT_FOUND")
+        raise metrics.NotKnown("TOPIC_NOT_FOUND")
     if name not in cluster.topics[topic_name].channels:
-        raise NotKnown("CHANNEL_NOT_FOUND")
-    view = View(channel_json(cluster, topic_name, name, findings))
+        raise metrics.NotKnown("CHANNEL_NOT_FOUND")
+    view = metrics.View(channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
-        view.rows[node.address] = _part_json(node, part, now_s) | channel_metrics_json(part.counts, part.rates)
+        view.rows[node.address] = _part_json(node, part, now_s) | metrics.channel_metrics_json(part.counts, part.rates)
     return view
 
 
@@ -257,18 +244,18 @@ SORTS: dict[str, Sort] = {
 }
 
 
-def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> View:
+def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> metrics.View:
     """Return a page of the channels whose name, or whose topic's name, contains the searched text.
 
     With `node` they are those of one nsqd, with its metrics. Raises NotKnown if there is no such nsqd.
     """
     if node and node not in cluster.nodes:
-        raise NotKnown("NODE_NOT_FOUND")
+        raise metrics.NotKnown("NODE_NOT_FOUND")
     matching = _of_node(cluster.nodes[node], page) if node else _found(cluster, page, findings)
     found = sorted(matching, key=lambda one: (one.topic, one.channel))
     sort = SORTS[page.sort]
     found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
-    view = View({"total": len(found), "offset": page.offset, "limit": page.limit})
+    view = metrics.View({"total": len(found), "offset": page.offset, "limit": page.limit})
     for topic, channel, row in found[page.offset : page.offset + page.limit]:
         key = f"{len(topic)}:{topic}/{channel}"
         if isinstance(row, Part):
@@ -278,10 +265,10 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS,
     return view
 
 
-def _part_row(topic: str, channel: str, part: Part, findings: Findings) -> Json:
+def _part_row(topic: str, channel: str, part: Part, findings: Findings) -> metrics.Json:
     """Return the row of a channel on one nsqd."""
-    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "latency": latency_json(part.latency)}
-    return about | _oldest_json([part], findings) | channel_metrics_json(part.counts, part.rates)
+    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "latency": metrics.latency_json(part.latency)}
+    return about | _oldest_json([part], findings) | metrics.channel_metrics_json(part.counts, part.rates)
 
 
 def _of_node(node: Node, page: Page) -> Iterator[_Found]:

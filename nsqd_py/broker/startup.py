@@ -9,20 +9,9 @@ from collections.abc import Iterable
 from operator import itemgetter
 from pathlib import Path
 
+from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.broker.state_files import (
-    CLOCK_FILE,
-    MEMBER_FILE,
-    METADATA_FILE,
-    STOP_FILE,
-    BadMetadata,
-    TopicEntry,
-    forget_clean_stop,
-    read_clean_stop,
-    read_epochs,
-    read_metadata,
-)
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
@@ -38,18 +27,18 @@ _LEFTOVERS = (
     ".cursor.tmp",
     ".dat.tmp",
     ".damaged.tmp",
-    f"{STOP_FILE}.tmp",
-    f"{CLOCK_FILE}.tmp",
+    f"{state_files.STOP_FILE}.tmp",
+    f"{state_files.CLOCK_FILE}.tmp",
     f"{EPOCHS_FILE}.tmp",
-    f"{MEMBER_FILE}.tmp",
+    f"{state_files.MEMBER_FILE}.tmp",
 )
 
 
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
-    stopped = read_clean_stop(directory)
+    stopped = state_files.read_clean_stop(directory)
     _read_epochs(broker, directory)
-    entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
+    entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)
     for entry in entries.values():
         if not is_valid_name(entry.name.encode()):
@@ -60,7 +49,7 @@ def load(broker: Broker, directory: Path) -> None:
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
-    forget_clean_stop(directory)
+    state_files.forget_clean_stop(directory)
 
 
 def _refusal(topic: str, directory: Path, error: OSError) -> str:
@@ -73,11 +62,11 @@ def _refusal(topic: str, directory: Path, error: OSError) -> str:
     return f"failed to read topic {topic} - {error}"
 
 
-def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
+def _read_metadata(broker: Broker, path: Path) -> list[state_files.TopicEntry]:
     """Return the topics of `nsqd.dat`. A damaged one is renamed; topics and channels are then found by their files."""
     try:
-        return read_metadata(path)
-    except BadMetadata as error:
+        return state_files.read_metadata(path)
+    except state_files.BadMetadata as error:
         aside = _set_aside(path)
         broker.log.error(
             "NSQ: %s; set aside as %s. Topics and channels are taken from their files; which of them were paused is "
@@ -90,7 +79,7 @@ def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
 
 def _read_epochs(broker: Broker, directory: Path) -> None:
     """Let logs that are in `nsqd.epochs` keep their epochs. Raises OSError."""
-    saved = read_epochs(directory)
+    saved = state_files.read_epochs(directory)
     if saved is not None:
         broker.keeps_epochs = True
         broker.epoch = saved.node
@@ -106,7 +95,7 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, TopicFiles]:
+def _find_files(directory: Path, entries: dict[str, state_files.TopicEntry]) -> dict[str, TopicFiles]:
     """Return the files of topics, and add topics and channels that `nsqd.dat` lacks. Delete leftovers of a kill."""
     files, others = find_topic_files(directory)
     for path in others:
@@ -115,7 +104,7 @@ def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, To
     for topic, found in files.items():
         channels = [channel for channel in found.journals if channel]
         if found.logs or channels:
-            entry = entries.setdefault(topic, TopicEntry(topic))
+            entry = entries.setdefault(topic, state_files.TopicEntry(topic))
             for channel in channels:
                 entry.channels.setdefault(channel, False)
     return files
@@ -132,7 +121,7 @@ class _TopicLoader:
     it is not certain that a missing message is lost.
     """
 
-    def __init__(self, broker: Broker, entry: TopicEntry, files: TopicFiles, stop: LogEnd | None) -> None:
+    def __init__(self, broker: Broker, entry: state_files.TopicEntry, files: TopicFiles, stop: LogEnd | None) -> None:
         self._broker = broker
         self._entry = entry
         self._saved = files.journals

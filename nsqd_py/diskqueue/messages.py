@@ -43,23 +43,12 @@ from typing import Literal, Self
 import cramjam
 
 from nsqd_py.batch import SIZE_BYTES, Batch
-from nsqd_py.diskqueue.records import (
-    FLAG_ZSTD,
-    MESSAGES,
-    RECORD_HEADER_BYTES,
-    Damaged,
-    Data,
-    Incomplete,
-    RecordHeader,
-    checked_header,
-    encode_fields,
-    next_record,
-)
+from nsqd_py.diskqueue import records
 from nsqd_py.protocol.frames import hex_ids
 
 FLAG_DUE = 2
 ID_BYTES = 16
-_KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
+_KNOWN_FLAGS = records.FLAG_ZSTD | FLAG_DUE
 _NAME_LENGTHS = Struct("<BBH")
 _MPUB_SIZE = Struct(">I")
 
@@ -101,10 +90,10 @@ def encode_messages(messages: Messages, first_seq: int, salt: int, zstd_level: i
     length, flags = len(body), 0 if messages.due_ns is None else FLAG_DUE
     if zstd_level is not None:
         body = bytes(cramjam.zstd.compress(body, zstd_level))
-        flags |= FLAG_ZSTD
+        flags |= records.FLAG_ZSTD
     times_ns, due_ns = messages.timestamps_ns, messages.due_ns or [0]
     fields = first_seq, max(0, max(times_ns)), min(times_ns), min(due_ns), len(messages), length
-    return encode_fields(body, salt, MESSAGES, flags, *fields)
+    return records.encode_fields(body, salt, records.MESSAGES, flags, *fields)
 
 
 def _columns(messages: Messages) -> Iterator[bytes]:
@@ -128,19 +117,19 @@ def _packed(code: _Code, values: Iterable[int]) -> bytes:
     return column.tobytes()
 
 
-def decode_messages(data: Data, position: int, salt: int) -> tuple[Messages, int]:
+def decode_messages(data: records.Data, position: int, salt: int) -> tuple[Messages, int]:
     """Return the messages of the record at `position`, and the position of the next. Raises Incomplete and Damaged."""
-    header = checked_header(data, position, salt)
+    header = records.checked_header(data, position, salt)
     after = position + header.record_bytes
-    if header.kind != MESSAGES or header.flags & ~_KNOWN_FLAGS:
-        raise Damaged("a record of another kind")
-    body = data[position + RECORD_HEADER_BYTES : after]
-    if header.flags & FLAG_ZSTD:
+    if header.kind != records.MESSAGES or header.flags & ~_KNOWN_FLAGS:
+        raise records.Damaged("a record of another kind")
+    body = data[position + records.RECORD_HEADER_BYTES : after]
+    if header.flags & records.FLAG_ZSTD:
         body = _decompressed(body, header.stride)
     try:
         return _from_columns(body, header.count, has_due=bool(header.flags & FLAG_DUE)), after
     except (ValueError, UnicodeDecodeError) as error:
-        raise Damaged(f"the columns of a record do not fit its header: {error}") from error
+        raise records.Damaged(f"the columns of a record do not fit its header: {error}") from error
 
 
 def _decompressed(body: bytes, length: int) -> bytes:
@@ -148,9 +137,9 @@ def _decompressed(body: bytes, length: int) -> bytes:
     try:
         size = cramjam.zstd.decompress_into(body, buffer)
     except cramjam.DecompressionError as error:
-        raise Damaged(f"the body cannot be decompressed: {error}") from error
+        raise records.Damaged(f"the body cannot be decompressed: {error}") from error
     if size != length:
-        raise Damaged("the body has another length than its header says")
+        raise records.Damaged("the body has another length than its header says")
     return bytes(buffer)
 
 
@@ -186,15 +175,17 @@ def _from_columns(body: bytes, count: int, *, has_due: bool) -> Messages:
     return Messages(topic, channel, nsqd, timestamps_ns, attempts, ids, bodies, due_ns)
 
 
-def record_positions(data: Data, start: int, salt: int, end: int | None = None) -> Iterator[tuple[int, RecordHeader]]:
+def record_positions(
+    data: records.Data, start: int, salt: int, end: int | None = None
+) -> Iterator[tuple[int, records.RecordHeader]]:
     """Yield position and header of each record that begins in start..end (not included); damage is skipped."""
     limit = len(data) if end is None else end
     position: int | None = start
     while position is not None and position < limit:
         try:
-            header = checked_header(data, position, salt)
-        except (Damaged, Incomplete):
-            position = next_record(data, position + 1, salt)
+            header = records.checked_header(data, position, salt)
+        except (records.Damaged, records.Incomplete):
+            position = records.next_record(data, position + 1, salt)
             continue
         yield position, header
         position += header.record_bytes

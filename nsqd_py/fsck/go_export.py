@@ -24,15 +24,7 @@ from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_directory
 from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, finding_text, some, table
-from nsqd_py.go_import.go_files import (
-    HEAD_BYTES,
-    GoMessage,
-    GoPosition,
-    encode_go_message,
-    go_file_name,
-    go_position_name,
-    parse_go_name,
-)
+from nsqd_py.go_import import go_files
 from nsqd_py.go_import.take_over import may_last, sync_files
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION
@@ -106,7 +98,7 @@ class _Queue:
     def ranges(self, log: LogNumbers) -> list[Range]:
         return log.held if self.channel is None else log.unfinished(self.saved)
 
-    def messages(self) -> Iterator[GoMessage]:
+    def messages(self) -> Iterator[go_files.GoMessage]:
         """Yield the messages in the order of the log, those of `later` at the end. Raises OSError and DataRefused."""
         for is_later in (False, True) if self.later else (False,):
             for recovered in self.source.files:
@@ -114,7 +106,7 @@ class _Queue:
                 numbers = (seq for low, high in ranges for seq in range(low, high))
                 yield from self._read(recovered, (seq for seq in numbers if (seq in self.later) is is_later))
 
-    def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[GoMessage]:
+    def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[go_files.GoMessage]:
         waiting = self.saved.waiting
         file, window = recovered.file, RecordWindow(recovered.file.read, recovered.file.end_offset)
         batch: Batch | None = None
@@ -134,19 +126,19 @@ class _Queue:
         number = offset = 0
         with ExitStack() as stack:
             for message in self.messages():
-                data = encode_go_message(message)
+                data = go_files.encode_go_message(message)
                 if not self.count or offset + len(data) > max_file_bytes:
                     stack.close()
                     number, offset = number + bool(self.count), 0
-                    path = folder / go_file_name(self.topic, self.channel, number)
+                    path = folder / go_files.go_file_name(self.topic, self.channel, number)
                     file = stack.enter_context(private_files.create(path, _BUFFER_BYTES))
                 file.write(data)
                 offset += len(data)
                 self.count += 1
-                self.largest_bytes = max(self.largest_bytes, len(data) - HEAD_BYTES)
+                self.largest_bytes = max(self.largest_bytes, len(data) - go_files.HEAD_BYTES)
         if self.count:
-            position = GoPosition(self.count, 0, 0, number, offset)
-            private_files.write_bytes(folder / go_position_name(self.topic, self.channel), position.encode())
+            position = go_files.GoPosition(self.count, 0, 0, number, offset)
+            private_files.write_bytes(folder / go_files.go_position_name(self.topic, self.channel), position.encode())
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
@@ -162,7 +154,7 @@ def _remove(folder: Path) -> None:
     if not folder.exists():
         return
     paths = list(folder.iterdir()) if folder.is_dir() else [folder]
-    if any(parse_go_name(path.name) is None and path.name != METADATA_FILE for path in paths):
+    if any(go_files.parse_go_name(path.name) is None and path.name != METADATA_FILE for path in paths):
         raise DataRefused(f"{folder} is in the way; move it elsewhere")
     for path in paths:
         path.unlink()

@@ -8,33 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsqd_py.broker.state_files import (
-    BACKUP_FILE,
-    CLOCK_FILE,
-    MEMBER_FILE,
-    METADATA_FILE,
-    STANDBY_FILE,
-    STOP_FILE,
-    BadMetadata,
-    TopicEntry,
-    read_clean_stop,
-    read_clock_file,
-    read_clocks,
-    read_metadata,
-)
+from nsqd_py.broker import state_files
+from nsqd_py.diskqueue import recovery
 from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import NewerFormat
-from nsqd_py.diskqueue.recovery import (
-    DeferredSpan,
-    LogEnd,
-    RecoveredFile,
-    TopicFiles,
-    find_topic_files,
-    missing_files,
-    needed_of,
-    read_log,
-)
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
@@ -62,7 +40,7 @@ class LogNumbers:
 
     kept: list[Range]
     released: int
-    deferred: list[DeferredSpan]
+    deferred: list[recovery.DeferredSpan]
     end: int
 
     @property
@@ -79,9 +57,9 @@ class LogNumbers:
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
         """Return the unreadable numbers that some channel, or the topic, has not finished."""
-        missing = [hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)]
+        missing = [hole for position in saved for hole in recovery.needed_of(self.holes, position.finished, self.released)]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
-        return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
+        return missing + recovery.needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Return the kept messages that this channel has not finished."""
@@ -92,7 +70,7 @@ class LogNumbers:
         unfinished = self.unfinished(saved)
         count, given = count_of(unfinished), count_of(self.kept) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
-        missing = count_of(needed_of(self.holes, saved.finished, self.released))
+        missing = count_of(recovery.needed_of(self.holes, saved.finished, self.released))
         return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
 
     def later(self, unfinished: list[Range], waiting: Mapping[int, tuple[int, int]], now_ns: int) -> set[int]:
@@ -111,15 +89,23 @@ class LogNumbers:
 STAT_BLOCK_BYTES = 512
 _SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
 _LEFTOVERS = (".gone", ".spare", ".compact", ".tmp")  # the next start removes them
-_STATE_FILES = (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE, MEMBER_FILE, BACKUP_FILE)
+_STATE_FILES = (
+    state_files.METADATA_FILE,
+    state_files.STOP_FILE,
+    state_files.CLOCK_FILE,
+    EPOCHS_FILE,
+    state_files.STANDBY_FILE,
+    state_files.MEMBER_FILE,
+    state_files.BACKUP_FILE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTopic:
     """A topic as a start would load it; `positions` are those of its channels."""
 
-    entry: TopicEntry
-    files: list[RecoveredFile]
+    entry: state_files.TopicEntry
+    files: list[recovery.RecoveredFile]
     log: LogNumbers
     positions: dict[str, SavedPosition]
 
@@ -141,12 +127,12 @@ class _Reader:
     def __init__(self, directory: Path, report: DirectoryReport) -> None:
         self._directory = directory
         self.report = report
-        self._stopped = read_clean_stop(directory)
-        clocks = read_clock_file(directory)
-        self._is_same_boot = clocks is not None and clocks.is_same_boot(read_clocks(0))
+        self._stopped = state_files.read_clean_stop(directory)
+        clocks = state_files.read_clock_file(directory)
+        self._is_same_boot = clocks is not None and clocks.is_same_boot(state_files.read_clocks(0))
 
     def read(self) -> Iterator[LoadedTopic]:
-        found, others = find_topic_files(self._directory)
+        found, others = recovery.find_topic_files(self._directory)
         for path in others:
             if _SET_ASIDE.fullmatch(path.name):
                 self.report.set_aside.append(path.name)
@@ -154,19 +140,19 @@ class _Reader:
                 self.report.go_files.append(path.name)
             elif path.name not in _STATE_FILES and not path.name.endswith(_LEFTOVERS):
                 self.report.others.append(path.name)
-        path = self._directory / METADATA_FILE
+        path = self._directory / state_files.METADATA_FILE
         try:
-            named = read_metadata(path)
-        except BadMetadata:
+            named = state_files.read_metadata(path)
+        except state_files.BadMetadata:
             named = []
             self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
         entries = {entry.name: entry for entry in named}
         for name in sorted(entries.keys() | found.keys()):
-            yield self._read_topic(entries.get(name, TopicEntry(name)), found.get(name, TopicFiles()))
+            yield self._read_topic(entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles()))
 
     # ---- one topic
 
-    def _read_topic(self, entry: TopicEntry, found: TopicFiles) -> LoadedTopic:
+    def _read_topic(self, entry: state_files.TopicEntry, found: recovery.TopicFiles) -> LoadedTopic:
         stop = self._stopped.get(entry.name)
         noted = len(self.report.findings)
         files = self._read_log(found, stop)
@@ -197,7 +183,7 @@ class _Reader:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
-            for gone in missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()):
+            for gone in recovery.missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()):
                 findings.append(Finding(gone.name, DamageKind.GONE, gone.low, gone.high, gone.detail, entry.name))
         return LoadedTopic(entry, files, log, positions)
 
@@ -217,8 +203,8 @@ class _Reader:
             self._note(path, DamageKind.TORN_ENTRY, journal.end, len(data))
         return journal.saved if data else None
 
-    def _read_log(self, found: TopicFiles, stop: LogEnd | None) -> list[RecoveredFile]:
-        log = read_log(found.logs, stop, is_check=True)
+    def _read_log(self, found: recovery.TopicFiles, stop: recovery.LogEnd | None) -> list[recovery.RecoveredFile]:
+        log = recovery.read_log(found.logs, stop, is_check=True)
         for path, _, _, found_seq in log.unreadable:
             problem = DamageKind.UNREADABLE if found_seq is None else DamageKind.WRONG_NAME
             detail = "" if found_seq is None else f"it begins with number {found_seq}"
@@ -236,7 +222,7 @@ class _Reader:
         self.report.findings.append(Finding(path.name, problem, start, end, detail))
 
 
-def kept_numbers(recovered: RecoveredFile) -> Iterator[Range]:
+def kept_numbers(recovered: recovery.RecoveredFile) -> Iterator[Range]:
     """Yield the ranges of messages in a file that can be read, in rising order."""
     low = recovered.file.first_seq
     for gap_low, gap_high in sorted(recovered.gaps):

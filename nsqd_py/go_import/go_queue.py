@@ -8,19 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nsqd_py.go_import.go_files import (
-    BLOCK_BYTES,
-    GO_POSITION_SUFFIX,
-    GoFileKind,
-    GoMessage,
-    GoPosition,
-    decode_go_messages,
-    find_go_message,
-    go_bytes_needed,
-    go_file_name,
-    parse_go_name,
-    parse_go_position,
-)
+from nsqd_py.go_import import go_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +39,10 @@ class GoQueue:
     channel: str | None
     files: dict[int, Path] = field(default_factory=dict)
     bad_files: dict[int, Path] = field(default_factory=dict)
-    position: GoPosition | None = None
+    position: go_files.GoPosition | None = None
     names: list[str] = field(default_factory=list)
 
-    def blocks(self, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
+    def blocks(self, on_damage: OnDamage) -> Iterator[list[go_files.GoMessage]]:
         """Yield all unread messages in order, in blocks of about 2 MiB.
 
         Messages behind the last known write position are included, because Go's nsqd writes its position only every
@@ -76,21 +64,21 @@ class GoQueue:
     def may_have_messages(self) -> bool:
         return bool(self.files or self.bad_files)
 
-    def _first_position(self, on_damage: OnDamage) -> GoPosition:
+    def _first_position(self, on_damage: OnDamage) -> go_files.GoPosition:
         """Return a position before all messages, since without a known position all must be delivered."""
         for name in self.names:
-            if name.endswith(GO_POSITION_SUFFIX):
+            if name.endswith(go_files.GO_POSITION_SUFFIX):
                 on_damage(GoDamage(name, 0, 0, "it does not say where the queue stood; all messages are taken"))
         first = min(self.files, default=0)
-        return GoPosition(0, first, 0, first, 0)
+        return go_files.GoPosition(0, first, 0, first, 0)
 
     def _report_missing(self, first: int, after: int, on_damage: OnDamage) -> None:
         if after > first:
             reason = "it is missing" if after == first + 1 else f"it and {after - first - 1} more are missing"
-            on_damage(GoDamage(go_file_name(self.topic, self.channel, first), 0, 0, reason))
+            on_damage(GoDamage(go_files.go_file_name(self.topic, self.channel, first), 0, 0, reason))
 
 
-def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
+def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[go_files.GoMessage]]:
     """Yield the messages of a file behind its first damage, up to which Go's nsqd had read it before it gave up.
 
     Go's nsqd also gives up undamaged files, when it has read to the end just as the next file begins.
@@ -115,7 +103,7 @@ class _FileReader:
         self._fd = -1
         self._size = 0
 
-    def blocks(self, offset: int) -> Iterator[list[GoMessage]]:
+    def blocks(self, offset: int) -> Iterator[list[go_files.GoMessage]]:
         try:
             file = self._path.open("rb", buffering=0)
         except OSError as error:
@@ -128,10 +116,10 @@ class _FileReader:
                 self._report(self._size, offset, "the file ends before the position up to which it was read")
             yield from self._messages(offset)
 
-    def _messages(self, offset: int) -> Iterator[list[GoMessage]]:
+    def _messages(self, offset: int) -> Iterator[list[go_files.GoMessage]]:
         while offset < self._size:
             try:
-                messages, length = decode_go_messages(self._block(offset))
+                messages, length = go_files.decode_go_messages(self._block(offset))
                 after = offset + length if messages else self._pass_damage(offset)
             except OSError as error:
                 self._report(offset, self._size, str(error))
@@ -142,8 +130,8 @@ class _FileReader:
 
     def _block(self, offset: int) -> bytes:
         """Return a block with at least one complete message, if the file has it."""
-        data = self._read_at(offset, BLOCK_BYTES)
-        needed = go_bytes_needed(data)
+        data = self._read_at(offset, go_files.BLOCK_BYTES)
+        needed = go_files.go_bytes_needed(data)
         if len(data) < needed <= self._size - offset:
             return self._read_at(offset, needed)
         return data
@@ -153,7 +141,7 @@ class _FileReader:
 
     def _pass_damage(self, offset: int) -> int:
         """Report damage; return the position of the next message behind it."""
-        found = find_go_message(self._read_at, offset + 1, self._size)
+        found = go_files.find_go_message(self._read_at, offset + 1, self._size)
         after = self._size if found is None else found
         self._report(offset, after, "no message" if found is not None else "no message, and none behind it")
         return after
@@ -166,16 +154,16 @@ def find_go_queues(directory: Path) -> list[GoQueue]:
     """Return all queues with files in the directory, topics before their channels. Raises OSError."""
     queues: dict[tuple[str, str], GoQueue] = {}
     for path in sorted(directory.iterdir()):
-        name = parse_go_name(path.name)
+        name = go_files.parse_go_name(path.name)
         if name is None:
             continue
         queue = queues.setdefault((name.topic, name.channel or ""), GoQueue(name.topic, name.channel))
         queue.names.append(path.name)
-        if name.kind is GoFileKind.MESSAGES:
+        if name.kind is go_files.GoFileKind.MESSAGES:
             queue.files[name.number] = path
-        elif name.kind is GoFileKind.BAD:
+        elif name.kind is go_files.GoFileKind.BAD:
             queue.bad_files[name.number] = path
-        elif name.kind is GoFileKind.POSITION:
+        elif name.kind is go_files.GoFileKind.POSITION:
             with suppress(OSError):
-                queue.position = parse_go_position(path.read_bytes())
+                queue.position = go_files.parse_go_position(path.read_bytes())
     return [queues[key] for key in sorted(queues)]

@@ -17,31 +17,21 @@ from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Wanted
 from nsq_tools.to_file.compression import CODECS
-from tests.support.archives import (
-    BASE_NS,
-    Message,
-    Published,
-    TopicLogFile,
-    chunks_of,
-    compressed,
-    framed,
-    read_messages,
-    splits_of,
-)
+from tests.support import archives
 from tests.support.examples import examples
 
 # What tempts a reader: magic numbers, newlines, JSON, sizes.
 TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b'\\u00e9"', b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
 BODIES = st.binary(min_size=1, max_size=60) | st.sampled_from(TEMPTING) | st.integers(1, 3000).map(lambda n: b"x" * n)
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
-TIMES = st.integers(0, 2**62) | st.integers(BASE_NS, BASE_NS + 50)
+TIMES = st.integers(0, 2**62) | st.integers(archives.BASE_NS, archives.BASE_NS + 50)
 SPLIT_BYTES = st.integers(1, 4000)
 SOME = settings(max_examples=examples(35), deadline=None)
 
 
-def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[Message]:
+def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[archives.Message]:
     ids = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
-    return st.builds(Message, BODIES, st.just(topic), st.just(channel), TIMES, st.integers(0, 65535), ids, st.just(nsqd))
+    return st.builds(archives.Message, BODIES, st.just(topic), st.just(channel), TIMES, st.integers(0, 65535), ids, st.just(nsqd))
 
 
 BATCHES = st.lists(
@@ -52,7 +42,7 @@ BATCHES = st.lists(
     max_size=8,
 )
 TOGETHER = st.lists(BODIES, min_size=1, max_size=8)
-PUBLISHED = st.lists(st.builds(Published, TOGETHER, TIMES, st.sampled_from([0, 5])), min_size=1, max_size=8)
+PUBLISHED = st.lists(st.builds(archives.Published, TOGETHER, TIMES, st.sampled_from([0, 5])), min_size=1, max_size=8)
 LINES = st.lists(BODIES.filter(lambda body: b"\n" not in body), min_size=1, max_size=30)
 COMPRESSIONS = st.sampled_from(["none", "gzip", "zstd"])
 
@@ -65,30 +55,30 @@ def file_of(name: str, data: bytes) -> Iterator[Path]:
         yield path
 
 
-def check(path: Path, expected: list[Message], split_bytes: int) -> None:
+def check(path: Path, expected: list[archives.Message], split_bytes: int) -> None:
     """Whole and in splits, with positions that rise."""
-    assert read_messages(splits_of(path)) == expected
-    splits = splits_of(path, split_bytes)
-    assert read_messages(splits) == expected
-    positions = [position for chunk in chunks_of(splits) for position in chunk.positions.tolist()]
+    assert archives.read_messages(archives.splits_of(path)) == expected
+    splits = archives.splits_of(path, split_bytes)
+    assert archives.read_messages(splits) == expected
+    positions = [position for chunk in archives.chunks_of(splits) for position in chunk.positions.tolist()]
     assert positions == sorted(set(positions))
 
 
 @SOME
 @given(BATCHES, SPLIT_BYTES, st.sampled_from([None, 3]), COMPRESSIONS)
-def test_framed(batches: list[list[Message]], split_bytes: int, zstd_level: int | None, compression: str) -> None:
+def test_framed(batches: list[list[archives.Message]], split_bytes: int, zstd_level: int | None, compression: str) -> None:
     expected = [message for batch in batches for message in batch]
-    with file_of("any.framed", compressed(framed(batches, zstd_level), compression, 3)) as path:
+    with file_of("any.framed", archives.compressed(archives.framed(batches, zstd_level), compression, 3)) as path:
         check(path, expected, split_bytes)
 
 
 @SOME
 @given(PUBLISHED, SPLIT_BYTES, COMPRESSIONS, st.integers(0, 300))
-def test_topic_log(published: list[Published], split_bytes: int, compression: str, zeros: int) -> None:
-    log = TopicLogFile()
+def test_topic_log(published: list[archives.Published], split_bytes: int, compression: str, zeros: int) -> None:
+    log = archives.TopicLogFile()
     for one in published:
         log.add(one)
-    with file_of(log.name, compressed(bytes(log.data) + bytes(zeros), compression, 2)) as path:
+    with file_of(log.name, archives.compressed(bytes(log.data) + bytes(zeros), compression, 2)) as path:
         check(path, log.messages, split_bytes)
 
 
@@ -96,17 +86,17 @@ def test_topic_log(published: list[Published], split_bytes: int, compression: st
 @given(LINES, SPLIT_BYTES, COMPRESSIONS, st.integers(1, 5))
 def test_lines(bodies: list[bytes], split_bytes: int, compression: str, pieces: int) -> None:
     data = b"".join(body + b"\n" for body in bodies)
-    expected = [Message(body, "orders", None, None, None, None, None) for body in bodies]
-    with file_of("orders.host.log", compressed(data, compression, pieces)) as path:
+    expected = [archives.Message(body, "orders", None, None, None, None, None) for body in bodies]
+    with file_of("orders.host.log", archives.compressed(data, compression, pieces)) as path:
         for split_bytes_of_one in (1 << 30, split_bytes):
-            splits = splits_of(path, split_bytes_of_one, Hints(format="lines"))
-            assert read_messages(splits) == expected
+            splits = archives.splits_of(path, split_bytes_of_one, Hints(format="lines"))
+            assert archives.read_messages(splits) == expected
 
 
 class Batch:
     """What nsq-to-file's formats write, as far as they look at it."""
 
-    def __init__(self, some: list[Message]) -> None:
+    def __init__(self, some: list[archives.Message]) -> None:
         first = some[0]
         self.topic, self.channel, self.nsqd = first.topic, first.channel, first.nsqd
         self.ids = [message.known_id for message in some]
@@ -129,7 +119,7 @@ ONE_TOPIC = st.lists(
 
 @SOME
 @given(ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS)))
-def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, name: str, codec_name: str) -> None:
+def test_formats_of_nsq_to_file(batches: list[list[archives.Message]], split_bytes: int, name: str, codec_name: str) -> None:
     from nsq_tools.to_file.formats import FORMATS
 
     form, codec = FORMATS[name], CODECS[codec_name]
@@ -144,7 +134,7 @@ def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, 
             made = path.with_suffix(".made")
             form.convert(path, made, codec_name)
             path = made
-        found = read_messages(splits_of(path, split_bytes))
+        found = archives.read_messages(archives.splits_of(path, split_bytes))
     # `framed`, and so what is made of it, keeps together what came from one nsqd.
     expected = [
         message
@@ -154,7 +144,7 @@ def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, 
     assert found == expected
 
 
-def _by_nsqd(some: list[Message], *, keep_order: bool) -> list[Message]:
+def _by_nsqd(some: list[archives.Message], *, keep_order: bool) -> list[archives.Message]:
     if keep_order:
         return some
     names = list(dict.fromkeys(message.nsqd for message in some))
@@ -163,36 +153,36 @@ def _by_nsqd(some: list[Message], *, keep_order: bool) -> list[Message]:
 
 @SOME
 @given(BATCHES, TIMES, TIMES, NAMES)
-def test_only_what_is_wanted(batches: list[list[Message]], one_ns: int, other_ns: int, name: str) -> None:
+def test_only_what_is_wanted(batches: list[list[archives.Message]], one_ns: int, other_ns: int, name: str) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
     topics = frozenset({name, batches[0][0].topic})
     wanted = Wanted(topics, start_ns=start_ns, end_ns=end_ns)
     everything = [message for batch in batches for message in batch]
-    with file_of("any.framed", framed(batches)) as path:
-        found = read_messages(splits_of(path), wanted)
+    with file_of("any.framed", archives.framed(batches)) as path:
+        found = archives.read_messages(archives.splits_of(path), wanted)
     assert found == [m for m in everything if m.topic in topics and start_ns <= m.known_ns < end_ns]
 
 
 @SOME
 @given(PUBLISHED, TIMES, TIMES)
-def test_only_what_was_published_in_time(published: list[Published], one_ns: int, other_ns: int) -> None:
+def test_only_what_was_published_in_time(published: list[archives.Published], one_ns: int, other_ns: int) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
-    log = TopicLogFile()
+    log = archives.TopicLogFile()
     for one in published:
         log.add(one)
     with file_of(log.name, bytes(log.data)) as path:
-        found = read_messages(splits_of(path), Wanted(start_ns=start_ns, end_ns=end_ns))
+        found = archives.read_messages(archives.splits_of(path), Wanted(start_ns=start_ns, end_ns=end_ns))
     assert found == [message for message in log.messages if start_ns <= message.known_ns < end_ns]
 
 
 @settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 120_000), st.integers(1, 3))
 def test_chunks_are_bounded(count: int, size: int) -> None:
-    log = TopicLogFile()
-    log.add(Published([b"x" * size] * count))
-    log.add(Published([b"y" * (MOST_BYTES + 1), b"z"]))
+    log = archives.TopicLogFile()
+    log.add(archives.Published([b"x" * size] * count))
+    log.add(archives.Published([b"y" * (MOST_BYTES + 1), b"z"]))
     with file_of(log.name, bytes(log.data)) as path:
-        chunks = list(chunks_of(splits_of(path)))
+        chunks = list(archives.chunks_of(archives.splits_of(path)))
     assert sum(chunk.count for chunk in chunks) == count + 2
     assert all(chunk.count <= MOST_MESSAGES for chunk in chunks)
     assert all(chunk.size_bytes <= MOST_BYTES or chunk.count == 1 for chunk in chunks)
@@ -200,9 +190,9 @@ def test_chunks_are_bounded(count: int, size: int) -> None:
 
 def test_pack_of_messages_larger_than_a_block() -> None:
     """Records of many sizes around the 4 MiB that are read at a time, which are read alone or together."""
-    log = TopicLogFile()
+    log = archives.TopicLogFile()
     for size in (10, 3_000_000, 2_000_000, 5_000_000, 10, 4_194_304 - 60, 1, 1):
-        log.add(Published([b"x" * size, b"y"]))
+        log.add(archives.Published([b"x" * size, b"y"]))
     with file_of(log.name, bytes(log.data)) as path:
-        assert read_messages(splits_of(path)) == log.messages
-        assert read_messages(splits_of(path, 1_000_000)) == log.messages
+        assert archives.read_messages(archives.splits_of(path)) == log.messages
+        assert archives.read_messages(archives.splits_of(path, 1_000_000)) == log.messages

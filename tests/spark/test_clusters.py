@@ -17,25 +17,10 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from nsq_spark.session import zip_packages
+from tests.support import spark_replay
 from tests.support.archives import read_messages, splits_of
 from tests.support.network import free_ports, is_listening
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.spark_replay import (
-    CHANNEL,
-    DEADLINE_S,
-    PER_RECORD,
-    TOPIC,
-    Replay,
-    arrived,
-    copies,
-    damage_record,
-    executors,
-    extra_copies,
-    numbered,
-    publishing,
-    wait_for_messages,
-    write_archive,
-)
 from tests.support.spark_standalone import Standalone, standalone
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import Message
@@ -60,14 +45,14 @@ def cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     nsqd = make_nsqd()
-    nsqd.create(TOPIC, CHANNEL)
+    nsqd.create(spark_replay.TOPIC, spark_replay.CHANNEL)
     return nsqd
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """MESSAGES of them, in one file that two tasks share."""
-    return write_archive(tmp_path / "orders.nsqf", MESSAGES)
+    return spark_replay.write_archive(tmp_path / "orders.nsqf", MESSAGES)
 
 
 # ---- sessions of `SparkSession.builder` alone
@@ -106,11 +91,11 @@ def test_a_script_on_two_workers(
             environment = {**spark_environment, "SPARK_REMOTE": remote, "JAVA_HOME": "/missing"}
             done = run_to_end([sys.executable, *arguments], environment)
     assert done == f"messages: {MESSAGES}\n"
-    assert copies(nsqd) == Counter(numbered(MESSAGES))
+    assert spark_replay.copies(nsqd) == Counter(spark_replay.numbered(MESSAGES))
 
 
 def run_to_end(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=spark_replay.DEADLINE_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -123,7 +108,7 @@ def connect_server(submit: list[str], log_path: Path, environment: dict[str, str
     command = [*submit, *settings, "--class=org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with log_path.open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
         try:
-            wait_until(lambda: server.poll() is not None or is_listening(port), DEADLINE_S, "Spark Connect")
+            wait_until(lambda: server.poll() is not None or is_listening(port), spark_replay.DEADLINE_S, "Spark Connect")
             assert server.poll() is None, log_path.read_text("utf-8", "replace")
             yield f"sc://127.0.0.1:{port}"
         finally:
@@ -134,8 +119,8 @@ def connect_server(submit: list[str], log_path: Path, environment: dict[str, str
 
 
 def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> None:
-    wait_until(lambda: publishing(found, nsqd), what="an executor that publishes")[0].kill()
-    assert arrived(nsqd) < MESSAGES
+    wait_until(lambda: spark_replay.publishing(found, nsqd), what="an executor that publishes")[0].kill()
+    assert spark_replay.arrived(nsqd) < MESSAGES
 
 
 @pytest.mark.slow
@@ -143,34 +128,34 @@ def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> N
 def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path, has_checkpoint: bool) -> None:
     """Spark does its task again: all is sent, and what may be there twice is counted."""
     flags = [f"--checkpoint={tmp_path / 'checkpoint'}"] if has_checkpoint else []
-    with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}", *flags) as replay:
-        wait_for_messages(nsqd, replay, EARLY)
-        kill_one_that_publishes(executors(replay.pid), nsqd)
+    with spark_replay.Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}", *flags) as replay:
+        spark_replay.wait_for_messages(nsqd, replay, EARLY)
+        kill_one_that_publishes(spark_replay.executors(replay.pid), nsqd)
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = copies(nsqd)
-    assert found.keys() == set(numbered(MESSAGES))
-    assert extra_copies(found) <= report["possible_duplicates"]
+    found = spark_replay.copies(nsqd)
+    assert found.keys() == set(spark_replay.numbered(MESSAGES))
+    assert spark_replay.extra_copies(found) <= report["possible_duplicates"]
     assert 0 < report["possible_duplicates"] <= MESSAGES
     assert report["sent"] == report["matched"] == MESSAGES and report["failed"] == 0
-    assert report["topics"] == {TOPIC: MESSAGES}
+    assert report["topics"] == {spark_replay.TOPIC: MESSAGES}
 
 
 @pytest.mark.slow
 def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone) -> None:
     """The same command goes on; only slices that were not done come twice."""
     flags = (f"--master={cluster.master}", f"--rate={RATE}", f"--checkpoint={tmp_path / 'checkpoint'}")
-    with Replay(nsqd, archive, tmp_path, *flags) as replay:
-        wait_for_messages(nsqd, replay, LATE)
+    with spark_replay.Replay(nsqd, archive, tmp_path, *flags) as replay:
+        spark_replay.wait_for_messages(nsqd, replay, LATE)
         replay.kill()
-        assert arrived(nsqd) < MESSAGES
-    with Replay(nsqd, archive, tmp_path, *flags) as replay:
+        assert spark_replay.arrived(nsqd) < MESSAGES
+    with spark_replay.Replay(nsqd, archive, tmp_path, *flags) as replay:
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = copies(nsqd)
-    assert found.keys() == set(numbered(MESSAGES))
+    found = spark_replay.copies(nsqd)
+    assert found.keys() == set(spark_replay.numbered(MESSAGES))
     assert report["sent_before"] + report["sent"] == MESSAGES
-    assert 0 < extra_copies(found) <= report["possible_duplicates"] <= 10 * extra_copies(found)
+    assert 0 < spark_replay.extra_copies(found) <= report["possible_duplicates"] <= 10 * spark_replay.extra_copies(found)
 
 
 @pytest.fixture
@@ -178,7 +163,7 @@ def nsqd_that_returns(tmp_path: Path) -> Iterator[NsqdProcess]:
     """To the same ports."""
     tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "returns", ports=(tcp_port, http_port)).start()
-    nsqd.create(TOPIC, CHANNEL)
+    nsqd.create(spark_replay.TOPIC, spark_replay.CHANNEL)
     yield nsqd
     nsqd.destroy()
 
@@ -187,32 +172,32 @@ def nsqd_that_returns(tmp_path: Path) -> Iterator[NsqdProcess]:
 def test_a_restarted_nsqd(nsqd_that_returns: NsqdProcess, archive: Path, tmp_path: Path) -> None:
     """It is killed in the middle, and what it did not answer for is sent again when it is back."""
     nsqd = nsqd_that_returns
-    with Replay(nsqd, archive, tmp_path, "--master=local[2]", f"--rate={RATE}") as replay:
-        wait_for_messages(nsqd, replay, EARLY)
+    with spark_replay.Replay(nsqd, archive, tmp_path, "--master=local[2]", f"--rate={RATE}") as replay:
+        spark_replay.wait_for_messages(nsqd, replay, EARLY)
         nsqd.restart(clean=False)
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = copies(nsqd)
-    assert found.keys() == set(numbered(MESSAGES))
-    assert extra_copies(found) <= report["possible_duplicates"] < ON_THE_WAY
+    found = spark_replay.copies(nsqd)
+    assert found.keys() == set(spark_replay.numbered(MESSAGES))
+    assert spark_replay.extra_copies(found) <= report["possible_duplicates"] < ON_THE_WAY
     assert report["sent"] == MESSAGES and report["failed"] == 0
 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> tuple[Path, int]:
     """MESSAGES in one file, and where the record of it begins that is damaged."""
-    path = write_archive(tmp_path / "orders.nsqf", MESSAGES)
-    return path, damage_record(path, 120)
+    path = spark_replay.write_archive(tmp_path / "orders.nsqf", MESSAGES)
+    return path, spark_replay.damage_record(path, 120)
 
 
 @pytest.mark.slow
 def test_damage_ends_it(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
     """With a word about which file, and where in it; what comes before that place is sent."""
     path, position = damaged
-    with Replay(nsqd, path, tmp_path, "--master=local[1]") as replay:
+    with spark_replay.Replay(nsqd, path, tmp_path, "--master=local[1]") as replay:
         assert replay.end() == 3, replay.log_text()
         assert f"{path} is damaged at {position}: " in replay.log_text()
-    assert copies(nsqd).keys() >= set(numbered(MESSAGES)[: 120 * PER_RECORD])
+    assert spark_replay.copies(nsqd).keys() >= set(spark_replay.numbered(MESSAGES)[: 120 * spark_replay.PER_RECORD])
 
 
 @pytest.mark.slow
@@ -221,7 +206,7 @@ def test_a_footer_that_would_end_the_process_is_damage_too(nsqd: NsqdProcess, tm
     archive.mkdir()
     found = Path(__file__).parents[1] / "fuzz/found/archive_parquet-a-histogram-of-another-size"
     (archive / "orders.parquet").write_bytes(found.read_bytes())
-    with Replay(nsqd, archive, tmp_path, "--master=local[1]") as replay:
+    with spark_replay.Replay(nsqd, archive, tmp_path, "--master=local[1]") as replay:
         assert replay.end() == 1, replay.log_text()  # not 3: nothing was sent before it
         assert "orders.parquet is damaged at 0: rows 0 to 1 cannot be read" in replay.log_text()
 
@@ -230,13 +215,15 @@ def test_a_footer_that_would_end_the_process_is_damage_too(nsqd: NsqdProcess, tm
 def test_damage_is_passed_over(nsqd: NsqdProcess, damaged: tuple[Path, int], tmp_path: Path) -> None:
     """If it may be, and is counted."""
     path, _ = damaged
-    with Replay(nsqd, path, tmp_path, "--master=local[2]", "--skip-damaged") as replay:
+    with spark_replay.Replay(nsqd, path, tmp_path, "--master=local[2]", "--skip-damaged") as replay:
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    bodies = numbered(MESSAGES)
-    assert copies(nsqd) == Counter(bodies) - Counter(bodies[120 * PER_RECORD : 121 * PER_RECORD])
+    bodies = spark_replay.numbered(MESSAGES)
+    assert spark_replay.copies(nsqd) == Counter(bodies) - Counter(
+        bodies[120 * spark_replay.PER_RECORD : 121 * spark_replay.PER_RECORD]
+    )
     assert report["damage"][str(path)]["records"] == report["skipped"] == 1
-    assert report["sent"] == MESSAGES - PER_RECORD
+    assert report["sent"] == MESSAGES - spark_replay.PER_RECORD
 
 
 # ---- there and back
@@ -257,12 +244,12 @@ def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     published = {topic: some_bodies(topic) for topic in ARCHIVED}
     reported = {topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()}
     for topic in ARCHIVED:
-        second.create(topic, CHANNEL)
-    with Replay(second, tmp_path / "archive", tmp_path, LOCAL_CLUSTER) as replay:
+        second.create(topic, spark_replay.CHANNEL)
+    with spark_replay.Replay(second, tmp_path / "archive", tmp_path, LOCAL_CLUSTER) as replay:
         assert replay.end() == 0, replay.log_text()
         assert replay.report()["topics"] == {topic: len(bodies) for topic, bodies in published.items()}
     for topic, bodies in published.items():
-        assert copies(second, topic) == Counter(bodies)
+        assert spark_replay.copies(second, topic) == Counter(bodies)
     found = read_messages(splits_of(tmp_path / "archive"))
     in_archive = Counter((one.topic, one.body, one.id, one.timestamp_ns) for one in found if one.topic != "as_lines")
     assert in_archive == Counter(
@@ -287,7 +274,7 @@ def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path
     source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}", "--channel=archive")
     target = (f"--output-dir={directory}", "--sync-interval=100ms", *ARCHIVED[topic])
     with ToolProcess("nsq_apps", "nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")) as tool:
-        nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=DEADLINE_S)
+        nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=spark_replay.DEADLINE_S)
         assert tool.stop() == 0
     with nsqd.connect() as client:
         client.sub(topic, "reported", 2500)

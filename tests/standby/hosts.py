@@ -9,18 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.support import ledger_clients
 from tests.support.epoch_ledger import EpochLedger
 from tests.support.etcd import Etcd
-from tests.support.ledger_clients import (
-    Address,
-    LedgerClient,
-    LedgerConsumer,
-    LedgerHttpPublisher,
-    LedgerPublisher,
-    LibraryConsumer,
-    LibraryPublisher,
-    StayingConsumer,
-)
 from tests.support.member import secret_file
 from tests.support.network import Host, NamespaceNetwork
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -41,7 +32,7 @@ class Hosts:
     def __init__(self, directory: Path, ttl_s: int, *flags: str) -> None:
         self.network = NamespaceNetwork()
         self.ledger = EpochLedger()
-        self.clients: list[LedgerClient] = []
+        self.clients: list[ledger_clients.LedgerClient] = []
         self.nsqds: list[TapedNsqd] = []
         self._mounted: list[Path] = []
         add = self.network.add_host
@@ -113,27 +104,32 @@ class Hosts:
         primary, _ = self.wait_until_whole()
         primary.create(TOPIC, *CHANNELS)
         host, ledger = self.client_host, self.ledger
-        addresses: list[Address] = [(nsqd.host.address, *_PORTS) for nsqd in self.nsqds]
+        addresses: list[ledger_clients.Address] = [(nsqd.host.address, *_PORTS) for nsqd in self.nsqds]
 
         def lookupd() -> str:
             return self.lookupd.http_address
 
         first, second = CHANNELS
         self.clients = [
-            LedgerConsumer(host, ledger, "finds", TOPIC, first, lookupd),
-            LibraryConsumer(host, ledger, "consumer", TOPIC, second, lookupd),
-            LedgerPublisher(host, ledger, "either", TOPIC, addresses),
+            ledger_clients.LedgerConsumer(host, ledger, "finds", TOPIC, first, lookupd),
+            ledger_clients.LibraryConsumer(host, ledger, "consumer", TOPIC, second, lookupd),
+            ledger_clients.LedgerPublisher(host, ledger, "either", TOPIC, addresses),
             # These stay with one nsqd: they see at once when it serves, whoever else does.
-            *(StayingConsumer(host, ledger, f"c{number}", TOPIC, first, one) for number, one in enumerate(addresses)),
-            *(LedgerPublisher(host, ledger, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
-            LedgerHttpPublisher(host, ledger, "http", TOPIC, addresses),
-            LibraryPublisher(host, ledger, "producer", TOPIC, addresses),
+            *(
+                ledger_clients.StayingConsumer(host, ledger, f"c{number}", TOPIC, first, one)
+                for number, one in enumerate(addresses)
+            ),
+            *(ledger_clients.LedgerPublisher(host, ledger, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
+            ledger_clients.LedgerHttpPublisher(host, ledger, "http", TOPIC, addresses),
+            ledger_clients.LibraryPublisher(host, ledger, "producer", TOPIC, addresses),
         ]
         for client in self.clients:
             client.start()
 
     def stop_publishers(self) -> None:
-        publishers = [one for one in self.clients if isinstance(one, LedgerPublisher | LibraryPublisher)]
+        publishers = [
+            one for one in self.clients if isinstance(one, ledger_clients.LedgerPublisher | ledger_clients.LibraryPublisher)
+        ]
         for publisher in publishers:
             publisher.is_over.set()
         for publisher in publishers:

@@ -13,18 +13,8 @@ from zoneinfo import ZoneInfo
 import orjson
 import pyarrow as pa
 
+from nsq_spark.archive import splits
 from nsq_spark.archive.sidecars import Companions, Manifests
-from nsq_spark.archive.splits import (
-    HEAD_BYTES,
-    ArchiveError,
-    FileInfo,
-    Format,
-    Wanted,
-    name_without_compression,
-    plain_head,
-    recognised_compression,
-    recognised_format,
-)
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 
@@ -78,7 +68,7 @@ def zone_of(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
-        raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
+        raise splits.ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
 
 
 def time_in(name: str, zone: tzinfo) -> tuple[int, int] | None:
@@ -137,14 +127,14 @@ class Listing:
     skipped      files that are left out because of their names, unless these are given
     """
 
-    files: list[FileInfo] = field(default_factory=list)
+    files: list[splits.FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
 def list_files(
-    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
-) -> list[FileInfo]:
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: splits.Wanted | None = None
+) -> list[splits.FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name; none twice.
 
     Raises ArchiveError.
@@ -152,13 +142,13 @@ def list_files(
     return survey(paths, storage, hints, wanted).files
 
 
-def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None) -> Listing:
+def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: splits.Wanted | None = None) -> Listing:
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """
     hints, found = hints or Hints(), Listing()
     entries = _find(paths, storage, found, takes_all=bool(hints.format))
-    recogniser = _Recogniser(storage, hints, wanted or Wanted())
+    recogniser = _Recogniser(storage, hints, wanted or splits.Wanted())
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
@@ -190,14 +180,14 @@ def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> li
     if storage.is_directory(given):
         return _with_messages(storage.walk(given), storage, found, takes_all)
     if not is_glob(given):
-        raise ArchiveError(f"{path} is not there")
+        raise splits.ArchiveError(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
     walked = storage.walk(base_of(given))
     matching = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
     entries = _with_messages(matching, storage, found, takes_all)
     if not entries:
         left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""
-        raise ArchiveError(f"{path} matches no file{left_out}")
+        raise splits.ArchiveError(f"{path} matches no file{left_out}")
     return entries
 
 
@@ -224,7 +214,7 @@ def _with_messages(entries: Iterable[Entry], storage: Storage, found: Listing, t
 
 
 def _is_of_messages(name: str) -> bool:
-    plain = name_without_compression(name)
+    plain = splits.name_without_compression(name)
     return plain.endswith(_MESSAGE_SUFFIXES) or _GO_QUEUE.search(plain) is not None
 
 
@@ -237,7 +227,7 @@ def _claimed(path: str, storage: Storage) -> str | None:
     try:
         with storage.open(path) as file:
             name = orjson.loads(file.read_at(0, file.size_bytes))["work_name"]
-    except (ArchiveError, OSError, orjson.JSONDecodeError, KeyError, TypeError):
+    except (splits.ArchiveError, OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return f"{directory_of(path)}/{name}"
 
@@ -248,7 +238,7 @@ def _claimed(path: str, storage: Storage) -> str | None:
 class _Recogniser:
     """Says what files are. Its methods raise ArchiveError."""
 
-    def __init__(self, storage: Storage, hints: Hints, wanted: Wanted) -> None:
+    def __init__(self, storage: Storage, hints: Hints, wanted: splits.Wanted) -> None:
         self._storage = storage
         self._hints = hints
         self._wanted = wanted
@@ -260,26 +250,26 @@ class _Recogniser:
         self._format = _format(hints.format)
         self._topic_from_name = topic_expression(hints.topic_from_name)
 
-    def info(self, entry: Entry) -> FileInfo | None:
+    def info(self, entry: Entry) -> splits.FileInfo | None:
         """Return what a file is; None if it is gone by now."""
         name, topic = name_of(entry.path), self._topic(entry.path)
-        if _GO_QUEUE.search(name_without_compression(name)):
-            raise ArchiveError(
+        if _GO_QUEUE.search(splits.name_without_compression(name)):
+            raise splits.ArchiveError(
                 f"{entry.path} is a queue of Go's nsqd: start our nsqd on a copy of this data path, which imports it, and read "
                 "its topics (docs/take-over.md)"
             )
         unwanted = self._manifests.unwanted(entry, self._wanted, topic) if self._asks_manifests else None
         if unwanted is not None:
-            return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
+            return splits.FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
         head = self._head(entry)
         if head is None:
             return None
-        compression = recognised_compression(name, head)
-        form = self._format or recognised_format(name, plain_head(head, compression))
-        info = FileInfo(*entry, form, compression, topic)
-        if form is Format.TOPIC_LOG:
+        compression = splits.recognised_compression(name, head)
+        form = self._format or splits.recognised_format(name, splits.plain_head(head, compression))
+        info = splits.FileInfo(*entry, form, compression, topic)
+        if form is splits.Format.TOPIC_LOG:
             return self._companions.topic_log(info)
-        if form in (Format.LINES, Format.JSONL):
+        if form in (splits.Format.LINES, splits.Format.JSONL):
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
         if not form.has_timestamps and (times := time_in(name, self._zone)):
             return replace(info, first_ns=times[0], end_ns=times[1])
@@ -288,13 +278,13 @@ class _Recogniser:
     def _head(self, entry: Entry) -> bytes | None:
         try:
             with self._storage.open(entry.path) as file:
-                return file.read_at(0, HEAD_BYTES)
-        except ArchiveError as error:
+                return file.read_at(0, splits.HEAD_BYTES)
+        except splits.ArchiveError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
         except (OSError, pa.ArrowException) as error:
-            raise ArchiveError(f"{entry.path} cannot be read: {error}") from error
+            raise splits.ArchiveError(f"{entry.path} cannot be read: {error}") from error
 
     def _topic(self, path: str) -> str:
         if self._hints.topic:
@@ -303,18 +293,18 @@ class _Recogniser:
         return (match["topic"] if match else None) or name_of(path)
 
 
-def _format(given: str | None) -> Format | None:
+def _format(given: str | None) -> splits.Format | None:
     try:
-        return Format(given) if given else None
+        return splits.Format(given) if given else None
     except ValueError:
-        raise ArchiveError(f"{given!r} is no format; there are {', '.join(Format)}") from None
+        raise splits.ArchiveError(f"{given!r} is no format; there are {', '.join(splits.Format)}") from None
 
 
 def topic_expression(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
+        raise splits.ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
     if "topic" not in compiled.groupindex:
-        raise ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
+        raise splits.ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
     return compiled

@@ -11,19 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nsq_spark.archive.chunk import (
-    ID_BYTES,
-    MOST_MESSAGES,
-    Chunk,
-    MessageOrigin,
-    Payload,
-    equal_runs,
-    index_in_records,
-    positions_in_records,
-    positions_of,
-    published_payload,
-    runs,
-)
+from nsq_spark.archive import chunk
 from nsq_spark.archive.files import File
 from nsq_spark.archive.records import Records, Walk
 from nsq_spark.archive.splits import Damage, Split, Wanted
@@ -35,7 +23,7 @@ _NAMES_BYTES = 4
 _LATER_VERSION = "a record of a later version, which this one cannot read"
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[chunk.Chunk]:
     """Raises OSError and DamagedArchive."""
     stored = StoredRecords(split.path, wanted, damage)
     has_topic = wanted.has_topic(split.topic)
@@ -46,14 +34,14 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
             elif kind != PUBLISHED or flags != 0:
                 _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
             elif has_topic:
-                yield from published_chunks(records, first, end, MessageOrigin(split.topic, None, split.path), wanted)
+                yield from published_chunks(records, first, end, chunk.MessageOrigin(split.topic, None, split.path), wanted)
 
 
 def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
     """Yield (first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
     kinds, flags = records.headers["kind"], records.headers["flags"]
     changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
-    for first, end in equal_runs(changes, len(kinds)):
+    for first, end in chunk.equal_runs(changes, len(kinds)):
         yield first, end, int(kinds[first]), int(flags[first])
 
 
@@ -66,7 +54,9 @@ def _report(damage: Damage, path: str, records: Records, first: int, last: int, 
 # ---- records of the topic log
 
 
-def published_chunks(records: Records, first: int, end: int, origin: MessageOrigin, wanted: Wanted) -> Iterator[Chunk]:
+def published_chunks(
+    records: Records, first: int, end: int, origin: chunk.MessageOrigin, wanted: Wanted
+) -> Iterator[chunk.Chunk]:
     """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
     headers = records.headers[first:end]
     places = np.array(records.places[first:end], dtype=np.int64)
@@ -74,17 +64,17 @@ def published_chunks(records: Records, first: int, end: int, origin: MessageOrig
         is_wanted = wanted.in_range(headers["timestamp_ns"])
         headers, places = headers[is_wanted], places[is_wanted]
     counts = headers["count"].astype(np.int64)
-    for low, high in runs((np.cumsum(counts), MOST_MESSAGES)):
+    for low, high in chunk.runs((np.cumsum(counts), chunk.MOST_MESSAGES)):
         yield _published_chunk(records, headers[low:high], places[low:high], counts[low:high], origin)
 
 
-def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: MessageOrigin) -> Chunk:
-    index = index_in_records(counts)
+def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: chunk.MessageOrigin) -> chunk.Chunk:
+    index = chunk.index_in_records(counts)
     begins = places + RECORD_HEADER_BYTES
-    return Chunk(
+    return chunk.Chunk(
         origin,
-        np.repeat(positions_of(places + records.offset), counts) + index,
-        published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
+        np.repeat(chunk.positions_of(places + records.offset), counts) + index,
+        chunk.published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
         np.repeat(headers["timestamp_ns"], counts),
         np.zeros(len(index), dtype=np.uint16),
         np.repeat(headers["base_id"], counts) + index.astype(np.uint64),
@@ -122,9 +112,9 @@ class StoredRecords:
         self._path = path
         self._wanted = wanted
         self._damage = damage
-        self._origins: dict[bytes, tuple[MessageOrigin, str | None]] = {}
+        self._origins: dict[bytes, tuple[chunk.MessageOrigin, str | None]] = {}
 
-    def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
+    def chunks(self, records: Records, first: int, end: int) -> Iterator[chunk.Chunk]:
         """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted.
 
         Neighbours that are alike are decoded together, which takes hardly longer than one of them: 0.3 ms a record.
@@ -148,7 +138,7 @@ class StoredRecords:
         if group:
             yield from self._decoded(records, group)
 
-    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[Chunk]:
+    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[chunk.Chunk]:
         try:
             yield self._chunk(group)
         except ValueError as error:
@@ -187,30 +177,30 @@ class StoredRecords:
         offset, count, has_due = records.offset + place, int(header["count"]), bool(flags & FLAG_DUE)
         return Stored(index, offset, count, has_due, names, buffer, start + names_end, end)
 
-    def _origin(self, names: bytes) -> tuple[MessageOrigin, str | None]:
+    def _origin(self, names: bytes) -> tuple[chunk.MessageOrigin, str | None]:
         """Return the origin and the nsqd that a body begins with; mostly the same again. Raises ValueError."""
         found = self._origins.get(names)
         if found is None:
             channel_at = _NAMES_BYTES + names[0]
             nsqd_at = channel_at + names[1]
             topic, channel = names[_NAMES_BYTES:channel_at].decode(), names[channel_at:nsqd_at].decode()
-            found = MessageOrigin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
+            found = chunk.MessageOrigin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
             self._origins[names] = found
         return found
 
-    def _chunk(self, group: Sequence[Stored]) -> Chunk:
+    def _chunk(self, group: Sequence[Stored]) -> chunk.Chunk:
         """Raises ValueError."""
         columns = _RecordColumns(group)
         timestamps_ns = columns.take("<i8")
         if group[0].has_due:
             columns.take("<i8")
         sizes, attempts = columns.take("<u4"), columns.take("<u2")
-        ids = columns.take("u1", ID_BYTES).reshape(-1, ID_BYTES)
+        ids = columns.take("u1", chunk.ID_BYTES).reshape(-1, chunk.ID_BYTES)
         ends, counts = [stored.end for stored in group], np.array([stored.count for stored in group])
-        payload = Payload.of_ranges(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
-        positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
+        payload = chunk.Payload.of_ranges(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
+        positions = chunk.positions_in_records(np.array([stored.offset for stored in group]), counts)
         origin, nsqd = self._origin(group[0].names)
-        return Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)
+        return chunk.Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)
 
 
 class _RecordColumns:

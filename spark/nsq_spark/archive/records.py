@@ -19,19 +19,7 @@ from google_crc32c import extend
 from nsq_spark.archive.chunk import heads_at
 from nsq_spark.archive.files import File, FileWindow
 from nsq_spark.archive.splits import Damage, Format, Numbers, Split, Wanted
-from nsqd_py.diskqueue.records import (
-    CHECKED_FROM,
-    FILE_HEADER_BYTES,
-    MAGIC,
-    MESSAGES,
-    RECORD_HEADER_BYTES,
-    VERSION,
-    Damaged,
-    FileHeader,
-    Incomplete,
-    RecordHeader,
-    decode_header,
-)
+from nsqd_py.diskqueue import records as log_records
 
 BLOCK_BYTES = 4 * 1024 * 1024
 # If a range of time is wanted, most records are skipped by their headers, and their bodies are not read.
@@ -103,10 +91,10 @@ class Walk:
         if position is not None and position < self._split.file_bytes and not self._is_whole(position):
             self._pass_damage(position)
 
-    def _file_header(self) -> FileHeader | None:
+    def _file_header(self) -> log_records.FileHeader | None:
         try:
-            return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
-        except Damaged as error:
+            return log_records.FileHeader.decode(self._file.read_at(0, log_records.FILE_HEADER_BYTES))
+        except log_records.Damaged as error:
             if self._split.is_first:
                 self._damage.found(self._split.path, 0, self._size, str(error))
             return None
@@ -115,8 +103,8 @@ class Walk:
         """Return where the first record of the split begins; None if there is none."""
         split = self._split
         if split.is_first:
-            return max(split.start, FILE_HEADER_BYTES)
-        return self._find(max(split.start, FILE_HEADER_BYTES), self._end)
+            return max(split.start, log_records.FILE_HEADER_BYTES)
+        return self._find(max(split.start, log_records.FILE_HEADER_BYTES), self._end)
 
     def _block(self, position: int) -> tuple[Records, int, bool]:
         """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
@@ -126,7 +114,7 @@ class Walk:
         if not places and is_good:
             return self._large_record(data, position)
         headers = heads_at(data, places, HEADER)
-        is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
+        is_known = (headers["version"] == log_records.VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
             places, after, headers, is_good = places[:bad], places[bad], headers[:bad], False
@@ -139,9 +127,9 @@ class Walk:
         """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
         in the middle of it would be read without effect.
         """
-        if self._wanted.has_range or place + CHECKED_FROM > len(data):
+        if self._wanted.has_range or place + log_records.CHECKED_FROM > len(data):
             return self._block_bytes
-        size = 2 * RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
+        size = 2 * log_records.RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
         return size if self._block_bytes // 4 < size <= _LARGEST_READ_BYTES else self._block_bytes
 
     def _large_record(self, data: bytes, position: int) -> tuple[Records, int, bool]:
@@ -156,27 +144,27 @@ class Walk:
         if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
             return nothing, position, False  # before so much of it is held in memory
         data = self._file.read_at(position, header.record_bytes)
-        if extend(self._header.salt, data[CHECKED_FROM:]) != header.checksum:
+        if extend(self._header.salt, data[log_records.CHECKED_FROM :]) != header.checksum:
             return nothing, position, False
         self._expected_seq = header.end_seq
         return Records(data, [0], position, heads_at(data, [0], HEADER)), position + header.record_bytes, True
 
-    def _may_be_wanted(self, header: RecordHeader) -> bool:
-        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
+    def _may_be_wanted(self, header: log_records.RecordHeader) -> bool:
+        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == log_records.MESSAGES else header.timestamp_ns
         return self._wanted.overlaps(header.timestamp_ns, last_ns)
 
-    def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
+    def _header_in(self, data: bytes, position: int) -> log_records.RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
         header = _decoded(data)
         return header if header is not None and position + header.record_bytes <= self._size else None
 
     def _is_whole(self, position: int) -> bool:
         """True if a record with a right checksum begins here. Reads in blocks: a damaged length may be huge."""
-        header = self._header_in(self._file.read_at(position, RECORD_HEADER_BYTES), position)
+        header = self._header_in(self._file.read_at(position, log_records.RECORD_HEADER_BYTES), position)
         if header is None:
             return False
         checksum = self._header.salt
-        start, end = position + CHECKED_FROM, position + header.record_bytes
+        start, end = position + log_records.CHECKED_FROM, position + header.record_bytes
         while start < end:
             block = self._file.read_at(start, min(BLOCK_BYTES, end - start))
             if not block:
@@ -188,11 +176,11 @@ class Walk:
     def _find(self, start: int, end: int) -> int | None:
         """Return where the first record begins, from `start` on and before `end`."""
         data = FileWindow(self._file)
-        place = data.find(MAGIC, start)
+        place = data.find(log_records.MAGIC, start)
         while 0 <= place < end:
             if self._is_whole(place):
                 return place
-            place = data.find(MAGIC, place + 1)
+            place = data.find(log_records.MAGIC, place + 1)
         return None
 
     def _pass_damage(self, position: int) -> int | None:
@@ -213,14 +201,14 @@ class Walk:
         There, a record that has only space behind it is being written, or was when nsqd was killed; a record that
         reaches to the end of the file was whole once, or is cut off.
         """
-        header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
-        record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
+        header = _decoded(self._file.read_at(position, log_records.RECORD_HEADER_BYTES))
+        record_end = position + (log_records.RECORD_HEADER_BYTES if header is None else header.record_bytes)
         if self._split.format is not Format.TOPIC_LOG:
             return False
         written_end = self._written_end(position)
         if written_end == position:
             return True
-        if not self._split.is_live or position + RECORD_HEADER_BYTES > self._size:
+        if not self._split.is_live or position + log_records.RECORD_HEADER_BYTES > self._size:
             return False
         if not self._header.is_reused:
             return written_end <= record_end < self._size
@@ -238,10 +226,10 @@ class Walk:
         return end
 
 
-def _decoded(data: bytes) -> RecordHeader | None:
+def _decoded(data: bytes) -> log_records.RecordHeader | None:
     try:
-        return decode_header(data, 0)
-    except (Damaged, Incomplete):
+        return log_records.decode_header(data, 0)
+    except (log_records.Damaged, log_records.Incomplete):
         return None
 
 
@@ -253,15 +241,15 @@ def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
     add = places.append
     position = 0
     size = len(data)
-    last_head = min(end - 1, size - RECORD_HEADER_BYTES)
+    last_head = min(end - 1, size - log_records.RECORD_HEADER_BYTES)
     while position <= last_head:
         magic, length, checksum = _read_front(data, position)
-        after = position + RECORD_HEADER_BYTES + length
-        if magic != MAGIC:
+        after = position + log_records.RECORD_HEADER_BYTES + length
+        if magic != log_records.MAGIC:
             return places, position, False
         if after > size:
             break
-        if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
+        if extend(salt, data[position + log_records.CHECKED_FROM : after]) != checksum:
             return places, position, False
         add(position)
         position = after

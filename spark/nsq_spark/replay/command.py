@@ -18,23 +18,11 @@ from typing import Self
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
+from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.summary import (
-    ALL_SENT,
-    STANDARD_OUTPUT,
-    Outcome,
-    count_text,
-    dry_run_text,
-    how_to_resume,
-    plan_text,
-    report_of,
-    shown,
-    summary,
-    write_report,
-)
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import is_terminal
@@ -138,10 +126,10 @@ def run(options: ReplayOptions, command_line: str) -> int:
         try:
             return command.run(scratch)
         except _EXPECTED as error:
-            outcome = Outcome()
+            outcome = summary.Outcome()
             outcome.failed(options.without_secrets(str(error)))
             command.report(command.job, outcome)
-            raise ToolError(shown(str(error))) from error
+            raise ToolError(summary.shown(str(error))) from error
         except KeyboardInterrupt:
             say("stopped; nothing was sent")
             return FAILED
@@ -167,17 +155,17 @@ class _Command:
         with closing(open_checkpoint(directory, job, listing.files)) as checkpoint:
             if checkpoint.is_complete:
                 return self._nothing_left(checkpoint)
-            say(plan_text(checkpoint, options.master, is_dry=options.dry_run))
+            say(summary.plan_text(checkpoint, options.master, is_dry=options.dry_run))
             size_bytes = sum(info.size_bytes for info in checkpoint.files)
-            question = f"replay {count_text(len(checkpoint.files), 'file')}, {size_text(size_bytes)}?"
+            question = f"replay {summary.count_text(len(checkpoint.files), 'file')}, {size_text(size_bytes)}?"
             if not (options.yes or options.dry_run or agreed(question)):
                 say("nothing was sent")
-                return ALL_SENT
+                return summary.ALL_SENT
             return self._work(checkpoint)
 
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
-        outcome = Outcome(before=checkpoint.earlier.counts.messages)
-        say(f"all of it was sent already: {count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
+        outcome = summary.Outcome(before=checkpoint.earlier.counts.messages)
+        say(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
         self.report(self.job, outcome)
         return outcome.exit_code
 
@@ -194,18 +182,18 @@ class _Command:
             self.report(checkpoint.job, outcome)
             return outcome.exit_code
 
-    def _show(self, outcome: Outcome) -> None:
+    def _show(self, outcome: summary.Outcome) -> None:
         if outcome.look is None:
-            say(summary(outcome))
-            if advice := how_to_resume(outcome, self.job.checkpoint, self._command_line):
+            say(summary.summary(outcome))
+            if advice := summary.how_to_resume(outcome, self.job.checkpoint, self._command_line):
                 say(advice)
-        elif self._options.report != STANDARD_OUTPUT:
-            print(dry_run_text(outcome.look), flush=True)
+        elif self._options.report != summary.STANDARD_OUTPUT:
+            print(summary.dry_run_text(outcome.look), flush=True)
 
-    def report(self, job: Job, outcome: Outcome) -> None:
+    def report(self, job: Job, outcome: summary.Outcome) -> None:
         """Write the report, if there is one."""
         if self._options.report:
-            write_report(self._options.report, report_of(job, outcome, self._began_ns))
+            summary.write_report(self._options.report, summary.report_of(job, outcome, self._began_ns))
 
 
 def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
@@ -220,7 +208,7 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {', '.join(map(shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
+    return f"; there are topics {', '.join(map(summary.shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
 
 
 def _listed(job: Job) -> Listing:
@@ -229,7 +217,7 @@ def _listed(job: Job) -> Listing:
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
         if paths:
-            names = ", ".join(shown(name_of(path)) for path in paths[:_FILES_SHOWN])
+            names = ", ".join(summary.shown(name_of(path)) for path in paths[:_FILES_SHOWN])
             more = f" and {len(paths) - _FILES_SHOWN:,} more" if len(paths) > _FILES_SHOWN else ""
             say(f"left out, as {reason}: {names}{more}")
     if not found.files:

@@ -14,17 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload, equal_runs
 from nsq_spark.archive.splits import ArchiveError, Numbers
-from nsq_spark.publisher import (
-    MOST_DEFERRED,
-    NotPublished,
-    Producers,
-    PublishBatch,
-    PublishCounts,
-    PublishObserver,
-    TaskPublisher,
-)
 from nsq_spark.replay.checkpoint import Ledger, Ledgers, Unit
 from nsq_spark.replay.job import Job, ReplayError, Stopped
 from nsq_spark.source.batch_reader import SLICE
@@ -118,7 +110,7 @@ class TaskResult:
     failures  the errors of the first messages that nsqd refused
     """
 
-    counts: PublishCounts = field(default_factory=PublishCounts)
+    counts: publisher.PublishCounts = field(default_factory=publisher.PublishCounts)
     matched: int = 0
     failed: int = 0
     failures: list[str] = field(default_factory=list)
@@ -140,7 +132,7 @@ class Sender:
     paces: Mapping[int, PaceOfTask]
     limit: int | None = None
     read: Callable[[Batches], Batches] | None = None
-    producers: type[Producers] = Producers
+    producers: type[publisher.Producers] = publisher.Producers
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         spark = TaskContext.get()
@@ -165,7 +157,7 @@ class Sender:
                 self.ledgers.stop()  # the other tasks end too
         except Stopped:
             task.result.is_stopped = True
-        except (ReplayError, NotPublished, NsqClientError) as error:
+        except (ReplayError, publisher.NotPublished, NsqClientError) as error:
             task.result.error = str(error)
             self.ledgers.stop()
         except BaseException:
@@ -175,7 +167,7 @@ class Sender:
         return task.result
 
 
-class _Task(PublishObserver):
+class _Task(publisher.PublishObserver):
     def __init__(self, sender: Sender, number: int, attempt: int, attempt_id: int) -> None:
         job = sender.job
         self._destination = job.destination
@@ -194,7 +186,7 @@ class _Task(PublishObserver):
         self._units: deque[Unit] = deque()
         self._stuck: set[str] = set()
         self._polled_s = 0.0
-        self._publisher = TaskPublisher(
+        self._publisher = publisher.TaskPublisher(
             sender.producers(
                 job.destination.nsqd_tcp_addresses,
                 job.destination.lookupd_http_addresses,
@@ -278,11 +270,11 @@ class _Task(PublishObserver):
             if len(topics.dictionary) > 1:
                 bodies = bodies.filter(pc.equal(topics.indices, code))
             payload = Payload.of_array(bodies)
-            most = MOST_DEFERRED if self._defer_ms else len(payload)
+            most = publisher.MOST_DEFERRED if self._defer_ms else len(payload)
             for begin, end in payload.cuts(most, self._destination.batch_bytes):
                 self._ledger.sending(end - begin)
                 name = self._destination.topic(topic)
-                self._publisher.send(PublishBatch(name, payload, begin, end, self._defer_ms, unit))
+                self._publisher.send(publisher.PublishBatch(name, payload, begin, end, self._defer_ms, unit))
 
     def finish(self) -> None:
         """Wait until all is acknowledged. Raises NotPublished."""
@@ -314,12 +306,12 @@ class _Task(PublishObserver):
 
     # ---- what the publisher observes
 
-    def acknowledged(self, batch: PublishBatch) -> None:
+    def acknowledged(self, batch: publisher.PublishBatch) -> None:
         unit: Unit = batch.origin
         unit.acknowledged(batch.topic, batch.count, batch.body_bytes)
         self._ledger.sent(batch.count, batch.body_bytes)
 
-    def too_large(self, batch: PublishBatch, error: Exception) -> None:
+    def too_large(self, batch: publisher.PublishBatch, error: Exception) -> None:
         """Count the message as failed. Its slice stays undone in the checkpoint."""
         batch.origin.failed += 1
         self.result.failed += 1

@@ -10,23 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from nsq_spark.archive.splits import Wanted
-from nsq_spark.source.options import (
-    CLIENT,
-    HADOOP,
-    READ_OPTIONS,
-    TIME_ZONE,
-    BadOption,
-    Option,
-    ReadOptions,
-    Values,
-    at_least_one,
-    check_each,
-    check_wanted,
-    client_options,
-    parse_list,
-    parse_seconds,
-    read_options,
-)
+from nsq_spark.source import options
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
@@ -50,38 +34,40 @@ Place: TypeAlias = str | int | Mapping[LogKey, int]
 EARLIEST_SEQ, LATEST_SEQ = -2, -1
 
 LIVE_OPTIONS = (
-    Option("nsqd", parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
-    Option("nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
-    Option("topic", parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
-    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
-    Option("path", str, "", "an archive to read first (below)"),
-    Option("goneNsqds", parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
-    Option(
+    options.Option("nsqd", options.parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
+    options.Option("nsqlookupd", options.parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
+    options.Option("topic", options.parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
+    options.Option(
+        "topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)
+    ),
+    options.Option("path", str, "", "an archive to read first (below)"),
+    options.Option("goneNsqds", options.parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
+    options.Option(
         "startingOffsets",
         str,
         EARLIEST,
         'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"orders": {"host:port": 120}}`',
     ),
-    TIME_ZONE,
-    Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
-    Option(
+    options.TIME_ZONE,
+    options.Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
+    options.Option(
         "maxMessagesPerTrigger",
-        at_least_one(int),
+        options.at_least_one(int),
         "",
         "maximum number of messages in a batch, of all nsqds together",
         aliases=("maxOffsetsPerTrigger",),
     ),
-    Option(
+    options.Option(
         "minMessagesPerTrigger",
-        at_least_one(int),
+        options.at_least_one(int),
         "1",
         "minimum, but wait no longer than `maxTriggerDelay`",
         aliases=("minOffsetsPerTrigger",),
     ),
-    Option("maxTriggerDelay", parse_seconds, "15m", "see `minMessagesPerTrigger`"),
-    Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
-    Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
-    Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
+    options.Option("maxTriggerDelay", options.parse_seconds, "15m", "see `minMessagesPerTrigger`"),
+    options.Option("minPartitions", options.at_least_one(int), "1", "minimum number of tasks that share the reading"),
+    options.Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
+    options.Option("giveUpAfter", options.parse_seconds, "60s", "how long to retry when nsqds do not answer"),
 )
 
 
@@ -106,7 +92,7 @@ class LiveOptions:
     nsqds: tuple[str, ...]
     lookupds: tuple[str, ...]
     wanted: Wanted
-    archive: ReadOptions | None
+    archive: options.ReadOptions | None
     gone: frozenset[str]
     start: Place
     end: Place
@@ -126,27 +112,27 @@ def is_live(given: Mapping[str, str]) -> bool:
 
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
-    of_archive = [option for option in READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
-    values = Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(CLIENT, HADOOP))
+    of_archive = [option for option in options.READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
+    values = options.Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(options.CLIENT, options.HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["nsqlookupd"] or ())
     if not (nsqds or lookupds):
-        raise BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
+        raise options.BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
     for topic in values["topic"] or ():
         if not is_valid_name(topic.encode()):
-            raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
+            raise options.BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
     wanted = Wanted(frozenset(values["topic"] or ()), values["topicPattern"])
     if not (wanted.topics or wanted.topic_pattern):
-        raise BadOption("nsq: option topic or topicPattern is needed: which topic?")
-    check_wanted(wanted)
+        raise options.BadOption("nsq: option topic or topicPattern is needed: which topic?")
+    options.check_wanted(wanted)
     for name, addresses in ("nsqd", nsqds), ("nsqlookupd", lookupds):
-        check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
+        options.check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
     names = {"path", *(option.name.lower() for option in of_archive)}
-    archive = {name: value for name, value in given.items() if name.lower() in names or name.startswith(HADOOP)}
+    archive = {name: value for name, value in given.items() if name.lower() in names or name.startswith(options.HADOOP)}
     return LiveOptions(
         nsqds,
         lookupds,
         wanted,
-        replace(read_options(archive, now_ns), wanted=wanted) if values["path"] or values["paths"] else None,
+        replace(options.read_options(archive, now_ns), wanted=wanted) if values["path"] or values["paths"] else None,
         frozenset(values["goneNsqds"] or ()),
         _place(values, "startingOffsets", now_ns, wanted),
         _place(values, "endingOffsets", now_ns, wanted),
@@ -156,14 +142,14 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
-        HttpAccess(client_options(values), login),
+        HttpAccess(options.client_options(values), login),
     )
 
 
 def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Return the options of a stream, which has no end. Raises BadOption."""
     if any(name.lower() == "endingoffsets" for name in given):
-        raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
+        raise options.BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)
 
 
@@ -171,7 +157,7 @@ def _without_login(*lists: tuple[str, ...]) -> tuple[list[tuple[str, ...]], str]
     """Return lists of addresses without their logins, and the login, which all have in common. Raises BadOption."""
     logins = {login for login in (_login_of(address) for addresses in lists for address in addresses) if login}
     if len(logins) > 1:
-        raise BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
+        raise options.BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
     login = "".join(logins)
     return [
         tuple(address.replace(f"{login}@", "", 1) if login else address for address in addresses) for addresses in lists
@@ -182,11 +168,11 @@ def _login_of(address: str) -> str:
     """Return the `user:password` of https://user:password@host:port. Raises BadOption if it would be sent without TLS."""
     login, found, _ = address.removeprefix("https://").rpartition("@")
     if found and not address.startswith("https://"):
-        raise BadOption("nsq: a login is sent over TLS only: write https://user:password@host:port")
+        raise options.BadOption("nsq: a login is sent over TLS only: write https://user:password@host:port")
     return login
 
 
-def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
+def _place(values: options.Values, name: str, now_ns: int, wanted: Wanted) -> Place:
     text = values[name].strip()
     if text in (EARLIEST, LATEST):
         return str(text)
@@ -202,9 +188,9 @@ def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
         offsets = {LogKey(topic, nsqd): int(seq) for topic, part in found.items() for nsqd, seq in part.items()}
     except (ValueError, TypeError, AttributeError) as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
-        raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
+        raise options.BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
     if any(seq < EARLIEST_SEQ for seq in offsets.values()):
-        raise BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
+        raise options.BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
     return offsets
 
 

@@ -3,16 +3,7 @@
 import pytest
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.records import (
-    FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    Damaged,
-    FileHeader,
-    Incomplete,
-    decode,
-    decode_header,
-    encode_header,
-)
+from nsqd_py.diskqueue import records
 from tests.unit.fakes import make_batch
 
 SALT = 0xC0FFEE
@@ -20,7 +11,7 @@ BATCH = make_batch(7, b"one", b"three")
 
 
 def record(batch: Batch, salt: int = SALT) -> bytes:
-    return encode_header(batch, salt) + batch.body
+    return records.encode_header(batch, salt) + batch.body
 
 
 def test_every_flip_of_a_bit_is_detected() -> None:
@@ -30,50 +21,50 @@ def test_every_flip_of_a_bit_is_detected() -> None:
             flipped = bytearray(data)
             flipped[place] ^= 1 << bit
             # A longer length is found out by the bytes that are not there.
-            with pytest.raises((Damaged, Incomplete)):
-                decode(bytes(flipped), 0, SALT)
+            with pytest.raises((records.Damaged, records.Incomplete)):
+                records.decode(bytes(flipped), 0, SALT)
 
 
 def test_every_truncation_is_incomplete_and_says_what_is_needed() -> None:
     data = record(BATCH)
     for length in range(len(data)):
-        with pytest.raises(Incomplete) as caught:
-            decode(data[:length], 0, SALT)
-        assert caught.value.needed == (RECORD_HEADER_BYTES if length < RECORD_HEADER_BYTES else len(data))
-    for length in range(RECORD_HEADER_BYTES):
-        with pytest.raises(Incomplete):
-            decode_header(data[:length], 0)
+        with pytest.raises(records.Incomplete) as caught:
+            records.decode(data[:length], 0, SALT)
+        assert caught.value.needed == (records.RECORD_HEADER_BYTES if length < records.RECORD_HEADER_BYTES else len(data))
+    for length in range(records.RECORD_HEADER_BYTES):
+        with pytest.raises(records.Incomplete):
+            records.decode_header(data[:length], 0)
 
 
 @pytest.mark.parametrize("data", [b"\0" * 100, b"x" * 100, b"NSQr" + b"\0" * 100])
 def test_what_is_no_record(data: bytes) -> None:
-    with pytest.raises(Damaged):
-        decode(data, 0, SALT)
-    with pytest.raises(Damaged):
-        decode_header(data, 0)
+    with pytest.raises(records.Damaged):
+        records.decode(data, 0, SALT)
+    with pytest.raises(records.Damaged):
+        records.decode_header(data, 0)
 
 
 # --- file headers
 
 
 def test_every_flip_in_a_file_header_is_detected() -> None:
-    header = FileHeader(SALT, 1 << 40, 0x0123_4567_89AB_CDEF)
+    header = records.FileHeader(SALT, 1 << 40, 0x0123_4567_89AB_CDEF)
     data = header.encode()
     missed = []
     for place in range(len(data)):
         flipped = bytearray(data)
         flipped[place] ^= 0x10
         try:
-            assert FileHeader.decode(bytes(flipped)) == header  # a byte that says nothing
+            assert records.FileHeader.decode(bytes(flipped)) == header  # a byte that says nothing
             missed.append(place)
-        except Damaged:
+        except records.Damaged:
             pass
-    says_nothing = [6, 7, *range(32, FILE_HEADER_BYTES)]  # flags of which there are none, and zeros
+    says_nothing = [6, 7, *range(32, records.FILE_HEADER_BYTES)]  # flags of which there are none, and zeros
     assert set(missed) <= set(says_nothing)
 
 
 def test_every_truncation_of_a_file_header_is_detected() -> None:
-    data = FileHeader(1, 2, 3).encode()
-    for length in range(FILE_HEADER_BYTES):
-        with pytest.raises(Damaged):
-            FileHeader.decode(data[:length])
+    data = records.FileHeader(1, 2, 3).encode()
+    for length in range(records.FILE_HEADER_BYTES):
+        with pytest.raises(records.Damaged):
+            records.FileHeader.decode(data[:length])

@@ -14,19 +14,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
+from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.summary import (
-    Look,
-    Outcome,
-    TopicCount,
-    dry_run_text,
-    plan_text,
-    report_of,
-    summary,
-    time_text,
-    write_report,
-)
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
@@ -38,11 +28,11 @@ def planned(directory: Path, **parts: Any) -> str:
     job = Job(("/archive",), **{"destination": Destination(("127.0.0.1:4150",)), **parts})
     checkpoint = open_checkpoint(str(directory), job, [FILE])
     checkpoint.close()
-    return plan_text(checkpoint, "local[2]")
+    return summary.plan_text(checkpoint, "local[2]")
 
 
-def outcome(**parts: Any) -> Outcome:
-    return Outcome(**{"counts": Totals(1500, 1500, 150_000, 0), "matched": 1500, "seconds": 3.0, **parts})
+def outcome(**parts: Any) -> summary.Outcome:
+    return summary.Outcome(**{"counts": Totals(1500, 1500, 150_000, 0), "matched": 1500, "seconds": 3.0, **parts})
 
 
 def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
@@ -62,9 +52,9 @@ def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
 
 
 def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
-    assert summary(outcome()) == "sent: matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
+    assert summary.summary(outcome()) == "sent: matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
     found = outcome(damage={"/a\x1b": Skipped(2, 1500)}, possible_duplicates=7, before=1, errors=["no\nsqd"], is_failed=True)
-    assert summary(found).splitlines() == [
+    assert summary.summary(found).splitlines() == [
         "partly sent: matched 1,500, sent 1,500, failed 0, skipped 2, 150.0 kB, 3.00 s (500/s)",
         "  1 message had been sent by earlier runs",
         "  7 messages may have been sent twice",
@@ -77,8 +67,8 @@ def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = Look({"b": TopicCount(1, 10, BASE_NS, BASE_NS), "a": TopicCount(2, 20)}, first=["a b"])
-    assert dry_run_text(look).splitlines() == [
+    look = summary.Look({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
+    assert summary.dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
         "b             1  10 B  2023-11-14T22:13:20Z  2023-11-14T22:13:20Z",
@@ -86,7 +76,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "1 of 3 messages:",
         "a b",
     ]
-    assert dry_run_text(Look()) == "nothing matches"
+    assert summary.dry_run_text(summary.Look()) == "nothing matches"
 
 
 # ---- the report
@@ -96,7 +86,7 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
     job = Job(("/archive",), Selection(Wanted(start_ns=BASE_NS)), checkpoint="/checkpoint")
     found = outcome(damage={"/a": Skipped(2, 1500)}, topics={"orders": 1500}, is_stopped=True, possible_duplicates=1)
     path = tmp_path / "report.json"
-    write_report(str(path), report_of(job, found, BASE_NS))
+    summary.write_report(str(path), summary.report_of(job, found, BASE_NS))
     report = json.loads(path.read_text())
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
     assert (report["status"], report["exit_status"], report["stopped"]) == ("partly sent", 3, True)
@@ -115,21 +105,21 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
 
 def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.json"
-    write_report(str(path), {"run": 1})
+    summary.write_report(str(path), {"run": 1})
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(ToolError, match=r"report\.json cannot be written: No space left on device"):
-        write_report(str(path), {"run": 2})
+        summary.write_report(str(path), {"run": 2})
     assert json.loads(path.read_text()) == {"run": 1}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="gone/report.json cannot be written: No such file or directory"):
-        write_report(str(tmp_path / "gone" / "report.json"), {})
+        summary.write_report(str(tmp_path / "gone" / "report.json"), {})
 
 
 # ---- texts
@@ -145,4 +135,4 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_time(time_ns: int, text: str) -> None:
-    assert time_text(time_ns) == text
+    assert summary.time_text(time_ns) == text

@@ -13,17 +13,7 @@ from typing import Any
 
 import gevent
 
-from nsq_tools.stat.export import (
-    FORMS,
-    HEADER,
-    REPORTS_PER_HEADER,
-    Report,
-    Standbys,
-    all_troubles,
-    go_line,
-    named_report,
-    with_troubles,
-)
+from nsq_tools.stat import export
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, problems_of, select
@@ -93,7 +83,7 @@ class Reports:
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
         checked = self.model.rows if self.options.check else []
-        problems = [*map(str, failures), *all_troubles(self._standbys())]
+        problems = [*map(str, failures), *export.all_troubles(self._standbys())]
         problems += problems_of(checked, gone, Filter(self.options.filter))
         for problem in problems:
             self.log.error("%s", problem)
@@ -114,8 +104,8 @@ class Reports:
             counts = {row.name: row.counts for row in self.model.rows}.get(name)
             if counts is None:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
-            line = "" if before is None else go_line(before, counts, self.options.interval_ns / SECOND_NS)
-            _write((HEADER if number % REPORTS_PER_HEADER == 0 else "") + line)
+            line = "" if before is None else export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
+            _write((export.HEADER if number % export.REPORTS_PER_HEADER == 0 else "") + line)
             before = counts
 
     def _stream(self, form: str) -> None:
@@ -135,12 +125,14 @@ class Reports:
 
     def _text(self, form: str, failures: Sequence[Failure], *, is_first: bool) -> str:
         if form == GO:
-            return named_report(self._selected())
+            return export.named_report(self._selected())
         failed = [(failure.address, failure.reason) for failure in failures]
         only_standbys = self.options.standbys
         nodes = list(map(one_line, self.poller.cluster.nodes))
-        report = Report(time.time(), [] if only_standbys else self._selected(), nodes, failed, self._standbys(), only_standbys)
-        return FORMS[form](report, is_first=is_first)
+        report = export.Report(
+            time.time(), [] if only_standbys else self._selected(), nodes, failed, self._standbys(), only_standbys
+        )
+        return export.FORMS[form](report, is_first=is_first)
 
     def _report_changes(self, known: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
         """Log each failure of a server, each trouble of a standby, and their ends, once. Return the present ones."""
@@ -153,8 +145,8 @@ class Reports:
             self.log.info("resolved: %s", known[who])
         return now
 
-    def _standbys(self) -> Standbys:
-        return with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
+    def _standbys(self) -> export.Standbys:
+        return export.with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
 
     def _require_answer(self, failures: Sequence[Failure]) -> None:
         """Raise ToolError if no nsqd answered."""
