@@ -12,12 +12,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support import wire
+from tests.support.background import Background
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
 from tests.support.wire import Client, Closed, Message, bodies
@@ -81,26 +82,16 @@ class Ledger:
         return sorted(body[:9] for body in self.acknowledged - self.fin_sent)
 
 
-class Load:
+class Load(Background):
     """The clients, while nsqd lives: started together, they end by themselves when it dies."""
 
     def __init__(self, nsqd: NsqdProcess, ledger: Ledger, seed: int) -> None:
+        clients = self._publish_singles, self._publish_batches, self._consume
+        super().__init__(*(partial(self._run, client) for client in clients))
         self._nsqd = nsqd
         self._ledger = ledger
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=3)
-        self._clients: list[Future[None]] = []
-
-    def __enter__(self) -> Load:
-        for client in (self._publish_singles, self._publish_batches, self._consume):
-            self._clients.append(self._pool.submit(self._run, client))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for client in self._clients:
-            client.result(30.0)
-        self._pool.shutdown()
 
     def _run(self, client: Callable[[Client], None]) -> None:
         with contextlib.suppress(Closed, ConnectionError), self._nsqd.connect() as connection:

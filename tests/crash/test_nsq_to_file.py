@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import wire
+from tests.support.background import Background
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
@@ -38,27 +38,18 @@ KINDS = (
 )
 
 
-class Publisher:
+class Publisher(Background):
     """Publishes while it is entered, and keeps what was taken. No body has a newline."""
 
     def __init__(self, nsqd: NsqdProcess) -> None:
+        super().__init__(self._run)
         self.published: list[bytes] = []
         self._nsqd = nsqd
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Publisher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         numbers = itertools.count()
         with self._nsqd.connect() as client:
-            while not self._stop.wait(PUBLISH_INTERVAL_S):
+            while not self.is_over.wait(PUBLISH_INTERVAL_S):
                 batch = [b"%09d" % number + b"x" * (number * 37 % 400) for number in itertools.islice(numbers, BATCH)]
                 client.send(wire.mpub(TOPIC, batch))
                 if client.next_frame() != wire.OK:

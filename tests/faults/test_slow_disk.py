@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-
 import pytest
 
 from tests.faults.conftest import MakeFaulty
+from tests.support.background import Background
 from tests.support.disk_calls import BY_DESCRIPTOR, BY_PATH, SYNCS, WRITES
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.nsqd_process import wait_until
@@ -25,13 +23,14 @@ MOST_ON_THE_LOOP = 3
 CALLS = tuple(call for call in BY_DESCRIPTOR + BY_PATH if call not in ("dup", "close"))
 
 
-class Neighbours:
+class Neighbours(Background):
     """Clients that want nothing of the disk: one asks for /ping, one consumes what is in memory.
 
     The topic is made here, with messages for some 20 s.
     """
 
     def __init__(self, nsqd: FaultyNsqd, topic: str) -> None:
+        super().__init__(self._ping, self._consume)
         self.messages = [b"%d" % number for number in range(2000)]
         self.consumed: list[bytes] = []
         self._nsqd = nsqd
@@ -39,32 +38,23 @@ class Neighbours:
         nsqd.create(topic, "c")
         with nsqd.connect() as client:
             client.mpub(topic, self.messages)
-        self._is_over = threading.Event()
-        self._pool = ThreadPoolExecutor(2)
-        self._running: list[Future[None]] = []
 
     def _ping(self) -> None:
-        while not self._is_over.wait(0.01):
+        while not self.is_over.wait(0.01):
             assert self._nsqd.http("GET", "/ping").status == 200
 
     def _consume(self) -> None:
         with self._nsqd.connect() as consumer:
             consumer.sub(self._topic, "c", rdy_count=1)
-            while not self._is_over.wait(0.01):
+            while not self.is_over.wait(0.01):
                 message = consumer.message()
                 consumer.fin(message)
                 self.consumed.append(message.body)
 
     def __enter__(self) -> Neighbours:
-        self._running = [self._pool.submit(self._ping), self._pool.submit(self._consume)]
+        super().__enter__()
         wait_until(lambda: len(self.consumed) > 10)
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._pool.shutdown()
-        for future in self._running:
-            future.result()
 
     def check(self) -> None:
         """They waited for a few calls at the most, and everything came in order."""

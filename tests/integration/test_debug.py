@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.background import Background
 from tests.support.nsqd_process import HTTPAnswer, NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import OK, mpub
@@ -49,29 +50,20 @@ def test_a_profile_has_a_length(nsqd: NsqdProcess, seconds: str) -> None:
     assert (answer.status, answer.json()) == (400, {"message": "INVALID_ARG_SECONDS"})
 
 
-class Publisher(threading.Thread):
+class Publisher(Background):
     """Publishes to a topic without end, and counts the batches."""
 
     def __init__(self, nsqd: NsqdProcess) -> None:
-        super().__init__()
+        super().__init__(self._publish)
         self._nsqd = nsqd
-        self._has_to_end = threading.Event()
         self.batches = 0
 
-    def run(self) -> None:
+    def _publish(self) -> None:
         batch = mpub("busy#ephemeral", [b"x" * 100] * 50)
         with self._nsqd.connect() as client:
-            while not self._has_to_end.is_set():
+            while not self.is_over.is_set():
                 assert client.ask(batch) == OK
                 self.batches += 1
-
-    def __enter__(self) -> Publisher:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._has_to_end.set()
-        self.join()
 
 
 def in_background(nsqd: NsqdProcess, path: str) -> tuple[threading.Thread, list[HTTPAnswer]]:

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import os
 import re
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from tests.soak.cluster import Cluster, SoakNsqd
 from tests.soak.slopes import Bound
+from tests.support.background import Background
 
 MB = 1_000_000
 CLIENTS = "clients"
@@ -53,27 +53,18 @@ class Series:
             series.setdefault(name, []).append(value)
 
 
-class Sampler:
+class Sampler(Background):
     """Samples all processes of a cluster, and this one, in a thread of its own."""
 
     def __init__(self, cluster: Cluster, interval_s: float) -> None:
+        super().__init__(self._run)
         self.series = Series(interval_s)
         self._cluster = cluster
         self._lags: dict[str, tuple[float, float]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     def _run(self) -> None:
         due_s = time.monotonic()
-        while not self._over.wait(max(0.0, due_s - time.monotonic())):
+        while not self.is_over.wait(max(0.0, due_s - time.monotonic())):
             self._sample()
             due_s += self.series.interval_s
 

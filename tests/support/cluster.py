@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.background import Background
 from tests.support.network import Network
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, Producer
@@ -89,43 +88,29 @@ class ClusterNsqd(NsqdProcess):
             return sorted(bodies(client.consume(count)))
 
 
-class Publisher:
+class Publisher(Background):
     """Publishes one message after the other in the background, and notes how long the answers took."""
 
     INTERVAL_S = 0.01
 
     def __init__(self, nsqd: ClusterNsqd, topic: str) -> None:
+        super().__init__(self._publish)
         self.acknowledged: list[bytes] = []
         self.slowest_s = 0.0
         self._nsqd = nsqd
         self._topic = topic
-        self._ended = threading.Event()
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._running: Future[None] | None = None
-
-    def __enter__(self) -> Publisher:
-        self._running = self._pool.submit(self._publish)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Raises what ended it before its time."""
-        self._ended.set()
-        self._pool.shutdown()
-        assert self._running is not None
-        self._running.result()
 
     def go_on(self, count: int = 50) -> None:
         """Returns when it has published `count` more; that they were answered in time is checked as well."""
         goal = len(self.acknowledged) + count
-        assert self._running is not None
-        running = self._running
+        (running,) = self.running
         wait_until(lambda: len(self.acknowledged) >= goal or running.done(), PUBLISHES_S, f"{count} publishes")
         assert not running.done(), running.result()
         assert self.slowest_s < ANSWER_S, f"an answer took {self.slowest_s:.3f} s"
 
     def _publish(self) -> None:
         with self._nsqd.connect() as client:
-            while not self._ended.wait(self.INTERVAL_S):
+            while not self.is_over.wait(self.INTERVAL_S):
                 body = b"%s-%06d" % (self._nsqd.identity.encode(), len(self.acknowledged))
                 start = time.monotonic()
                 client.pub(self._topic, body)

@@ -38,13 +38,11 @@ class Sender:
 class Cost:
     """What an input did to its daemon and to the neighbour.
 
-    worst_s          the longest round trip of the neighbour: the lesser of wall time and of CPU time of the daemon's
-                     main thread, so that it does not depend on other programs on this machine
-    worst_threads_s  likewise, with the CPU time of all its threads: for daemons that have no event loop
+    worst_s  the longest round trip of the neighbour: the lesser of wall time and of CPU time of the daemon's main
+             thread, so that it does not depend on other programs on this machine
     """
 
     worst_s: float
-    worst_threads_s: float
     gained_mb: float
     log_bytes: int
 
@@ -64,18 +62,16 @@ def attack(process: ServerProcess, openers: Sequence[Open], inputs: Sequence[byt
         threading.Thread(target=_send_all, args=(sender, inputs[number % len(inputs)]), daemon=True)
         for number, sender in enumerate(senders)
     ]
-    worst_s = worst_threads_s = most_mb = 0.0
+    worst_s = most_mb = 0.0
     with _neighbour(process) as round_trip:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            began_s, began_loop_s, began_cpu_s = time.monotonic(), process.loop_cpu_s, process.cpu_s
+            began_s, began_cpu_s = time.monotonic(), process.loop_cpu_s
             round_trip()
-            took_s = time.monotonic() - began_s
-            worst_s = max(worst_s, min(took_s, process.loop_cpu_s - began_loop_s))
-            worst_threads_s = max(worst_threads_s, min(took_s, process.cpu_s - began_cpu_s))
+            worst_s = max(worst_s, min(time.monotonic() - began_s, process.loop_cpu_s - began_cpu_s))
             most_mb = max(most_mb, rss_mb(process))
-    return Cost(worst_s, worst_threads_s, most_mb - memory_mb, process.log_path.stat().st_size - log_bytes)
+    return Cost(worst_s, most_mb - memory_mb, process.log_path.stat().st_size - log_bytes)
 
 
 def _send_all(sender: Sender, data: bytes) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import random
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from tests.support import wire
+from tests.support.background import Background
 from tests.support.ledger import MILLISECOND_NS, ChannelLedger, Finish, Published, Requeue, TopicLedger
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.operations import OPERATIONS, PlannedTopic, unpause
@@ -31,35 +32,22 @@ DRAIN_DEADLINE_S = 60.0
 _DEATH = (Closed, OSError, http.client.HTTPException)
 
 
-class Load:
+class Load(Background):
     """The clients of one nsqd. While it is entered they run; they end when nsqd is dead."""
 
     def __init__(self, nsqd: NsqdProcess, topics: list[PlannedTopic], chance: random.Random, longest_defer_ms: int):
+        consumers = [Consumer(nsqd, channel, chance) for topic in topics for channel in topic.ledger]
+        publishers = [self._publish_by_tcp, self._publish_by_tcp, self._publish_by_http]
+        clients: list[Callable[[], None]] = [*publishers, self._operate, *(consumer.run for consumer in consumers)]
+        super().__init__(*(partial(self._until_death, client) for client in clients))
         self._nsqd = nsqd
         self._topics = topics
         self._chance = chance
         self._longest_defer_ms = longest_defer_ms
-        self._over = threading.Event()
-        self._threads: list[Future[None]] = []
-
-    def __enter__(self) -> Load:
-        consumers = [Consumer(self._nsqd, channel, self._chance) for topic in self._topics for channel in topic.ledger]
-        publishers = [self._publish_by_tcp, self._publish_by_tcp, self._publish_by_http]
-        clients: list[Callable[[], None]] = [*publishers, self._operate, *(consumer.run for consumer in consumers)]
-        self._pool = ThreadPoolExecutor(len(clients))
-        self._threads = [self._pool.submit(self._until_death, client) for client in clients]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The nsqd is dead: all end."""
-        self._over.set()
-        for thread in self._threads:
-            thread.result(30.0)
-        self._pool.shutdown()
 
     def _until_death(self, client: Callable[[], None]) -> None:
         """Again whenever nsqd ends the connection, as it does with those of a topic that is deleted."""
-        while not self._over.is_set():
+        while not self.is_over.is_set():
             with contextlib.suppress(*_DEATH):
                 client()
             if not self._nsqd.is_running:
@@ -77,7 +65,7 @@ class Load:
 
     def _publish_by_tcp(self) -> None:
         with self._nsqd.connect() as client:
-            while not self._over.wait(PUBLISH_PAUSE_S):
+            while not self.is_over.wait(PUBLISH_PAUSE_S):
                 topic = self._pick_topic()
                 for published in self._send(client, topic, self._chance.random()):
                     frame = client.next_frame()
@@ -105,7 +93,7 @@ class Load:
     def _publish_by_http(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._nsqd.http_port, timeout=40)
         with contextlib.closing(connection):
-            while not self._over.wait(2 * PUBLISH_PAUSE_S):
+            while not self.is_over.wait(2 * PUBLISH_PAUSE_S):
                 topic = self._pick_topic()
                 count = self._chance.choice((1, 1, 8))
                 defer_ms = self._defer_ms() if self._chance.random() < 0.2 else 0
@@ -121,7 +109,7 @@ class Load:
 
     def _operate(self) -> None:
         busy = [topic for topic in self._topics if topic.operations]
-        while not self._over.wait(self._chance.uniform(*OPERATION_PAUSE_S)):
+        while not self.is_over.wait(self._chance.uniform(*OPERATION_PAUSE_S)):
             topic = self._chance.choice(busy)
             OPERATIONS[self._chance.choice(topic.operations)](self._nsqd, topic, self._chance)
 

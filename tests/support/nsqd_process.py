@@ -116,11 +116,6 @@ class ServerProcess:
         """
         return _cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}"))
 
-    @property
-    def cpu_s(self) -> float:
-        """CPU time of all threads that it has now."""
-        return sum(_cpu_s(task) for task in Path(f"/proc/{self.pid}/task").iterdir())
-
     def launch(self) -> None:
         """Starts the process, and does not wait for it to listen."""
         assert not self.is_running
