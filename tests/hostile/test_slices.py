@@ -14,7 +14,6 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
-from tests.support.background import Background
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
@@ -112,17 +111,26 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
-class Neighbour(Background):
+class Neighbour:
     """Publishes and pings all the while; `worst_s` is its longest wait for an answer.
 
     A wait is the lesser of wall time and nsqd's CPU time, so that it does not depend on other programs.
     """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
-        super().__init__(self._run)
         self.worst_s = 0.0
         self.rounds = 0
         self._nsqd = nsqd
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Neighbour:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
 
     def go_on(self, rounds: int) -> None:
         """Wait until it has done these rounds."""
@@ -131,7 +139,7 @@ class Neighbour(Background):
 
     def _run(self) -> None:
         with self._nsqd.connect() as client:
-            while not self.is_over.is_set():
+            while not self._is_over.is_set():
                 self._measure(lambda: client.pub("neighbour", b"hello"))
                 self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
