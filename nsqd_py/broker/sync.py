@@ -34,7 +34,7 @@ _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
 _MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
-_SLOWER_NS = 100_000  # the time that each of these topics may add to a sync before the disk counts as slow
+_LATE_NS = 5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
 
 
 class _TopicSync:
@@ -46,12 +46,11 @@ class _TopicSync:
     retry_ns  files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "gather_alarm", "held", "log", "retry_after_ns", "retry_ns", "waiting")
+    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "waiting")
 
-    def __init__(self, log: TopicLog, alarm: Alarm, gather_alarm: Alarm) -> None:
+    def __init__(self, log: TopicLog, alarm: Alarm) -> None:
         self.log = log
         self.alarm = alarm
-        self.gather_alarm = gather_alarm
         self.waiting = 0
         self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
@@ -111,7 +110,9 @@ class GroupSync:
             self._listener(topic, publishers)
         state = self._topics.get(topic)
         if state is None:
-            state = self._topics[topic] = self._new_state(topic)
+            assert topic.log is not None
+            state = _TopicSync(topic.log, self._services.alarms.alarm(lambda _now_ns: self._start(topic)))
+            self._topics[topic] = state
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
             for publisher, _ in publishers:
@@ -124,11 +125,6 @@ class GroupSync:
         else:
             self._due_alarm.set_no_later(due_ns)
 
-    def _new_state(self, topic: Topic) -> _TopicSync:
-        assert topic.log is not None
-        alarms = [self._services.alarms.alarm(lambda _now_ns: self._start(topic)) for _ in range(2)]
-        return _TopicSync(topic.log, *alarms)
-
     def forget(self, topic: Topic) -> None:
         """Forget a deleted topic and stop its alarms."""
         state = self._topics.pop(topic, None)
@@ -136,7 +132,6 @@ class GroupSync:
         self._disk_speed.end_stall(topic)
         if state is not None:
             state.alarm.close()
-            state.gather_alarm.close()
             _answer(state.held, lambda _end_seq: None)  # their messages are deleted, as after their OK
 
     def flush(self, most: int) -> None:
@@ -148,7 +143,7 @@ class GroupSync:
 
     def _start_when_all_came(self, topic: Topic, state: _TopicSync) -> None:
         if state.waiting < state.expected:
-            state.gather_alarm.set_no_later(self._clock() + _GATHER_NS)
+            state.alarm.set_no_later(self._clock() + _GATHER_NS)
         else:
             self._start(topic)
 
@@ -205,7 +200,7 @@ class GroupSync:
 
     def _sync_together(self) -> int:
         """Sync what was taken of all topics; return the duration in ns. Runs in a thread."""
-        self._running[None] = self._clock() + _SLOWER_NS * len(self._together)
+        self._running[None] = self._clock() + _LATE_NS - SLOW_NS
         began_ns = monotonic_ns()
         sync_together([*chain.from_iterable(self._together.values())])
         return monotonic_ns() - began_ns
@@ -280,7 +275,6 @@ class GroupSync:
         topic.unsynced = 0
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
-        state.gather_alarm.set(None)
 
     def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile, sync_directory
@@ -160,62 +159,52 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
 
     So 10,000 small files take 0.2 s in place of 1.4 s. May run in a thread. Their last syncs must not have failed.
     """
-    files = [unsynced for unsynced in taken if unsynced.file is not None]
-    if not _sync_file_system(taken[0].directory):
-        sync_and_release(files)
+    of_files = [unsynced for unsynced in taken if unsynced.file is not None]
+    calls = _kernel_calls()
+    descriptor = next((each.file.fileno() for each in of_files if each.file is not None and each.file.is_open), -1)
+    if calls is None or file_system_of(descriptor) not in _SYNCED_WHOLE or calls.syncfs(descriptor):
+        sync_and_release(of_files)
         sync_directories([unsynced for unsynced in taken if unsynced.file is None])
         return
-    sync_and_release(files[:1])  # so that the disk's own cache is flushed, even if the file system had nothing to write
-    for unsynced in files[1:]:
+    sync_and_release(of_files[:1])  # so that the disk's own cache is flushed, even if the file system had nothing to write
+    for unsynced in of_files[1:]:
         assert unsynced.file is not None
-        error = _late_error(unsynced.file.fileno()) if unsynced.file.is_open else 0
-        if error:
+        if unsynced.file.is_open and (error := calls.late_error(unsynced.file.fileno())):
             unsynced.error = OSError(error, os.strerror(error), str(unsynced.file.path))
         unsynced.file.unpin()
 
 
-def _sync_file_system(directory: Path) -> bool:
-    """Sync the file system of a directory. Return False if that fails, or does not sync each file."""
-    if _kernel_calls() is None or file_system_of(directory) not in _SYNCED_WHOLE:
-        return False
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        return not _kernel_calls()[0](descriptor)
-    finally:
-        os.close(descriptor)
+class _KernelCalls:
+    """Calls that Python has not. Raises ImportError, OSError or AttributeError where there are none."""
 
+    def __init__(self) -> None:
+        import ctypes
 
-def _late_error(descriptor: int) -> int:
-    """Return the number of an error of writing to the disk that no sync of this descriptor has reported yet, or 0."""
-    import ctypes
+        self.syncfs = ctypes.CDLL(None).syncfs
+        self._sync_range = ctypes.PyDLL(None, use_errno=True).sync_file_range  # it keeps the interpreter lock
+        self._sync_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+        self._errno = ctypes.get_errno
 
-    # It waits for pages that a file never has, so it returns at once.
-    return ctypes.get_errno() if _kernel_calls()[1](descriptor, _BEHIND_ALL, 1, _WAIT_BEFORE) else 0
+    def late_error(self, descriptor: int) -> int:
+        """Return the number of an error of writing to the disk that this descriptor has not reported yet, or 0."""
+        # It waits for pages that a file never has, so it returns at once.
+        return self._errno() if self._sync_range(descriptor, _BEHIND_ALL, 1, _WAIT_BEFORE) else 0
 
 
 @cache
-def _kernel_calls() -> Any:
-    """Return syncfs(2), which lets other threads run, and sync_file_range(2), which does not; None without them."""
+def _kernel_calls() -> _KernelCalls | None:
     with suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        sync_range = ctypes.PyDLL(None, use_errno=True).sync_file_range
-        sync_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-        return ctypes.CDLL(None).syncfs, sync_range
+        return _KernelCalls()
     return None
 
 
-def file_system_of(directory: Path) -> str:
-    """Return the type of the file system that holds a directory, for example `ext4`; empty if it is unknown."""
+def file_system_of(place: Path | int) -> str:
+    """Return the type of the file system that holds a path or descriptor, as `ext4`; empty if it is unknown."""
     with suppress(OSError):
-        device = os.stat(directory).st_dev
-        wanted = f"{os.major(device)}:{os.minor(device)}"
+        device = os.stat(place).st_dev
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             fields = line.split()
-            if fields[2] == wanted:
+            if fields[2] == f"{os.major(device)}:{os.minor(device)}":
                 return fields[fields.index("-") + 1]
     return ""
 
