@@ -136,7 +136,7 @@ class Cluster:
         self.is_settled = False
         self._began_s: float | None = None
 
-    # ---- facts
+    # ---- nodes
 
     def add_node(self, address: str, reported: Statistics) -> Node:
         """Add a node, or update what is `reported` about it."""

@@ -20,7 +20,7 @@ from typing import Any
 from nsq_spark.archive.chunk import Payload
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import find_nsqds
-from nsqd_py.client.blocking.publishing_core import SteppingProducer
+from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, PendingPublish
@@ -162,7 +162,7 @@ class Producers:
     is_ordered: bool = False
     turn: int = 0
 
-    def open(self) -> SteppingProducer:
+    def open(self) -> NonBlockingProducer:
         """Raises NsqClientError."""
         nsqds, lookupds, limit_s = self.nsqds, self.lookupds, self.give_up_after_s
         if self.is_ordered:
@@ -170,7 +170,7 @@ class Producers:
             nsqds, lookupds = (known[self.turn % len(known)],), ()
             self.turn += 1
             limit_s = limit_s if len(known) == 1 else min(limit_s, _FAIL_OVER_S)
-        return SteppingProducer(
+        return NonBlockingProducer(
             nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=lookupds,
             options=self.options,
@@ -200,7 +200,7 @@ class TaskPublisher:
         self._producers = producers
         self._observer = observer
         self._clock = clock
-        self._producer: SteppingProducer | None = None
+        self._producer: NonBlockingProducer | None = None
         self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S, random)
         self._under_way: dict[int, PublishBatch] = {}
         self._under_way_bytes = 0
@@ -302,14 +302,14 @@ class TaskPublisher:
         except (NsqClientError, BadName) as error:
             self._ended(batch, error)
 
-    def _open(self) -> SteppingProducer:
+    def _open(self) -> NonBlockingProducer:
         producer = self._producer = self._producers.open()
         while not producer.has_discovered:
             self._observer.poll()
             producer.step(_STEP_S)
         return producer
 
-    def _start_deferred(self, producer: SteppingProducer, batch: PublishBatch) -> None:
+    def _start_deferred(self, producer: NonBlockingProducer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
         delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]

@@ -53,11 +53,11 @@ export function MessagesView({ params, query }) {
 
 function Browser({ topic, live, query }) {
   const asked = askedIn(query);
-  const holders = live.rows.filter((row) => !row.channel && row.state !== "gone").map((row) => row.node);
-  const nodes = query.node ? [query.node] : live.time ? holders : null;
+  const queueNodes = live.rows.filter((row) => !row.channel && row.state !== "gone").map((row) => row.node);
+  const nodes = query.node ? [query.node] : live.time ? queueNodes : null;
   const { known, search } = useSearch(topic, asked, nodes);
   return html`
-    <${SearchForm} key=${JSON.stringify(asked)} query=${query} nodes=${holders} isBusy=${known?.isBusy} />
+    <${SearchForm} key=${JSON.stringify(asked)} query=${query} nodes=${queueNodes} isBusy=${known?.isBusy} />
     ${known ? html`<${Found} topic=${topic} asked=${asked} known=${known} search=${search} />`
       : html`<${Loading} what="messages" />`}
   `;

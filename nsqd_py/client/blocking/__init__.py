@@ -2,7 +2,7 @@
 
 producer           the `Producer`, which threads share
 consumer           the `Consumer`, with handlers in threads, or a loop
-publishing_core    the non-blocking core of all producers, and the `SteppingProducer` without a thread
+publishing_core    the non-blocking core of all producers, and the `NonBlockingProducer` without a thread
 nsqd_subscription  one nsqd of a consumer
 connection         a connection on a blocking socket
 lookup             asks nsqlookupds

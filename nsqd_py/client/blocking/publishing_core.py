@@ -254,7 +254,7 @@ class PublishingCore:
 _POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
-class SteppingProducer(BaseProducer[None, PendingPublish], ProcessHooks):
+class NonBlockingProducer(BaseProducer[None, PendingPublish], ProcessHooks):
     """A producer that works only while one of its methods runs, for Spark. Only one thread at a time may use it.
 
     It has only the methods that do not wait for `OK`, and `step`. It raises TimedOut if its window is full.
