@@ -12,6 +12,7 @@ from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.settings.declaration import (
     BadOptions,
     Options,
+    bad_options,
     check_one_of,
     check_package,
     not_negative,
@@ -209,10 +210,8 @@ def _check_addresses(options: NsqadminOptions) -> None:
 def _check_url(what: str, url: str) -> None:
     from nsqd_py.net.http.client import parse_url  # here: 37 ms, which --help does not need
 
-    try:
+    with bad_options(f"failed to {what} - "):
         parse_url(url)
-    except ValueError as error:
-        raise BadOptions(f"failed to {what} - {error}") from error
 
 
 def _check_client_tls(options: NsqadminOptions) -> None:
@@ -230,18 +229,14 @@ def _check_networks(options: NsqadminOptions) -> None:
     }
     for flag, blocks in wanted.items():
         for block in blocks:
-            try:
+            with bad_options(f"failed to parse --{flag} ({block}) - "):
                 ipaddress.ip_network(block, strict=False)
-            except ValueError as error:
-                raise BadOptions(f"failed to parse --{flag} ({block}) - {error}") from error
 
 
 def _check_permissions(options: NsqadminOptions) -> None:
     for text in options.topic_permission:
-        try:
+        with bad_options(f"failed to parse --topic-permission ({text}) - "):
             read_rule(text)
-        except ValueError as error:
-            raise BadOptions(f"failed to parse --topic-permission ({text}) - {error}") from error
     if options.topic_permission and not (options.acl_http_header_from or options.http_auth_file):
         raise BadOptions(
             "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client may "

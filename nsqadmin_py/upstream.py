@@ -11,7 +11,7 @@ from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls, Url, parse_url
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, bad_options
 
 
 class TokenRule:
@@ -50,14 +50,12 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
     addresses = (*options.lookupd_http_address, *options.nsqd_http_address)
     urls = [parse_url(address if "://" in address else f"http://{address}") for address in addresses]
     named = [join_address(url.host, url.port) for url in urls]
-    try:
+    with bad_options("--http-client-token-host: "):
         return TokenRule(
             _read_token(token_file),
             [*named, *options.http_client_token_host],
             checks_certificates=not options.http_client_tls_insecure_skip_verify,
         ).headers_for
-    except ValueError as error:
-        raise BadOptions(f"--http-client-token-host: {error}") from error
 
 
 def _read_token(token_file: str) -> str:

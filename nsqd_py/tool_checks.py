@@ -9,7 +9,7 @@ from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, check_one_of
+from nsqd_py.settings.declaration import BadOptions, bad_options, check_one_of
 from nsqd_py.tool_options import SourceOptions
 from nsqd_py.version import NSQ_VERSION
 
@@ -35,10 +35,8 @@ def check_lookupd_addresses(addresses: Sequence[str]) -> None:
 
 def _check_each(addresses: Sequence[str], parse: Callable[[str], object], flag: str) -> None:
     for address in addresses:
-        try:
+        with bad_options(f"--{flag}: ", BadClientOption):
             parse(address)
-        except BadClientOption as error:
-            raise BadOptions(f"--{flag}: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:
@@ -65,10 +63,8 @@ def client_options(given: Sequence[str], flag: str, **settings: object) -> Clien
 
     Raises BadOptions if one of these is unknown or out of range. All have the names of go-nsq's Config.
     """
-    try:
+    with bad_options(f"--{flag}: ", BadClientOption):
         return ClientOptions.parse(given, **settings)
-    except BadClientOption as error:
-        raise BadOptions(f"--{flag}: {error}") from error
 
 
 def user_agent(tool: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import client_context, server_context
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting, string, strings
+from nsqd_py.settings.declaration import BadOptions, Options, bad_options, check_package, setting, string, strings
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, TLS_LEVEL, Kind, choice
 
@@ -112,7 +112,7 @@ class HttpClientOptions(Options):
 
 def http_client_context(options: HttpClientOptions, context_class: Any, *, verifies: bool = True) -> Any:
     """Return the TLS context of HTTP requests. Raises BadOptions if a file cannot be used."""
-    try:
+    with bad_options("--http-client-tls-…: ", OSError):
         return client_context(
             context_class,
             root_ca_file=options.http_client_tls_root_ca_file,
@@ -122,8 +122,6 @@ def http_client_context(options: HttpClientOptions, context_class: Any, *, verif
             lowest_version=DEFAULT_TLS_VERSION,
             verifies=verifies,
         )
-    except OSError as error:
-        raise BadOptions(f"--http-client-tls-…: {error}") from error
 
 
 def peer_context(options: Any, peer: str, context_class: Any) -> Any:
@@ -167,10 +165,8 @@ def check_certificate(cert_path: str, key_path: str, flags: str = "tls", *, leve
     """
     if not cert_path or not key_path:
         raise BadOptions(f"--{flags}-cert and --{flags}-key must be given together; only one of them is")
-    try:
+    with bad_options("", OSError):
         server_context(cert_path, key_path, level, flags)
-    except OSError as error:
-        raise BadOptions(str(error)) from error
 
 
 def check_authorities(path: str, flag: str) -> None:

@@ -14,7 +14,8 @@ The flag (`--msg-timeout`), the key of the config file (`msg_timeout`), `--help`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -179,6 +180,15 @@ class Options:
                 raise BadOptions(self.without_secrets(f"--{setting.name}: {error}")) from error
             if requirement:
                 raise BadOptions(f"--{setting.name} {requirement}, got {setting.kind.show(value)}")
+
+
+@contextmanager
+def bad_options(prefix: str, kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Raise BadOptions in place of an error of this kind, with its text behind `prefix`."""
+    try:
+        yield
+    except kind as error:
+        raise BadOptions(f"{prefix}{error}") from error
 
 
 def check_package(module: str, extra: str, flag: str) -> None:

@@ -14,7 +14,7 @@ from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOpti
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.hidden import hidden_url, hidden_value
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
 from nsqd_py.tool_checks import client_options, user_agent
@@ -224,10 +224,8 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
-    try:
+    with bad_options(f"--topic-pattern {options.topic_pattern!r} is not a regular expression: ", BadExpression):
         compiled(options.topic_pattern)
-    except BadExpression as error:
-        raise BadOptions(f"--topic-pattern {options.topic_pattern!r} is not a regular expression: {error}") from None
     if options.json_schema and not options.where:
         raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")
     if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
@@ -247,10 +245,8 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
 
 
 def _time(flag: str, text: str, now_ns: int) -> int | None:
-    try:
+    with bad_options(f"--{flag}: "):
         return parse_time(text, now_ns) if text else None
-    except ValueError as error:
-        raise BadOptions(f"--{flag}: {error}") from None
 
 
 def _hints(options: ReplayOptions) -> Hints:

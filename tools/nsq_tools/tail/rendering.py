@@ -17,7 +17,7 @@ import orjson
 from nsq_tools.messages import json_lines
 from nsq_tools.tail.options import ShownOptions
 from nsqd_py.runtime.command import is_terminal
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.regex import ANY, compiled, path_steps, values_at
 
 if TYPE_CHECKING:
@@ -144,10 +144,8 @@ def check_shown(options: ShownOptions) -> None:
     checks = (("grep", compile_search, (options.grep,)), ("pick", parse_path, options.pick))
     for flag, parse, texts in checks:
         for text in texts:
-            try:
+            with bad_options(f"--{flag}: "):
                 parse(text)
-            except ValueError as error:
-                raise BadOptions(f"--{flag}: {error}") from None
 
 
 class MessageLimit:

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus, urljoin
 
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.net.http.client import Url, http_client, parse_url
-from nsqd_py.settings.declaration import BadOptions, check_one_of
+from nsqd_py.settings.declaration import BadOptions, bad_options, check_one_of
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION
 
@@ -154,10 +154,8 @@ def headers_of(options: ToHttpOptions) -> Headers:
     defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
     if options.post:
         defaults["Content-Type"] = options.content_type
-    try:
+    with bad_options(""):
         return merge_headers(defaults, map(parse_header, options.header))
-    except ValueError as error:
-        raise BadOptions(str(error)) from error
 
 
 def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, HttpRequest]:
@@ -165,8 +163,6 @@ def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, HttpReq
     method, flag = (POST, "post") if options.post else (GET, "get")
     requests = {}
     for address in options.post or options.get:
-        try:
+        with bad_options(f"--{flag} {address}: "):
             requests[address] = HttpRequest(method, address, headers, has_place=method == GET)
-        except ValueError as error:
-            raise BadOptions(f"--{flag} {address}: {error}") from error
     return requests

@@ -18,7 +18,7 @@ from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, p
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.types import size_text
@@ -214,10 +214,8 @@ def check(options: ToNsqOptions) -> None:
     if not options.topic:
         raise BadOptions("--topic required")
     check_name(options.topic, "topic")
-    try:
+    with bad_options(""):
         parse_delimiter(options.delimiter)
-    except ValueError as error:
-        raise BadOptions(str(error)) from None
     if not options.nsqd_tcp_address:
         raise BadOptions("--nsqd-tcp-address required")
     check_nsqd_addresses(options.nsqd_tcp_address)
