@@ -7,9 +7,9 @@ topic's log and acknowledged without them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import gevent
@@ -40,19 +40,9 @@ _CLOSE_S = 1.0
 class LookupPeers:
     """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        options: NsqdOptions,
-        log: Log,
-        tls: Any = None,
-        resolve: Callable[[str, int], list[Endpoint]] = resolve,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: Any = None) -> None:
         """`tls` is a context of gevent.ssl, for all connections, or None."""
         self._log = log
-        self._clock = clock
-        self._resolve = resolve
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}
         # The hosts that use an endpoint, as of the last `_settle`: a failure concerns these and no others.
@@ -65,7 +55,7 @@ class LookupPeers:
         self._greenlets = Group()
         self._is_closed = False
         self._longest_s = limit_s(options.http_client_request_timeout_ns)  # for the answers of the nsqlookupds
-        client = HttpClient.of(options, resolve=self._resolve, tls=tls, max_answer_bytes=MAX_ANSWER_BYTES)
+        client = HttpClient.of(options, resolve=resolve, tls=tls, max_answer_bytes=MAX_ANSWER_BYTES)
         self._context = PeerContext(
             log,
             broker.topics,
@@ -75,7 +65,6 @@ class LookupPeers:
             client,
             tls,
             options.max_body_size,
-            clock,
         )
 
     # ---- start and stop
@@ -123,7 +112,7 @@ class LookupPeers:
             self._log.of_clients.error("LOOKUP(%s): cannot be used - %s", text, error)
             return
         self._log.of_clients.info("LOOKUP(%s): adding peer", text)
-        host = LookupHost(address, self._resolve, self._log, self._clock, self._is_connected, self._on_resolved)
+        host = LookupHost(address, resolve, self._log, monotonic, self._is_connected, self._on_resolved)
         self._hosts[text] = host
         if self._is_running:
             host.start()
@@ -217,10 +206,10 @@ class LookupPeers:
 
     def wait_until_tried(self, timeout_s: float) -> None:
         """Wait until each nsqlookupd has been tried once, or time runs out. Blocks this greenlet."""
-        end_s = self._clock() + timeout_s
+        end_s = monotonic() + timeout_s
         while any(self._is_untried(host) for host in self._hosts.values()):
             self._progress.clear()
-            if not self._progress.wait(end_s - self._clock()):
+            if not self._progress.wait(end_s - monotonic()):
                 return
 
     def _is_untried(self, host: LookupHost) -> bool:

@@ -50,13 +50,9 @@ def is_terminal(stream: IO[Any]) -> bool:
         return False
 
 
-def wants_colour(stream: IO[Any] | None = None) -> bool:
+def wants_colour() -> bool:
     """True for a terminal that can show colours, unless the user has disabled them (https://no-color.org)."""
-    return (
-        is_terminal(sys.stdout if stream is None else stream)
-        and os.environ.get("TERM") != "dumb"
-        and not os.environ.get("NO_COLOR")
-    )
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def _reserve() -> None:

@@ -19,11 +19,11 @@ from nsqd_py.version import version_string
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
-def render_text(broker: Broker, stats: Stats, *, include_memory: bool, now_s: float | None = None) -> str:
-    """Return the whole text. `now_s` is the time in s since the epoch. Blocks this greenlet in its pauses."""
+def render_text(broker: Broker, stats: Stats, *, include_memory: bool) -> str:
+    """Return the whole text. Blocks this greenlet in its pauses."""
     lines = []
     slices = WorkSlices(ONE_ROUND_S)
-    for line in _lines(broker, stats, include_memory, time.time() if now_s is None else now_s):
+    for line in _lines(broker, stats, include_memory, time.time()):
         slices.sleep_if_due()
         lines.append(line)
     return "\n".join(lines) + "\n"

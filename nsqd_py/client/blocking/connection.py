@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import select
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -18,10 +20,27 @@ from nsqd_py.client.blocking.backend import THREADS, Backend
 from nsqd_py.client.errors import AtAddress, ConnectionFailed, ConnectionLost
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
 from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated
+from nsqd_py.interfaces import LineWriter
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 from nsqd_py.net.socket_buffers import untaken_bytes
 from nsqd_py.net.tls_context import client_context
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """What the parts of one client share.
+
+    chance  returns a number from 0 to 1
+    poller  is woken when a part has something to do
+    """
+
+    options: ClientOptions
+    log: LineWriter
+    chance: Callable[[], float]
+    backend: Backend
+    poller: Any
+
 
 _READ_BYTES = 256 * 1024
 # The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the

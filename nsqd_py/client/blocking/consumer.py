@@ -10,6 +10,7 @@ from weakref import ref
 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkQueue
+from nsqd_py.client.blocking.connection import ClientContext
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
 from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer
@@ -57,8 +58,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._lock = self._subscription.lock = backend.make_answer_lock()
         self._poller = backend.make_poller()
         self._nsqds: dict[str, NsqdSubscription] = {}
-        context = self.topic, self._options, self._chance, self._log, self._backend, self._poller
-        self._finders = [Finder(address, *context) for address in self._lookupds]
+        self._context = ClientContext(self._options, self._log, self._chance, backend, self._poller)
+        self._finders = [Finder(address, self.topic, self._context) for address in self._lookupds]
         self._queue: WorkQueue[Any] = WorkQueue(backend)
         self._io_task = None
         self._workers: set[object] = set()
@@ -385,9 +386,7 @@ class Consumer(BaseConsumer, ProcessHooks):
                 self._on_found(finder.address, nsqds)
         for address in wanted:
             if address not in self._nsqds:
-                self._nsqds[address] = NsqdSubscription(
-                    address, self._subscription, self._options, self._log, self._chance, self._backend, self._poller
-                )
+                self._nsqds[address] = NsqdSubscription(address, self._subscription, self._context)
         for nsqd in self._nsqds.values():
             nsqd.keep_connected()
 

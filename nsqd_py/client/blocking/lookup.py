@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from types import SimpleNamespace
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
-from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.client.blocking.connection import ClientContext, tls_context
 from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.interfaces import LineWriter
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
@@ -104,16 +102,7 @@ def _nsqds_of(response: HTTPResponse) -> tuple[str, ...]:
 class Finder:
     """Asks one nsqlookupd repeatedly. Its owner calls `step`, which does not wait."""
 
-    def __init__(
-        self,
-        address: str,
-        topic: str,
-        options: ClientOptions,
-        chance: Callable[[], float],
-        log: LineWriter,
-        backend: Backend,
-        poller: Any,
-    ) -> None:
+    def __init__(self, address: str, topic: str, context: ClientContext) -> None:
         """Without a topic, it asks for all nsqds.
 
         failure  why it did not answer last time; None if it did
@@ -121,12 +110,12 @@ class Finder:
         self.address = address
         self.failure: LookupFailed | None = None
         self.has_asked = False
-        self._options = options
-        self._chance = chance
+        self._options = context.options
+        self._chance = context.chance
         self._due_s = monotonic()
-        self._ask = partial(find_nsqds, address, topic, options, backend)
-        self._spawn = partial(WorkerThread[tuple[str, ...]], backend, poller)
-        self._outage = OutageLog(log, monotonic)
+        self._ask = partial(find_nsqds, address, topic, context.options, context.backend)
+        self._spawn = partial(WorkerThread[tuple[str, ...]], context.backend, context.poller)
+        self._outage = OutageLog(context.log, monotonic)
         self._request: WorkerThread[tuple[str, ...]] | None = None
 
     def retry_soon(self) -> None:

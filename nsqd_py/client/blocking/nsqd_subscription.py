@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
 
-from nsqd_py.client.blocking.backend import Backend, WorkerThread
-from nsqd_py.client.blocking.connection import Connection, opened
+from nsqd_py.client.blocking.backend import WorkerThread
+from nsqd_py.client.blocking.connection import ClientContext, Connection, opened
 from nsqd_py.client.consuming.subscription import InFlightWindow, Subscription
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event
-from nsqd_py.interfaces import LineWriter
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from nsqd_py.runtime.outages import Backoff, OutageLog
@@ -34,29 +30,19 @@ class NsqdSubscription:
     is_leaving  True if no more messages are requested from it
     """
 
-    def __init__(
-        self,
-        address: str,
-        subscription: Subscription,
-        options: ClientOptions,
-        log: LineWriter,
-        chance: Callable[[], float],
-        backend: Backend,
-        poller: Any,
-    ) -> None:
+    def __init__(self, address: str, subscription: Subscription, context: ClientContext) -> None:
         self.address = address
         self.connection: Connection | None = None
         self.window: InFlightWindow | None = None
         self.is_leaving = False
         self._subscription = subscription
-        self._options = options
-        self._log = log
-        self._backend = backend
-        self._poller = poller
+        self._context = context
+        self._options = context.options
+        self._log = context.log
         self._opening: WorkerThread[Connection] | None = None
         self._dialled_s = 0.0
-        self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
-        self._outage = OutageLog(log, monotonic)
+        self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, self._options.lookupd_poll_interval_s), context.chance)
+        self._outage = OutageLog(self._log, monotonic)
         self._dials_soon = False
         self._nsqd_is_done = False
 
@@ -71,8 +57,9 @@ class NsqdSubscription:
         elif self.connection is None and not self.is_leaving and (self._dials_soon or self._redial.wait_s(monotonic()) <= 0):
             self._dials_soon = False
             self._dialled_s = monotonic()
-            call = partial(opened, self.address, self._options, self._subscription.subscribe, self._backend)
-            self._opening = WorkerThread(self._backend, self._poller, call, Connection.close)
+            backend, poller = self._context.backend, self._context.poller
+            call = partial(opened, self.address, self._options, self._subscription.subscribe, backend)
+            self._opening = WorkerThread(backend, poller, call, Connection.close)
 
     def _opened(self, opening: WorkerThread[Connection]) -> None:
         try:

@@ -13,7 +13,7 @@ from time import monotonic
 
 from nsqd_py.client.addresses import Discovery
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
-from nsqd_py.client.blocking.connection import Connection, opened
+from nsqd_py.client.blocking.connection import ClientContext, Connection, opened
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
@@ -65,8 +65,8 @@ class PublishingCore:
         self.has_discovered = not settings.lookupds
         self.refusal: NsqClientError | None = None
         self._opening: dict[str, WorkerThread[Connection]] = {}
-        context = "", settings.options, random.random, self.log, self._backend, self.poller
-        self._finders = [Finder(address, *context) for address in settings.lookupds]
+        context = ClientContext(settings.options, self.log, random.random, self._backend, self.poller)
+        self._finders = [Finder(address, "", context) for address in settings.lookupds]
         self._discovery = Discovery(settings.nsqds)
         self._next_sweep_s = 0.0
 
