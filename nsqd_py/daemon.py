@@ -32,17 +32,10 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
+from nsqd_py.runtime import process
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
-from nsqd_py.runtime.process import (
-    StopSignals,
-    collector_paused,
-    keep_freed_memory,
-    log_uncaught_errors,
-    raise_descriptor_limit,
-    tune_gc,
-)
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads
 from nsqd_py.tcp.fast_publishing import FastConnection
@@ -86,7 +79,7 @@ class Daemon:
         self._log = log
         self._election = election if election is not None and election.is_primary else None  # it has the lease
         self._group = election  # also where another nsqd is the primary, or none
-        self._signals = StopSignals()
+        self._signals = process.StopSignals()
         self._yields_role = False
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
@@ -121,10 +114,10 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
-        raise_descriptor_limit()
+        process.raise_descriptor_limit()
         self._broker.descriptors.watch()
-        keep_freed_memory()
-        log_uncaught_errors(self._hub, self._log)
+        process.keep_freed_memory()
+        process.log_uncaught_errors(self._hub, self._log)
         path = self._options.data_path or "."
         try:
             self._lock = lock_directory(path)
@@ -147,9 +140,9 @@ class Daemon:
         self._yields_role = True
         self._signals.stop()
 
-    def _serve(self, signals: StopSignals) -> None:
+    def _serve(self, signals: process.StopSignals) -> None:
         try:
-            with collector_paused():
+            with process.collector_paused():
                 self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
             if self._options.http_auth_file:
@@ -163,7 +156,7 @@ class Daemon:
                 self._broker.metadata.persist()
             self._disk_threads.serve()
             self._write_threads.serve()
-            tune_gc()
+            process.tune_gc()
             PAUSES.watch()
             if self._follower is not None:
                 self._follower.start()
@@ -205,7 +198,7 @@ class Daemon:
         ]
         unblock_signals()
 
-    def _load(self, signals: StopSignals) -> None:
+    def _load(self, signals: process.StopSignals) -> None:
         """Load the data path. Raises StartError, OSError and _Stopped."""
         next_look_s = 0.0
 
@@ -308,7 +301,7 @@ class Daemon:
         )
         self.yield_role()
 
-    def _drain(self, signals: StopSignals) -> None:
+    def _drain(self, signals: process.StopSignals) -> None:
         try:
             self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever

@@ -12,17 +12,9 @@ from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings import program
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.program import (
-    OBSOLETE_VERBOSE,
-    VERBOSE,
-    LimitOptions,
-    LogOptions,
-    Program,
-    ProgramOptions,
-    log_prefix_setting,
-)
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, by_topic, choice
 
 LOG_PREFIX = "[nsqd] "
@@ -93,8 +85,8 @@ class CheckOptions(Options, title="A stopped data directory"):
     )
 
 
-class _General(LogOptions, title="General"):
-    log_prefix: str = log_prefix_setting(LOG_PREFIX)
+class _General(program.LogOptions, title="General"):
+    log_prefix: str = program.log_prefix_setting(LOG_PREFIX)
     node_id: int = setting(
         INT,
         default_node_id(_HOSTNAME),
@@ -109,9 +101,9 @@ class _General(LogOptions, title="General"):
         "Maximum time to deliver the backlog after SIGUSR1 or POST /drain, before nsqd exits; 0s means no limit.",
         check=not_negative,
     )
-    verbose: bool = VERBOSE
+    verbose: bool = program.VERBOSE
     worker_id: bool = switch("Deprecated and without effect; use --node-id.", config_key="")
-    obsolete_keys = OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
+    obsolete_keys = program.OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
 
 
 class _Addresses(Options, title="Addresses"):
@@ -342,13 +334,13 @@ class _Backup(Options, title="Backup"):
 
 
 class NsqdOptions(
-    ProgramOptions,
+    program.ProgramOptions,
     _General,
     _Addresses,
     _Messages,
     _Disk,
     _Clients,
-    LimitOptions,
+    program.LimitOptions,
     _Discovery,
     _Security,
     _Metrics,
@@ -359,7 +351,7 @@ class NsqdOptions(
     """The options of nsqd."""
 
 
-NSQD = Program(
+NSQD = program.Program(
     "nsqd",
     "nsqd-py",
     "Receive messages from publishers, store them, and deliver them to consumers. "

@@ -11,15 +11,7 @@ from contextlib import suppress
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
-from tests.support.hostile_table import (
-    ADMIN_ROUTES,
-    LOOKUPD_COMMANDS,
-    LOOKUPD_ROUTES,
-    NSQD_COMMANDS,
-    NSQD_ROUTES,
-    identify_nsqd,
-    path_of,
-)
+from tests.support import hostile_table
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
@@ -65,7 +57,7 @@ def check(daemon: ServerProcess, repeat: Callable[[int], None]) -> None:
 
 def request_of(daemon: ServerProcess, route: str, query: str) -> Callable[[int], None]:
     """Return a function that asks for a route: with other names and a good or bad body each time."""
-    method, path = path_of(route)
+    method, path = hostile_table.path_of(route)
     connection = http.client.HTTPConnection("127.0.0.1", daemon.http_port, timeout=40)
 
     def ask(number: int) -> None:
@@ -88,29 +80,33 @@ def routes(table: dict[str, str]) -> list[str]:
     return sorted(route for route in table if not any(part in route for part in SLOW))
 
 
-@pytest.mark.parametrize("route", routes(NSQD_ROUTES))
+@pytest.mark.parametrize("route", routes(hostile_table.NSQD_ROUTES))
 def test_nsqd_routes(nsqd: NsqdProcess, route: str) -> None:
-    check(nsqd, request_of(nsqd, route, NSQD_ROUTES[route]))
+    check(nsqd, request_of(nsqd, route, hostile_table.NSQD_ROUTES[route]))
 
 
-@pytest.mark.parametrize("route", routes(LOOKUPD_ROUTES))
+@pytest.mark.parametrize("route", routes(hostile_table.LOOKUPD_ROUTES))
 def test_nsqlookupd_routes(lookupd: NsqlookupdProcess, route: str) -> None:
-    check(lookupd, request_of(lookupd, route, LOOKUPD_ROUTES[route]))
+    check(lookupd, request_of(lookupd, route, hostile_table.LOOKUPD_ROUTES[route]))
 
 
-@pytest.mark.parametrize("route", routes(ADMIN_ROUTES))
+@pytest.mark.parametrize("route", routes(hostile_table.ADMIN_ROUTES))
 def test_nsqadmin_routes(admin: NsqadminProcess, route: str) -> None:
-    check(admin, request_of(admin, route, ADMIN_ROUTES[route]))
+    check(admin, request_of(admin, route, hostile_table.ADMIN_ROUTES[route]))
 
 
 NSQD_LINES = [
-    *(name.encode() + rest for name in NSQD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b" t c\n" + sized(b"{}"))),
+    *(
+        name.encode() + rest
+        for name in hostile_table.NSQD_COMMANDS
+        for rest in (b"\n", b" \x1b[2J #\n", b" t c\n" + sized(b"{}"))
+    ),
     identify(client_id="\x1b[2J", feature_negotiation=True),
     sub("t", "c") + fin(b"0123456789abcdef") * 20,
 ]
 LOOKUPD_LINES = [
-    *(name.encode() + rest for name in LOOKUPD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b"\n" + sized(b"[]"))),
-    identify_nsqd() + b"".join(b"REGISTER t%d c\n" % number for number in range(20)),
+    *(name.encode() + rest for name in hostile_table.LOOKUPD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b"\n" + sized(b"[]"))),
+    hostile_table.identify_nsqd() + b"".join(b"REGISTER t%d c\n" % number for number in range(20)),
 ]
 
 

@@ -11,38 +11,19 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.support import real_clients
+from tests.support import real_clients, wire
 from tests.support.auth_server import BOTH, EVERYTHING, HOST, AuthServer
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.transports import TransportClient
-from tests.support.wire import (
-    ERROR,
-    HEARTBEAT,
-    NOP,
-    OK,
-    RESPONSE,
-    Client,
-    Closed,
-    Frame,
-    auth,
-    bodies,
-    dpub,
-    identify,
-    int32,
-    mpub,
-    pub,
-    rdy,
-    sub,
-)
 
 SECRET = b"open sesame&=?"
-AUTH_FAILED = Frame(ERROR, b"E_AUTH_FAILED AUTH failed")
+AUTH_FAILED = wire.Frame(wire.ERROR, b"E_AUTH_FAILED AUTH failed")
 LONG_NAME = "a" * 63
 
 
-def welcome(permission_count: int = 1) -> Frame:
+def welcome(permission_count: int = 1) -> wire.Frame:
     document = {"identity": "me", "identity_url": "http://me.example/", "permission_count": permission_count}
-    return Frame(RESPONSE, json.dumps(document, separators=(",", ":")).encode())
+    return wire.Frame(wire.RESPONSE, json.dumps(document, separators=(",", ":")).encode())
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +49,19 @@ def guarded(shared_server: AuthServer, tmp_path_factory: pytest.TempPathFactory)
     nsqd.destroy()
 
 
-def authorized(nsqd: NsqdProcess) -> Client:
+def authorized(nsqd: NsqdProcess) -> wire.Client:
     client = nsqd.connect()
-    frame = client.ask(auth(SECRET))
-    assert frame.kind == RESPONSE, frame
+    frame = client.ask(wire.auth(SECRET))
+    assert frame.kind == wire.RESPONSE, frame
     return client
 
 
-def refusal(client: Client, *parts: bytes) -> bytes:
+def refusal(client: wire.Client, *parts: bytes) -> bytes:
     """The error that ends the connection."""
     with client:
         client.send(*parts)
         (frame,) = client.rest()
-        assert frame.kind == ERROR
+        assert frame.kind == wire.ERROR
         return frame.data
 
 
@@ -104,10 +85,10 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
     server.grant(EVERYTHING, ("other", ("x",), ("publish",)))
     with guarded.connect() as client:
         assert client.identify()["auth_required"] is True
-        assert client.ask(auth(SECRET)) == welcome(2)
+        assert client.ask(wire.auth(SECRET)) == welcome(2)
         client.pub(topic, b"1", b"2")
         client.sub(topic, "archive", rdy_count=2)
-        assert bodies(client.consume(2)) == [b"1", b"2"]
+        assert wire.bodies(client.consume(2)) == [b"1", b"2"]
         (row,) = guarded.wait_for_channel(topic, "archive", client_count=1)["clients"]
         assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
     (asked,) = server.asked
@@ -118,20 +99,20 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
 def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
     client = nsqd.connect()
     assert client.identify()["auth_required"] is False
-    assert refusal(client, auth(SECRET)) == b"E_AUTH_DISABLED AUTH disabled"
+    assert refusal(client, wire.auth(SECRET)) == b"E_AUTH_DISABLED AUTH disabled"
 
 
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (pub("unknown", b"x"), b"E_AUTH_FIRST AUTH required before PUB"),
-        (dpub("unknown", 10, b"x"), b"E_AUTH_FIRST AUTH required before DPUB"),
-        (mpub("unknown", [b"x"]), b"E_AUTH_FIRST AUTH required before MPUB"),
+        (wire.pub("unknown", b"x"), b"E_AUTH_FIRST AUTH required before PUB"),
+        (wire.dpub("unknown", 10, b"x"), b"E_AUTH_FIRST AUTH required before DPUB"),
+        (wire.mpub("unknown", [b"x"]), b"E_AUTH_FIRST AUTH required before MPUB"),
         (b"MPUB unknown\n", b"E_AUTH_FIRST AUTH required before MPUB"),  # before its body, and what is wrong with it
-        (b"MPUB unknown\n" + int32(-1), b"E_AUTH_FIRST AUTH required before MPUB"),
-        (sub("unknown", "archive"), b"E_AUTH_FIRST AUTH required before SUB"),
+        (b"MPUB unknown\n" + wire.int32(-1), b"E_AUTH_FIRST AUTH required before MPUB"),
+        (wire.sub("unknown", "archive"), b"E_AUTH_FIRST AUTH required before SUB"),
         # What is wrong with the command comes first.
-        (b"PUB unknown\n" + int32(0), b"E_BAD_MESSAGE PUB invalid message body size 0"),
+        (b"PUB unknown\n" + wire.int32(0), b"E_BAD_MESSAGE PUB invalid message body size 0"),
         (b"PUB $\n", b'E_BAD_TOPIC PUB topic name "$" is not valid'),
         (b"DPUB unknown x\n", b"E_INVALID DPUB could not parse timeout x"),
         (b"SUB unknown $\n", b'E_BAD_CHANNEL SUB channel name "$" is not valid'),
@@ -145,7 +126,7 @@ def test_before_auth(guarded: NsqdProcess, command: bytes, error: bytes) -> None
 def test_auth_after_sub(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
     client = authorized(guarded)
     client.sub(topic, "archive")
-    assert refusal(client, auth(b"again")) == b"E_INVALID cannot AUTH in current state"
+    assert refusal(client, wire.auth(b"again")) == b"E_INVALID cannot AUTH in current state"
 
 
 def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tmp_path: Path) -> None:
@@ -164,7 +145,7 @@ def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tm
     )
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(context)
-        assert client.ask(auth(SECRET)) == welcome()
+        assert client.ask(wire.auth(SECRET)) == welcome()
         client.pub("orders", b"x")
     assert server.asked[0].values["tls"] == ["true"]
     assert server.asked[0].values["common_name"] == ["worker"]
@@ -200,13 +181,13 @@ def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (sub("good", "ch"), b'E_UNAUTHORIZED AUTH failed for SUB on "good" "ch"'),
-        (sub("read", "ch3"), b'E_UNAUTHORIZED AUTH failed for SUB on "read" "ch3"'),
-        (sub("else", "ch1"), b'E_UNAUTHORIZED AUTH failed for SUB on "else" "ch1"'),
-        (pub("read", b"x"), b'E_UNAUTHORIZED AUTH failed for PUB on "read" ""'),
-        (mpub("else", [b"x"]), b'E_UNAUTHORIZED AUTH failed for MPUB on "else" ""'),
-        (b"MPUB else\n" + int32(-1), b'E_UNAUTHORIZED AUTH failed for MPUB on "else" ""'),
-        (dpub("else", 10, b"x"), b'E_UNAUTHORIZED AUTH failed for DPUB on "else" ""'),
+        (wire.sub("good", "ch"), b'E_UNAUTHORIZED AUTH failed for SUB on "good" "ch"'),
+        (wire.sub("read", "ch3"), b'E_UNAUTHORIZED AUTH failed for SUB on "read" "ch3"'),
+        (wire.sub("else", "ch1"), b'E_UNAUTHORIZED AUTH failed for SUB on "else" "ch1"'),
+        (wire.pub("read", b"x"), b'E_UNAUTHORIZED AUTH failed for PUB on "read" ""'),
+        (wire.mpub("else", [b"x"]), b'E_UNAUTHORIZED AUTH failed for MPUB on "else" ""'),
+        (b"MPUB else\n" + wire.int32(-1), b'E_UNAUTHORIZED AUTH failed for MPUB on "else" ""'),
+        (wire.dpub("else", 10, b"x"), b'E_UNAUTHORIZED AUTH failed for DPUB on "else" ""'),
     ],
 )
 def test_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, command: bytes, error: bytes) -> None:
@@ -219,8 +200,8 @@ def test_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, command
 def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
     server.grant((f"^{topic}$", (".*",), ("publish",)))
     with authorized(guarded) as client:
-        client.send(pub(topic, b"1") * 3, pub("else", b"2") * 3, pub(topic, b"3"))
-        assert client.rest() == [OK] * 3 + [Frame(ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')]
+        client.send(wire.pub(topic, b"1") * 3, wire.pub("else", b"2") * 3, wire.pub(topic, b"3"))
+        assert client.rest() == [wire.OK] * 3 + [wire.Frame(wire.ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')]
     assert message_count(guarded, topic) == 3
     assert guarded.topic_stats("else") is None
 
@@ -254,7 +235,7 @@ def test_a_withdrawn_permission_ends_a_consumer(
         if reads:
             frames = client.rest()
             error = b'E_UNAUTHORIZED AUTH failed for SUB on "%s" "archive"' % topic.encode()
-            assert frames[-1] == (AUTH_FAILED if is_refused else Frame(ERROR, error))
+            assert frames[-1] == (AUTH_FAILED if is_refused else wire.Frame(wire.ERROR, error))
         wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")  # type: ignore[index]
     server.grant(EVERYTHING)
     with authorized(guarded) as other:
@@ -288,29 +269,29 @@ def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server
     """Not even a client that would have to be heard of by now is given up, as it is not listened to."""
     with authorized(guarded) as other, guarded.connect() as client:
         for each in (client, other):
-            assert each.ask(identify(heartbeat_interval=1000)) == OK
+            assert each.ask(wire.identify(heartbeat_interval=1000)) == wire.OK
         with server.hanging():
-            client.send(auth(SECRET), pub(topic, b"behind"), sub(topic, "archive"), rdy(1))
+            client.send(wire.auth(SECRET), wire.pub(topic, b"behind"), wire.sub(topic, "archive"), wire.rdy(1))
             server.wait_until_asked(2)
             for _ in range(3):
                 other.pub(f"{topic}-other", b"x")
-                assert other.frame() == HEARTBEAT
-                other.send(NOP)
+                assert other.frame() == wire.HEARTBEAT
+                other.send(wire.NOP)
             assert guarded.topic_stats(topic) is None
         frames = [client.frame()]
-        while frames[-1] == HEARTBEAT:
+        while frames[-1] == wire.HEARTBEAT:
             frames.append(client.frame())
         assert frames[-1] == welcome()
         assert 2 <= len(frames) - 1 <= 5  # one a second
-        assert [client.next_frame() for _ in range(2)] == [OK, OK]
+        assert [client.next_frame() for _ in range(2)] == [wire.OK, wire.OK]
         assert client.message().body == b"behind"
 
 
-@pytest.mark.parametrize("behind", [b"", pub("behind", b"x")])
+@pytest.mark.parametrize("behind", [b"", wire.pub("behind", b"x")])
 def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthServer, behind: bytes) -> None:
     client = guarded.connect()
     with server.hanging():
-        client.send(auth(SECRET), behind)
+        client.send(wire.auth(SECRET), behind)
         server.wait_until_asked(1)
         client.close()
     none_left = 'nsqd_connections{protocol="tcp"} 0.0'
@@ -322,10 +303,10 @@ def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthS
 def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer) -> None:
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     with nsqd.connect() as client, server.hanging():
-        client.send(auth(SECRET))
+        client.send(wire.auth(SECRET))
         server.wait_until_asked(1)
         assert nsqd.stop() == 0
-        with pytest.raises(Closed):
+        with pytest.raises(wire.Closed):
             client.next_frame()
     assert "Traceback" not in nsqd.log_text()
 
@@ -338,6 +319,6 @@ def test_no_expression_makes_nsqd_slow(guarded: NsqdProcess, server: AuthServer,
     server.grant(*[(f"{pattern}{number}", (pattern,), BOTH) for number in range(50)])
     client = authorized(guarded)
     begin_s = guarded.loop_cpu_s
-    error = refusal(client, sub(LONG_NAME + "-", LONG_NAME + "-"))
+    error = refusal(client, wire.sub(LONG_NAME + "-", LONG_NAME + "-"))
     assert guarded.loop_cpu_s - begin_s < 1
     assert error.startswith(b"E_UNAUTHORIZED AUTH failed for SUB")

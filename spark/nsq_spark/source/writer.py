@@ -13,16 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload
-from nsq_spark.publisher import (
-    MOST_DEFERRED,
-    NotPublished,
-    Producers,
-    PublishBatch,
-    PublishCounts,
-    PublishObserver,
-    TaskPublisher,
-)
 from nsq_spark.source.options import WriteColumns, WriteOptions
 
 _log = logging.getLogger("nsqd_py.spark")
@@ -36,14 +28,14 @@ class BadRow(ValueError):
     """A row that cannot be published; the text names the column and the reason."""
 
 
-class Published(PublishCounts, WriterCommitMessage):
+class Published(publisher.PublishCounts, WriterCommitMessage):
     """The messages that a task published."""
 
 
 # ---- rows
 
 
-def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[PublishBatch]:
+def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[publisher.PublishBatch]:
     """Yield batches of all rows. The rows of a topic stay in order, except that deferred ones come first.
 
     Raises BadRow.
@@ -59,13 +51,13 @@ def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_by
             part = part.filter(pc.equal(delays, 0))
         payload = Payload.of_array(part)
         for begin, end in payload.cuts(len(payload), batch_bytes):
-            yield PublishBatch(name, payload, begin, end)
+            yield publisher.PublishBatch(name, payload, begin, end)
 
 
-def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[PublishBatch]:
+def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[publisher.PublishBatch]:
     payload, delays_ms = Payload.of_array(bodies), delays.to_pylist()
-    for begin in range(0, len(payload), MOST_DEFERRED):
-        yield PublishBatch(topic, payload, begin, min(begin + MOST_DEFERRED, len(payload)), delays_ms)
+    for begin in range(0, len(payload), publisher.MOST_DEFERRED):
+        yield publisher.PublishBatch(topic, payload, begin, min(begin + publisher.MOST_DEFERRED, len(payload)), delays_ms)
 
 
 def _bodies(column: pa.Array) -> pa.Array:
@@ -122,18 +114,20 @@ class _Writer:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
         nsqds, lookupds = options.nsqd_tcp_addresses, options.lookupd_http_addresses
-        publisher = TaskPublisher(Producers(nsqds, lookupds, options.client, options.give_up_after_s), PublishObserver())
+        sender = publisher.TaskPublisher(
+            publisher.Producers(nsqds, lookupds, options.client, options.give_up_after_s), publisher.PublishObserver()
+        )
         try:
             for rows in iterator:
                 for batch in batches_of(rows, self._columns, options.topic, options.batch_bytes):
-                    publisher.send(batch)
-            publisher.finish()
-        except NotPublished as error:
-            count = publisher.counts.messages
+                    sender.send(batch)
+            sender.finish()
+        except publisher.NotPublished as error:
+            count = sender.counts.messages
             raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
         finally:
-            publisher.close()
-        counts = publisher.counts
+            sender.close()
+        counts = sender.counts
         return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:

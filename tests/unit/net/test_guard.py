@@ -15,22 +15,6 @@ import pytest
 
 from nsqd_py.net.http import guard as guard_module
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
-from nsqd_py.net.http.guard import (
-    FORGOTTEN_S,
-    FREE_FAILURES,
-    MOST_FAILED_ADDRESSES,
-    MOST_WAITING,
-    MOST_WAITING_PER_ADDRESS,
-    REMEMBERED_S,
-    BadAuthFile,
-    Guard,
-    Login,
-    Logins,
-    TooManyLogins,
-    parse_credentials,
-    parse_login,
-    read_credentials,
-)
 from nsqd_py.runtime.logs import FATAL, Log
 
 ADDRESS = "198.51.100.7"
@@ -57,12 +41,12 @@ class Gate:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
         self.clock = Clock()
-        self.computed: list[Login] = []
+        self.computed: list[guard_module.Login] = []
         self.write(b"ann:" + HASH, TOKEN_LINE)
-        self.guard = Guard(str(path), Log(level=FATAL), self.clock)
+        self.guard = guard_module.Guard(str(path), Log(level=FATAL), self.clock)
         compute = guard_module._is_right
 
-        def counted(login: Login, known_hash: bytes) -> bool:
+        def counted(login: guard_module.Login, known_hash: bytes) -> bool:
             self.computed.append(login)
             return compute(login, known_hash)
 
@@ -89,7 +73,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 @pytest.mark.parametrize("version", [b"2a", b"2b", b"2y"])
 def test_hashes_of_all_versions(version: bytes) -> None:
     line = b"ann:$" + version + HASH[3:]
-    credentials = parse_credentials(b"# who may\n\n" + line + b"\r\n" + TOKEN_LINE, "f")
+    credentials = guard_module.parse_credentials(b"# who may\n\n" + line + b"\r\n" + TOKEN_LINE, "f")
     assert bcrypt.checkpw(b"secret", credentials.hash_of(b"ann"))
     assert credentials.token_name(TOKEN) == b"ci"
 
@@ -112,8 +96,8 @@ def test_hashes_of_all_versions(version: bytes) -> None:
     ],
 )
 def test_a_bad_file_is_told_without_its_secrets(text: bytes, problem: str) -> None:
-    with pytest.raises(BadAuthFile) as caught:
-        parse_credentials(text, "/the/file")
+    with pytest.raises(guard_module.BadAuthFile) as caught:
+        guard_module.parse_credentials(text, "/the/file")
     assert str(caught.value).startswith("--http-auth-file /the/file")
     assert problem in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -127,24 +111,24 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     too_large = "must be a file of at most 1048576 bytes"
     problems = {pipe: too_large, large: too_large, tmp_path: "Is a directory", tmp_path / "none": "No such file"}
     for path, problem in problems.items():
-        with pytest.raises(BadAuthFile, match=f"{path}: {problem}"):
-            read_credentials(str(path))
+        with pytest.raises(guard_module.BadAuthFile, match=f"{path}: {problem}"):
+            guard_module.read_credentials(str(path))
 
 
 @pytest.mark.parametrize(
     ("encoded", "login"),
     [
-        (b64encode(b"ann:secret"), Login(b"ann", b"secret")),
-        (b64encode(b"ann:a:b"), Login(b"ann", b"a:b")),
-        (b64encode(b":"), Login(b"", b"")),
+        (b64encode(b"ann:secret"), guard_module.Login(b"ann", b"secret")),
+        (b64encode(b"ann:a:b"), guard_module.Login(b"ann", b"a:b")),
+        (b64encode(b":"), guard_module.Login(b"", b"")),
         (b64encode(b"ann"), None),
         (b"ann:secret", None),
         (b"", None),
         (b64encode(b"ann:" + b"x" * 1024), None),
     ],
 )
-def test_logins(encoded: bytes, login: Login | None) -> None:
-    assert parse_login(encoded) == login
+def test_logins(encoded: bytes, login: guard_module.Login | None) -> None:
+    assert guard_module.parse_login(encoded) == login
 
 
 # ---- the guard
@@ -179,7 +163,7 @@ def test_passwords(gate: Gate) -> None:
 def test_the_guard_of_the_next_role_uses_the_same_thread(gate: Gate) -> None:
     assert answer(gate.guard, basic(b"ann", b"secret"))
     threads = len(os.listdir("/proc/self/task"))
-    assert answer(Guard(str(gate.path), Log(level=FATAL)), basic(b"ann", b"secret"))
+    assert answer(guard_module.Guard(str(gate.path), Log(level=FATAL)), basic(b"ann", b"secret"))
     assert len(os.listdir("/proc/self/task")) == threads
 
 
@@ -202,7 +186,7 @@ def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate:
     gate.guard.check(wrong, ADDRESS)
     assert gate.guard.known(right, ADDRESS) is True
     assert gate.guard.known(wrong, ADDRESS) is None
-    gate.clock.now_s += REMEMBERED_S
+    gate.clock.now_s += guard_module.REMEMBERED_S
     assert gate.guard.known(right, ADDRESS) is None
 
 
@@ -210,14 +194,14 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, mo
     all_are_there = threading.Event()
     compute = guard_module._is_right
 
-    def compute_later(login: Login, known_hash: bytes) -> bool:
+    def compute_later(login: guard_module.Login, known_hash: bytes) -> bool:
         return all_are_there.wait(40) and compute(login, known_hash)
 
     monkeypatch.setattr(guard_module, "_is_right", compute_later)
     attackers = [f"192.0.2.{number}" for number in range(24)]
     flood = [
         gevent.spawn(gate.guard.check, basic(b"ann", b"%d" % attempt), attacker)
-        for attempt in range(MOST_WAITING_PER_ADDRESS + 10)
+        for attempt in range(guard_module.MOST_WAITING_PER_ADDRESS + 10)
         for attacker in attackers
     ]
     right = gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS)
@@ -229,14 +213,14 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, mo
     assert right.value is None and right.successful()
     replies = [one.value for one in flood]
     computed = len(gate.computed) - 1
-    assert computed == len(attackers) * (MOST_WAITING_PER_ADDRESS + 1)
+    assert computed == len(attackers) * (guard_module.MOST_WAITING_PER_ADDRESS + 1)
     assert replies.count(UNAUTHORIZED) == computed
     assert replies.count(TOO_MANY_LOGINS) == len(flood) - computed
     assert gate.guard.check(basic(b"ann", b"secret"), attackers[0]) is None
 
 
 def test_logins_that_are_gone_wait_no_more() -> None:
-    logins = Logins(lambda: 0.0, gevent.sleep)
+    logins = guard_module.Logins(lambda: 0.0, gevent.sleep)
     order: list[str] = []
 
     def log_in(address: str) -> None:
@@ -253,17 +237,17 @@ def test_logins_that_are_gone_wait_no_more() -> None:
 
 
 def test_the_number_of_waiting_logins_is_bounded() -> None:
-    logins = Logins(lambda: 0.0, gevent.sleep)
+    logins = guard_module.Logins(lambda: 0.0, gevent.sleep)
 
     def log_in(address: str) -> bool:
         try:
             with logins.turn(address):
                 gevent.sleep(0)
                 return True
-        except TooManyLogins:
+        except guard_module.TooManyLogins:
             return False
 
-    crowd = [gevent.spawn(log_in, str(number)) for number in range(MOST_WAITING + 11)]
+    crowd = [gevent.spawn(log_in, str(number)) for number in range(guard_module.MOST_WAITING + 11)]
     gevent.joinall(crowd)
     assert [one.value for one in crowd].count(False) == 10
 
@@ -271,7 +255,7 @@ def test_the_number_of_waiting_logins_is_bounded() -> None:
 def test_an_unknown_user_takes_as_long_as_some_known_one(gate: Gate) -> None:
     costs = {b"$04$", b"$05$"}
     gate.write(b"ann:" + HASH, b"bob:" + HASH.replace(b"$04$", b"$05$"))
-    credentials = read_credentials(str(gate.path))
+    credentials = guard_module.read_credentials(str(gate.path))
     seen = {credentials.hash_of(b"nobody%d" % number)[3:7] for number in range(64)}
     assert seen == costs
     assert len({credentials.hash_of(b"nobody") for _ in range(8)}) == 1
@@ -314,18 +298,18 @@ class Sleeper:
 @pytest.fixture
 def sleeper(gate: Gate) -> Sleeper:
     sleeper = Sleeper(gate.clock)
-    gate.guard = Guard(str(gate.path), Log(level=FATAL), gate.clock, sleeper)
+    gate.guard = guard_module.Guard(str(gate.path), Log(level=FATAL), gate.clock, sleeper)
     return sleeper
 
 
-def answer(guard: Guard, authorization: bytes, address: str = ADDRESS) -> bool:
+def answer(guard: guard_module.Guard, authorization: bytes, address: str = ADDRESS) -> bool:
     known = guard.known(authorization, address)
     return guard.check(authorization, address) is None if known is None else known
 
 
 @pytest.mark.parametrize("wrong", [b"Bearer wrong", basic(b"ann", b"wrong")])
 def test_wrong_ones_slow_their_address_and_no_other(gate: Gate, sleeper: Sleeper, wrong: bytes) -> None:
-    for _ in range(FREE_FAILURES):
+    for _ in range(guard_module.FREE_FAILURES):
         assert not answer(gate.guard, wrong)
     assert sleeper.slept_s == []
     for _ in range(8):
@@ -336,7 +320,7 @@ def test_wrong_ones_slow_their_address_and_no_other(gate: Gate, sleeper: Sleeper
     assert answer(gate.guard, b"Bearer " + TOKEN)  # it waits too: who guesses must not learn which one is right
     assert answer(gate.guard, b"Bearer " + TOKEN)  # and is remembered
     assert len(sleeper.slept_s) == 9
-    gate.clock.now_s += FORGOTTEN_S + 1
+    gate.clock.now_s += guard_module.FORGOTTEN_S + 1
     assert not answer(gate.guard, wrong)
     assert len(sleeper.slept_s) == 9
 
@@ -349,20 +333,22 @@ def test_what_one_address_remembers_another_one_cannot_guess_at_once(gate: Gate,
 
 
 def test_few_requests_of_a_slowed_address_wait(gate: Gate) -> None:
-    for _ in range(FREE_FAILURES):
+    for _ in range(guard_module.FREE_FAILURES):
         gate.guard.known(b"Bearer wrong", ADDRESS)
-    flood = [gevent.spawn(gate.guard.check, b"Bearer wrong", ADDRESS) for _ in range(MOST_WAITING_PER_ADDRESS + 7)]
+    flood = [gevent.spawn(gate.guard.check, b"Bearer wrong", ADDRESS) for _ in range(guard_module.MOST_WAITING_PER_ADDRESS + 7)]
     gevent.joinall(flood)
     replies = [one.value for one in flood]
-    assert (replies.count(UNAUTHORIZED), replies.count(TOO_MANY_LOGINS)) == (MOST_WAITING_PER_ADDRESS + 1, 6)
+    assert (replies.count(UNAUTHORIZED), replies.count(TOO_MANY_LOGINS)) == (guard_module.MOST_WAITING_PER_ADDRESS + 1, 6)
 
 
 def test_failures_of_many_addresses_take_bounded_memory(sleeper: Sleeper) -> None:
-    logins = Logins(sleeper.clock, sleeper)
-    for address in ["192.0.2.1"] * FREE_FAILURES + [f"10.0.{n // 256}.{n % 256}" for n in range(MOST_FAILED_ADDRESSES)]:
+    logins = guard_module.Logins(sleeper.clock, sleeper)
+    for address in ["192.0.2.1"] * guard_module.FREE_FAILURES + [
+        f"10.0.{n // 256}.{n % 256}" for n in range(guard_module.MOST_FAILED_ADDRESSES)
+    ]:
         logins.note_failure(address)
     assert logins.delay_s("192.0.2.1") == 0  # it failed longest ago
-    for number in range(FREE_FAILURES):
+    for number in range(guard_module.FREE_FAILURES):
         logins.note_failure(f"2001:db8::{number}")
     assert logins.delay_s("2001:db8::ffff") > 0
     assert logins.delay_s("2001:db8:0:1::1") == 0

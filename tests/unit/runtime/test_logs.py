@@ -14,22 +14,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.runtime import logs
-from nsqd_py.runtime.logs import (
-    CLIENT_BURST,
-    DEBUG,
-    ERROR,
-    FATAL,
-    INFO,
-    JSON,
-    KEPT_BYTES,
-    MAX_CLIENT_CHARACTERS,
-    TEXT,
-    WARNING,
-    ClientLines,
-    Lines,
-    LineSink,
-    Log,
-)
+from nsqd_py.runtime import logs as log_module
 from tests.support.nsqd_process import wait_until
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
@@ -42,8 +27,8 @@ class Pipe:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
-    def log(self, level: int = INFO, prefix: str = "[nsqd] ", form: str = TEXT) -> Log:
-        return Log(prefix, level, form=form, descriptor=self.writer, clock=lambda: NOON_S)
+    def log(self, level: int = log_module.INFO, prefix: str = "[nsqd] ", form: str = log_module.TEXT) -> log_module.Log:
+        return log_module.Log(prefix, level, form=form, descriptor=self.writer, clock=lambda: NOON_S)
 
     def text(self) -> str:
         try:
@@ -68,9 +53,9 @@ class LoopIteration:
     """The end of an iteration that a test decides on."""
 
     def __init__(self) -> None:
-        self.flushers: list[Log] = []
+        self.flushers: list[log_module.Log] = []
 
-    def add_flusher(self, flusher: Log) -> None:
+    def add_flusher(self, flusher: log_module.Log) -> None:
         self.flushers.append(flusher)
 
     def end(self) -> None:
@@ -85,7 +70,7 @@ def test_what_clients_say_begins_no_line(pipe: Pipe) -> None:
     assert line.endswith(r"INFO: IDENTIFY: a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
 
 
-@pytest.mark.parametrize("form", [TEXT, JSON])
+@pytest.mark.parametrize("form", [log_module.TEXT, log_module.JSON])
 def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> None:
     pipe.log(form=form).info("%s", "\U0001f600" + "x" * 5_000_000)
     text = pipe.text()
@@ -96,11 +81,11 @@ def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> No
 @pytest.mark.parametrize(
     ("level", "written"),
     [
-        (DEBUG, ["DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]),
-        (INFO, ["INFO", "WARNING", "ERROR", "FATAL"]),
-        (WARNING, ["WARNING", "ERROR", "FATAL"]),
-        (ERROR, ["ERROR", "FATAL"]),
-        (FATAL, ["FATAL"]),
+        (log_module.DEBUG, ["DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]),
+        (log_module.INFO, ["INFO", "WARNING", "ERROR", "FATAL"]),
+        (log_module.WARNING, ["WARNING", "ERROR", "FATAL"]),
+        (log_module.ERROR, ["ERROR", "FATAL"]),
+        (log_module.FATAL, ["FATAL"]),
     ],
 )
 def test_a_level_silences_those_below(pipe: Pipe, level: int, written: list[str]) -> None:
@@ -114,14 +99,14 @@ def fail() -> None:
     raise ZeroDivisionError("by 100%")
 
 
-@pytest.mark.parametrize("form", [TEXT, JSON])
+@pytest.mark.parametrize("form", [log_module.TEXT, log_module.JSON])
 def test_an_exception_comes_with_its_traceback(pipe: Pipe, form: str) -> None:
     """In JSON it is a field."""
     try:
         fail()
     except ZeroDivisionError as error:
         pipe.log(form=form).exception("client %s - %r", "a", error)
-    if form == JSON:
+    if form == log_module.JSON:
         [line] = pipe.objects()
         first, *lines = [f"{line['level'].upper()}: {line['message']}", *line["traceback"].splitlines()]
     else:
@@ -149,7 +134,7 @@ def test_an_error_does_not_wait_for_the_end_of_the_turn(pipe: Pipe, write: str) 
 def test_a_closed_reader_raises_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    log = Log(descriptor=writer)
+    log = log_module.Log(descriptor=writer)
     log.info("into a broken pipe")
     os.close(writer)
     log.info("into nothing")
@@ -165,7 +150,7 @@ def test_a_full_pipe_raises_nothing(pipe: Pipe) -> None:
 # --- a reader that does not read
 
 
-def read_until_losses_are_reported(pipe: Pipe, log: Log) -> str:
+def read_until_losses_are_reported(pipe: Pipe, log: log_module.Log) -> str:
     """Waiting lines are written, and then the number of lost ones is reported with the next line."""
     text = ""
 
@@ -190,15 +175,15 @@ def test_lines_that_were_lost_are_counted_and_none_is_torn(pipe: Pipe) -> None:
     assert kept == sorted(kept)
     assert text.count("line ") == len(kept)
     assert len(kept) + sum(lost) == 1000
-    assert len(kept) * 1000 > KEPT_BYTES
+    assert len(kept) * 1000 > log_module.KEPT_BYTES
 
 
 def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
     log = pipe.log()
-    log.exception("broken", error=ValueError("x" * 2 * KEPT_BYTES))
+    log.exception("broken", error=ValueError("x" * 2 * log_module.KEPT_BYTES))
     log.info("next")
     text = read_until_losses_are_reported(pipe, log)
-    assert f"ValueError: {'x' * 2 * KEPT_BYTES}\n" in text
+    assert f"ValueError: {'x' * 2 * log_module.KEPT_BYTES}\n" in text
     assert "INFO: next" not in text
 
 
@@ -206,7 +191,7 @@ def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
 
 
 def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
-    log = pipe.log(form=JSON)
+    log = pipe.log(form=log_module.JSON)
     log.info('a\nb "%s" \u2028 \x00', b"\xff\xe9".decode(errors="surrogateescape"))
     text = pipe.text()
     assert text.count("\n") == 1
@@ -229,14 +214,14 @@ def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> N
 # --- log lines that clients can cause: a burst of each text, then one a second, and a count of the others
 
 
-class Written(Lines):
+class Written(log_module.Lines):
     """Lines, and a clock that the test sets."""
 
     def __init__(self) -> None:
-        super().__init__(INFO)
+        super().__init__(log_module.INFO)
         self.now_s = 100.0
         self.texts: list[str] = []
-        self.lines = ClientLines(self, lambda: self.now_s)
+        self.lines = log_module.ClientLines(self, lambda: self.now_s)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
         self.texts.append(text + trace())
@@ -244,9 +229,9 @@ class Written(Lines):
 
 def test_a_burst_is_written_as_it_comes() -> None:
     written = Written()
-    for number in range(CLIENT_BURST):
+    for number in range(log_module.CLIENT_BURST):
         written.lines.info("client(%d) is here", number)
-    assert written.texts == [f"client({number}) is here" for number in range(CLIENT_BURST)]
+    assert written.texts == [f"client({number}) is here" for number in range(log_module.CLIENT_BURST)]
 
 
 def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
@@ -256,29 +241,29 @@ def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
         for number in range(1_000):
             written.lines.error("client(%d) is wrong", number)
     assert (
-        written.texts[CLIENT_BURST:]
-        == [f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"]
+        written.texts[log_module.CLIENT_BURST :]
+        == [f"client(0) is wrong ({1_000 - log_module.CLIENT_BURST} more like this were left out)"]
         + ["client(0) is wrong (999 more like this were left out)"] * 3
     )
-    written.now_s += CLIENT_BURST
-    for _ in range(2 * CLIENT_BURST):
+    written.now_s += log_module.CLIENT_BURST
+    for _ in range(2 * log_module.CLIENT_BURST):
         written.lines.error("client(%d) is wrong", 0)
-    assert len(written.texts) == 2 * CLIENT_BURST + 4, "a burst again"
+    assert len(written.texts) == 2 * log_module.CLIENT_BURST + 4, "a burst again"
 
 
 def test_a_line_that_is_left_out_has_no_traceback() -> None:
     written = Written()
-    for _ in range(2 * CLIENT_BURST):
+    for _ in range(2 * log_module.CLIENT_BURST):
         try:
             raise ValueError("bug")
         except ValueError as error:
             written.lines.exception("panic - %r", error)
-    assert [text.count("Traceback") for text in written.texts] == [1] * CLIENT_BURST
+    assert [text.count("Traceback") for text in written.texts] == [1] * log_module.CLIENT_BURST
 
 
 def test_a_flood_of_one_kind_hides_no_other() -> None:
     written = Written()
-    for _ in range(CLIENT_BURST * 2):
+    for _ in range(log_module.CLIENT_BURST * 2):
         written.lines.info("one")
     written.lines.info("another")
     assert written.texts[-1] == "another"
@@ -286,10 +271,10 @@ def test_a_flood_of_one_kind_hides_no_other() -> None:
 
 def test_what_is_below_the_level_is_neither_written_nor_counted() -> None:
     written = Written()
-    written.level = ERROR
-    for _ in range(CLIENT_BURST * 2):
+    written.level = log_module.ERROR
+    for _ in range(log_module.CLIENT_BURST * 2):
         written.lines.info("one")
-    written.level = INFO
+    written.level = log_module.INFO
     written.lines.info("one")
     assert written.texts == ["one"]
 
@@ -299,7 +284,7 @@ def test_a_line_is_one_line_of_bounded_length() -> None:
     written.lines.info("client %s", "a\nb\r" + "x" * 100_000)
     (text,) = written.texts
     assert text.startswith(r"client a\nb\rxxx")
-    assert len(text) <= MAX_CLIENT_CHARACTERS + 3
+    assert len(text) <= log_module.MAX_CLIENT_CHARACTERS + 3
 
 
 # --- a log file on a disk that is slow: whoever logs does not wait for it
@@ -312,7 +297,7 @@ class SlowFile:
         self.path = path
         self.gate = threading.Event()
         self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-        self.sink = LineSink(self.fd)
+        self.sink = log_module.LineSink(self.fd)
         self._real = os.write
         monkeypatch.setattr(os, "write", self._write)
 
