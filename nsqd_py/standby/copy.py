@@ -228,7 +228,7 @@ class Copy:
             self._remove(name)
         elif offset != self._end_of(name):
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
-        if self._open is None:  # else the file has grown just now: 15 us in place of 50
+        if self._open is None:  # else the file that has just grown grows again, as with most messages
             path = self._directory / name
             self._has_new_names |= not path.exists()
             self._open = name, open_file(path, os.O_RDWR | os.O_CREAT)

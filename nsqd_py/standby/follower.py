@@ -318,7 +318,7 @@ class _Link:
         self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
 
     def send_line(self, line: bytes) -> None:
-        """Send a short line: without the timer of `sendall` this takes 10 us less."""
+        """Send a short line, without the timer that `sendall` starts for each call."""
         sent = self.sock.send(line)
         if sent < len(line):
             self.sock.sendall(line[sent:])

@@ -24,7 +24,7 @@ from nsqd_py.options import NSQD
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.runtime.threads import Job
+from nsqd_py.runtime.threads import DiskThreads, Job
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -133,6 +133,13 @@ class FakeThreadPool:
     def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
         job = Job(self.apply, (function, arguments), on_done)
         gevent.spawn(lambda: (job.run(), on_done(job)))
+
+
+def disk_threads() -> DiskThreads:
+    """Threads as a serving nsqd has them."""
+    threads = DiskThreads(4)
+    threads.serve()
+    return threads
 
 
 class World:

@@ -29,6 +29,7 @@ from tests.support.certificates import make_certificates
 from tests.support.member import member, plain_offer, standby
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import MAGIC, identify, pub, sub
+from tests.unit.fakes import disk_threads
 
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
@@ -47,9 +48,9 @@ class Nsqd:
         data_path.mkdir()
         flags = [f"--data-path={data_path}", "--accept-standbys", *self._certificates.nsqd_flags]
         options = read_options(flags)
-        self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
+        self.broker = broker = Broker(options, log, iteration, Alarms(), disk_threads())
         broker.tls = CertificateReloader(options, log)
-        broker.replication = Standbys(broker, data_path, hub.threadpool)
+        broker.replication = Standbys(broker, data_path, broker.services.threadpool)
         peer = "127.0.0.1:5"
         self._address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
         self.tcp = lambda sock: ClientConnection(sock, peer, hub.loop, iteration, log, broker, Limits(tls_enabled=True))

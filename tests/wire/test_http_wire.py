@@ -28,7 +28,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import read_options
 from nsqd_py.runtime.logs import FATAL, Log
 from tests.support.examples import examples
-from tests.unit.fakes import messages_of
+from tests.unit.fakes import disk_threads, messages_of
 
 DEADLINE_S = 40.0
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -65,7 +65,7 @@ class Server:
         self.iteration = LoopIteration(hub, self.log)
         self._loop = hub.loop
         options = read_options([f"--data-path={directory}", *flags])
-        self.broker = Broker(options, self.log, self.iteration, Alarms(), hub.threadpool)
+        self.broker = Broker(options, self.log, self.iteration, Alarms(), disk_threads())
 
     def connect(self) -> Any:
         """The client's end of a new connection."""

@@ -29,7 +29,7 @@ from tests.support import wire
 from tests.support.general_nsqd import GENERAL_NSQD
 from tests.support.nsqd_process import MakeNsqd
 from tests.support.wire import dpub, identify, mpub, pub, sub
-from tests.unit.fakes import messages_of, parse_messages, sized
+from tests.unit.fakes import disk_threads, messages_of, parse_messages, sized
 
 OK = b"\0\0\0\6\0\0\0\0OK"
 MAGIC = b"  V2"
@@ -75,7 +75,7 @@ class Nsqd:
         # On a busy machine, a new topic alone may take a slice.
         iteration.backlog.slice_s = iteration.backlog.input_s = 1000.0
         options = read_options([f"--data-path={directory}"])
-        self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
+        self.broker = broker = Broker(options, log, iteration, Alarms(), disk_threads())
         self.make_tcp = lambda sock: connection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
         self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker)
 

@@ -31,6 +31,7 @@ from nsqlookupd_py.connection import Directory, PeerConnection
 from nsqlookupd_py.registry import Registry
 from tests.support.certificates import make_certificates
 from tests.support.wire import MAGIC, NOP, pub
+from tests.unit.fakes import disk_threads
 
 LIMITS = TimeLimits(handshake_s=10, head_s=30, idle_s=600, write_s=60)
 DEADLINE_S = 40.0
@@ -90,7 +91,7 @@ class Nsqd:
         hub = gevent.get_hub()
         log = Log(level=FATAL)
         iteration = LoopIteration(hub, log)
-        broker = Broker(read_options([f"--data-path={directory}"]), log, iteration, Alarms(), hub.threadpool)
+        broker = Broker(read_options([f"--data-path={directory}"]), log, iteration, Alarms(), disk_threads())
         self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker))
         self.tcp = lambda: Dialogue(lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits()))
         self.broker = broker
