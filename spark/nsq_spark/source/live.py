@@ -82,9 +82,9 @@ class Planner:
 
     # ---- where a query begins and ends
 
-    def beginning(self, there: Mapping[LogKey, Kept]) -> TopicOffset:
+    def beginning(self, there: dict[LogKey, Kept]) -> TopicOffset:
         place, history = self.options.start, self.history
-        seqs = self.topics.seqs("startingOffsets", place, there)
+        seqs = self._seqs("startingOffsets", place, there)
         if history is None or place == LATEST:
             return TopicOffset({log: self._at(log, kept, seqs[log]) for log, kept in there.items()})
         history.forget()
@@ -106,16 +106,23 @@ class Planner:
                 archived[log] = IdRange(first_id, first_id, int(history.ids(log)[-1]) + 1)
         return TopicOffset(ranges, {log: ids for log, ids in archived.items() if ids.low < ids.until})
 
-    def ending(self, start: TopicOffset, there: Mapping[LogKey, Kept]) -> TopicOffset:
+    def ending(self, start: TopicOffset, there: dict[LogKey, Kept]) -> TopicOffset:
         """Return what a table reads from its beginning on."""
         place, ranges = self.options.end, {}
-        for log, seq in self.topics.seqs("endingOffsets", place, there).items():
+        for log, seq in self._seqs("endingOffsets", place, there).items():
             begin = start.ranges[log]
             seq = self._in_archive(log, there[log], place, seq)
             ranges[log] = self.upto(log, begin, max(begin.low, min(seq, there[log].end_seq)))
         last_id = _first_id_at(place) if isinstance(place, int) else 0 if place == EARLIEST else END_OF_IDS
         archived = {log: ids._replace(high=max(ids.low, min(last_id, ids.until))) for log, ids in start.archived.items()}
         return TopicOffset(ranges, archived)
+
+    def _seqs(self, option: str, place: Place, there: dict[LogKey, Kept]) -> dict[LogKey, int]:
+        seqs = self.topics.seqs(option, place, there)
+        if self.history is not None and any(kept.earliest_seq > self._there[log].earliest_seq for log, kept in there.items()):
+            self.history.forget()  # what was dropped since may be in a file that is new
+        self._there = {**self._there, **there}
+        return seqs
 
     def _in_archive(self, log: LogKey, kept: Kept, place: Place, seq: int) -> int:
         """Return the number of a place which is the earliest that the log keeps, if the archive has earlier ones."""

@@ -311,18 +311,19 @@ class LiveTopics:
             found |= {tcp: nsqd, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}": nsqd}
         return found
 
-    def seqs(self, option: str, place: Place, there: Mapping[LogKey, Kept]) -> dict[LogKey, int]:
+    def seqs(self, option: str, place: Place, there: dict[LogKey, Kept]) -> dict[LogKey, int]:
         """Return the sequence numbers of a place in the options, as the logs have it: EARLIEST is the earliest that is kept.
 
-        Raises ArchiveError for an unknown nsqd.
+        Change `there` where that is the answer to a time. Raises ArchiveError for an unknown nsqd.
         """
         for topic, nsqd in place if isinstance(place, Mapping) else ():
             if LogKey(topic, nsqd) not in there:
                 known = ", ".join(sorted(log.nsqd for log in there if log.topic == topic)) or "none"
                 raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {topic}; there are {known}")
-        return {log: self._seq(log, kept, place) for log, kept in there.items()}
+        return {log: self._seq(log, there, place) for log in list(there)}
 
-    def _seq(self, log: LogKey, kept: Kept, place: Place) -> int:
+    def _seq(self, log: LogKey, there: dict[LogKey, Kept], place: Place) -> int:
+        kept = there[log]
         if isinstance(place, Mapping):
             seq = place.get(log, EARLIEST_SEQ)
             return kept.earliest_seq if seq == EARLIEST_SEQ else kept.end_seq if seq == LATEST_SEQ else seq
@@ -331,6 +332,6 @@ class LiveTopics:
         if place == LATEST:
             return kept.end_seq
         answer = self.read(log, time=int(place))
-        # The log may have dropped more in the meantime, which the archive has.
-        is_earliest = self._options.archive is not None and answer.first_seq <= answer.earliest_seq
-        return kept.earliest_seq if is_earliest else answer.first_seq
+        if self._options.archive is not None and answer.first_seq <= answer.earliest_seq:
+            there[log] = answer  # the log may have dropped messages of this time since it was asked for the last time
+        return answer.first_seq
