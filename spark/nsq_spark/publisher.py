@@ -26,10 +26,11 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, PendingPublish
 from nsqd_py.runtime.outages import Backoff
 
-# The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
-# unanswered whatever their size, so that no nsqd has to wait.
+# The limits of what is unanswered, and so of what may be stored twice after a failure. nsqd answers a batch at once: if it
+# ends with one that it stored and did not answer, four batches are at most four times what is stored twice. Two for each
+# nsqd may be unanswered whatever their size, so that no nsqd has to wait.
 WINDOW_BYTES = 8 * 1024 * 1024
-_BATCHES_EACH = 2
+_BATCHES_EACH, _MOST_BATCHES_EACH = 2, 4
 # Messages in one batch whose messages are published one by one, because they are deferred.
 MOST_DEFERRED = 500
 _STEP_S = 0.2
@@ -267,9 +268,10 @@ class TaskPublisher:
             self._observer.poll()
             self._send_returned()
             self._step_if_due()
-            least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
             is_large = self._under_way_bytes + batch.size_bytes > WINDOW_BYTES or batch.defer_ms != 0
-            if not self._returned and not (is_large and len(self._under_way) >= least):
+            each = _BATCHES_EACH if is_large else _MOST_BATCHES_EACH
+            nsqd_count = self._producer.nsqd_count if self._producer is not None else 1
+            if not self._returned and len(self._under_way) < each * nsqd_count:
                 return
             self._step(_STEP_S)
 

@@ -78,7 +78,10 @@ class PlayedProducer:
     def step(self, timeout_s: float) -> None:
         if self._unanswered:
             topic, bodies, on_done = self._unanswered.popleft()
-            on_done(self._nsqd.publish(topic, bodies))
+            error = self._nsqd.publish(topic, bodies)
+            on_done(error)
+            if isinstance(error, ConnectionLost):
+                self.close(timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """What is not answered comes back."""

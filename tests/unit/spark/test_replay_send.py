@@ -74,6 +74,24 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> 
     assert (result.counts.possible_duplicates > 0) is is_unknown
 
 
+def test_an_nsqd_that_ends_before_it_answers_a_batch(tmp_path: Path) -> None:
+    """What may be there twice is not more than ten times what is."""
+    nsqd = PlayedNsqd()
+    calls = iter(range(1000))
+
+    def verdict(topic: str, some: list[bytes]) -> NsqClientError | None:
+        if next(calls) != 3:
+            return None
+        nsqd.stored += [(topic, body) for body in some]
+        return ConnectionLost("played:1", "killed")
+
+    nsqd.verdict = verdict
+    result = sent(tmp_path, nsqd, count=1000)
+    assert nsqd.counts().keys() == set(bodies(1000))
+    twice = len(nsqd.stored) - 1000
+    assert 0 < twice <= result.counts.possible_duplicates <= 10 * twice
+
+
 def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
     nsqd = PlayedNsqd()
     nsqd.verdict = lambda topic, some: NoNsqd("played:1: connection refused")
