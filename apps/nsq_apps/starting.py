@@ -76,16 +76,16 @@ def run_daemon(
             for setting in options.without_effect():
                 log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
             _warn_of_open_doors(options, log)
-            if answer:
-                print(answer, end="")
-                return DONE
-            return serve(options, log)
+            if not answer:
+                return serve(options, log)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", name, error)
             return BAD_USAGE if isinstance(error, BadOptions) or answer else FAILED
         except Exception as error:  # a bug: its traceback is logged in the form of all log lines
             log.exception("%s ends - %r", name, error)
             return FAILED
+        print(answer, end="")
+        return DONE
 
     return with_streams(name, run)
 

@@ -58,6 +58,14 @@ def test_help(module: str, streams: str) -> None:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
+@pytest.mark.parametrize("streams", [">/dev/full", ">&-", "| true"])
+@pytest.mark.parametrize("module", ["nsqd", "nsqlookupd", "nsq_cat"])
+def test_print_config(module: str, streams: str) -> None:
+    loopback = () if module == "nsq_cat" else ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+    with started(streams, module, "--print-config", *loopback) as program:
+        ended(program, streams, status=1 if streams.startswith(">") else 0)
+
+
 @pytest.mark.parametrize("streams", _STREAMS)
 @pytest.mark.parametrize("module", ["nsq_tail", "nsq_stat"])
 def test_a_tool_that_writes(module: str, streams: str, nsqd: NsqdProcess) -> None:
