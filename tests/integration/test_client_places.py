@@ -295,3 +295,31 @@ os._exit(0)
         TOPIC=topic,
     )
     assert (done.stdout, done.stderr) == ("ConnectionLost\nFalse\n", "")
+
+
+def test_a_fork_logs_nothing_in_the_child(address: str, topic: str) -> None:
+    """Another thread of the parent may hold the lock of the log, which nothing releases in the child."""
+    done = run_script(
+        """
+from nsqd_py.client import Consumer, Producer
+import logging, os, signal, sys, threading
+Producer(ADDRESS).publish(TOPIC, b"x")
+log = logging.StreamHandler(sys.stdout)
+logging.getLogger().addHandler(log)
+loop = iter(Consumer(TOPIC, "c", nsqd_tcp_addresses=ADDRESS))
+next(loop)
+threading.Thread(target=lambda: log.acquire() or threading.Event().wait(), daemon=True).start()
+while log.lock.acquire(blocking=False):
+    log.lock.release()
+child = os.fork()
+if not child:
+    os._exit(5)
+signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+signal.alarm(10)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+""",
+        ADDRESS=address,
+        TOPIC=topic,
+    )
+    assert (done.stdout, done.stderr) == ("5\n", "")

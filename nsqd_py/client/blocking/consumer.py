@@ -189,7 +189,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         for finder in self._finders:
             finder.kill()
         for nsqd in self._nsqds.values():
-            nsqd.abandon("it belongs to the parent process")
+            nsqd.abandon()
         self._poller.close()
         self._begin()
 

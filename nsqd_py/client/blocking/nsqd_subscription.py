@@ -154,14 +154,14 @@ class NsqdSubscription:
         is_drained = window is None or (self._nsqd_is_done and window.is_empty and not window.has_output)
         return self.is_leaving and (self.connection is None or is_drained)
 
-    def abandon(self, reason: str) -> None:
-        """In a forked child: close the descriptor, without sending anything. The lock may belong to a lost thread."""
+    def abandon(self) -> None:
+        """In a forked child: close the descriptor, without sending or logging. Locks may belong to lost threads."""
         if self._opening is not None:
             self._opening.kill()
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
-        self._lost(reason)
+        if self.connection is not None:
+            self.connection.close()
+        if self.window is not None:
+            self._subscription.closed(self.window)
 
     def close(self, reason: str = "closed") -> None:
         opening, self._opening = self._opening, None
