@@ -142,6 +142,27 @@ def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
     assert (bodies(tmp_path / "t.log.1"), bodies(output / "t.log")) == ([b"one"], [b"two"])
 
 
+@pytest.mark.parametrize("flags", KINDS, ids=" ".join)
+@pytest.mark.parametrize("removed", ["files", "directory"])
+def test_messages_after_a_file_was_removed_go_to_a_new_one(
+    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path, removed: str, flags: tuple[str, ...]
+) -> None:
+    publish(nsqd, b"one")
+    with archive(nsqd, *flags) as tool:
+        wait_until_finished(nsqd)
+        if removed == "directory":
+            shutil.rmtree(output.rename(tmp_path / "gone"))
+        else:
+            for path in output.rglob("*"):
+                path.unlink(missing_ok=True)
+        publish(nsqd, b"two")
+        tool.wait_for_log("the file was removed; a new one is begun")
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+    assert all_bodies(output) == [b"two"]
+    assert leftovers(output) == []
+
+
 def test_two_topics_share_a_file_only_where_they_append(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
     """A name without <TOPIC>: as Go's nsq_to_file does it."""
     for flags, files in (((), 1), (("--gzip",), 2)):

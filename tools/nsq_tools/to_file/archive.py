@@ -221,8 +221,12 @@ class Archive:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""
         self._waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
-        if self._current is not None:
-            with suppress(OSError):  # if the disk keeps failing, the next write reports it
+        with suppress(OSError):  # if the disk keeps failing, the next write reports it
+            if self._current is not None and self._current.output.is_removed:
+                claim = self._current.claim
+                self.abandon()
+                claim.release()  # a new file may get the same name
+            elif self._current is not None:
                 self._current.output.rewind()
 
     # --- from file to file

@@ -62,6 +62,11 @@ class OutputFile:
         self.start_offset = self.end
 
     @property
+    def is_removed(self) -> bool:
+        """True if the file has no name any more, so that nothing will find what is written to it."""
+        return not os.fstat(self._fd).st_nlink
+
+    @property
     def synced_bytes(self) -> int:
         """Return the number of synced bytes from `start_offset` on."""
         return self._kept_end - self.start_offset
@@ -98,8 +103,11 @@ class OutputFile:
         """Sync the file and, the first time, its directory.
 
         After an error, call `rewind`: the data since the last sync may be lost, even if a later sync succeeds.
+        Raises FileNotFoundError if the file was removed.
         """
         os.fdatasync(self._fd)
+        if self.is_removed:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed; a new one is begun", str(self.path))
         if not self._is_name_synced:
             sync_directory(self.path.parent)
             self._is_name_synced = True
