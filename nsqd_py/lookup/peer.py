@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from random import random
 from typing import Any
 from urllib.parse import quote_plus
-from weakref import WeakSet
 
 import gevent
 from gevent.event import Event
@@ -164,7 +163,7 @@ class LookupPeer:
         self.endpoint = endpoint
         self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
         self.query: ChannelQuery | None = None
-        self.asked: WeakSet[Topic] = WeakSet()
+        self.asked: set[str] = set()
         self.was_tried = False
         self.is_connected = False
         self.is_failing = False

@@ -126,6 +126,8 @@ class LookupPeers:
 
     def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
         for peer in self._peers.values():
+            if was_deleted and not channel_name:
+                peer.asked.discard(topic_name)
             if peer.is_started:
                 peer.note((topic_name, channel_name), was_deleted)
 
@@ -267,7 +269,8 @@ class LookupPeers:
         except HttpClientError as error:
             self._warn(peer, topic, error)
             return None
-        peer.asked.add(topic)
+        if not topic.is_closed:  # a new topic of this name has to be asked for
+            peer.asked.add(topic.name)
         return names
 
     def _warn(self, peer: LookupPeer, topic: Topic, reason: object) -> None:
@@ -305,7 +308,7 @@ class LookupPeers:
             return
         with gevent.Timeout(self._longest_s, False):  # type: ignore[arg-type]
             for topic in list(self._broker.topics.values()):
-                if topic in peer.asked or topic.is_closed or (topic.channels and topic.is_started):
+                if topic.name in peer.asked or topic.is_closed or (topic.channels and topic.is_started):
                     continue
                 names = self._ask(peer, topic)
                 if names is None:  # it would not answer the other questions either

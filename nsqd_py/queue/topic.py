@@ -111,7 +111,6 @@ class Topic(Generic[L]):
         "space",
         "unreleased_deferred",
         "unsynced",
-        "__weakref__",
     )
 
     def __init__(

@@ -61,8 +61,8 @@ class LogOptions(Options):
     log_prefix: str = log_prefix_setting("")
 
 
-VERBOSE = switch("Deprecated and without effect; use --log-level.", config_key="")
-OBSOLETE_VERBOSE = {"verbose": "use log_level"}
+VERBOSE: bool = switch("Deprecated and without effect; use --log-level.", config_key="")
+OBSOLETE_VERBOSE: dict[str, str] = {"verbose": "use log_level"}
 
 
 class LimitOptions(Options, title="Limits"):

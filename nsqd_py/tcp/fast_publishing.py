@@ -63,11 +63,13 @@ class FastConnection(ClientConnection):
 
         The name of an open topic needs no check. A client with permissions has each new line checked.
         """
-        end = data.find(b"\n", 0, _LONGEST_LINE) + 1
-        topic_name = str(data[4 : end - 1], "latin-1")
-        if self.guard is not None or not data.startswith(b"PUB ") or topic_name not in self.broker.open_topics:
+        newline = data.find(b"\n", 4, _LONGEST_LINE)
+        if newline < 0 or self.guard is not None or not data.startswith(b"PUB "):
             return b""
-        self._line, self._kind, self._topic_name, self._defer_ns = data[:end], PUB, topic_name, 0
+        topic_name = str(data[4:newline], "latin-1")
+        if topic_name not in self.broker.open_topics:
+            return b""
+        self._line, self._kind, self._topic_name, self._defer_ns = data[: newline + 1], PUB, topic_name, 0
         return self._line
 
     def on_data(self, data: bytes) -> None:

@@ -216,6 +216,17 @@ def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: 
     assert peer.stream.pub_counts == {"t": 2, "u": 3, "new": 1}  # type: ignore[attr-defined]
 
 
+def test_after_a_publish_a_read_may_end_anywhere(nsqd: Nsqd) -> None:
+    """Also in the name of a command, or with one that is shorter than the line of a publish."""
+    line = b"NOP\n" + pub("u", b"b") + b"NOP\n" + pub("t", b"c")
+    for cut in range(1, len(line)):
+        peer = nsqd.tcp().say(pub("t", b"a"), line[:cut], line[cut:])
+        for _ in range(3):
+            peer.read()
+        nsqd.iteration.end()
+        assert peer.answers() == OK * 3
+
+
 def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None:
     peer = nsqd.tcp()
     nsqd.broker.delete_topic("t")

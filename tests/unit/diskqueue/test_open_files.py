@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -23,9 +22,12 @@ MOST = 4
 @pytest.fixture(autouse=True)
 def few() -> Iterator[None]:
     """Only four files may be open."""
+    files = OPEN_FILES._files
     OPEN_FILES.use_limit()
-    with mock.patch.multiple(OPEN_FILES, most=MOST, _files=type(OPEN_FILES._files)()):
-        yield
+    OPEN_FILES.most, OPEN_FILES._files = MOST, type(files)()
+    yield
+    OPEN_FILES._files = files
+    OPEN_FILES.use_limit()
     OPEN_FILES.is_full = False
 
 

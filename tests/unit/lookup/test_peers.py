@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakSet
 
 import gevent
 import pytest
@@ -106,7 +105,7 @@ class FakePeer:
 
     def __init__(self, *channels: str) -> None:
         self.name = "peer"
-        self.asked: WeakSet[Topic] = WeakSet()
+        self.asked: set[str] = set()
         self.query = self
         self.may_answer = Event()
         self._channels = list(channels)
