@@ -24,6 +24,20 @@ def test_template() -> None:
     assert with_revision("a<REV>.log", 12) == "a-000012.log"
 
 
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        ("..", "%2E."),
+        (".", "%2E"),
+        (".nsq_to_file.0.json", "%2Ensq_to_file.0.json"),
+        ("_nsq_manifest", "%5Fnsq_manifest"),
+        ("_x.", "_x."),
+    ],
+)
+def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic: str, name: str) -> None:
+    assert filename_template("<TOPIC>/<DATETIME>", topic, "h", 7, has_revisions=False) == f"{name}/<DATETIME>"
+
+
 # --- options
 
 

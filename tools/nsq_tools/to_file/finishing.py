@@ -29,7 +29,7 @@ from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import Claim, ClaimDetails, Manifest, ManifestEntry, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import open_file
 
@@ -42,6 +42,8 @@ def host_identifier(given: str, hostname: str) -> str:
 
 def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
+    if topic.startswith((".", MANIFEST)):  # such as `..`, or the name of a claim: anybody may publish to these topics
+        topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
 
