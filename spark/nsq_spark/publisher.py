@@ -348,8 +348,9 @@ class TaskPublisher:
             self._fatal = self._fatal or NotPublished(f"not published in {self._producers.give_up_after_s:g}s: {error}")
         else:
             batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
+            if not self._returned:  # one lost connection returns several batches
+                self._pause.failed(self._clock())
             self._returned.append(batch)
-            self._pause.failed(self._clock())
 
     def _acknowledged(self, batch: PublishBatch) -> None:
         self._pause.reset()

@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyarrow")
 
 from nsq_spark import schema
 from nsq_spark.archive.chunk import Payload
