@@ -28,7 +28,7 @@ def test_the_error_is_there_before_the_publish_is_over() -> None:
     assert seen == [error]
 
 
-class Desk:
+class Harness:
     """A dispatcher with the time, which is 0 until it is set, and open writers."""
 
     def __init__(self, *addresses: str, window: int = 100, **settings: Any) -> None:
@@ -94,30 +94,30 @@ STANDBY = "PUB failed nsqd is a standby of a:4150"
 
 
 def test_what_standbys_refuse_waits_until_one_is_the_primary() -> None:
-    desk = Desk(B, retry_unknown=False)
-    desk.dispatcher.not_opened(desk.add(A), ConnectionFailed(A, "refused"), 0.0)
-    publishes = desk.send(3, deadline_s=9.0)
+    harness = Harness(B, retry_unknown=False)
+    harness.dispatcher.not_opened(harness.add(A), ConnectionFailed(A, "refused"), 0.0)
+    publishes = harness.send(3, deadline_s=9.0)
     for _ in range(2 * MAX_LOSSES):
-        assert desk.refuse(B, "E_PUB_FAILED", STANDBY) == []
-        assert desk.lose(B) == []
-        assert {publish for _, publish in desk.reopen(B)} == set(publishes)
-    assert set(desk.ok(B, 3)) == set(publishes)
+        assert harness.refuse(B, "E_PUB_FAILED", STANDBY) == []
+        assert harness.lose(B) == []
+        assert {publish for _, publish in harness.reopen(B)} == set(publishes)
+    assert set(harness.ok(B, 3)) == set(publishes)
 
 
 def test_what_standbys_refuse_until_its_time_is_over_says_so() -> None:
-    desk = Desk(B)
-    desk.dispatcher.not_opened(desk.add(A), ConnectionFailed(A, "refused"), 0.0)
-    (publish,) = desk.send(1, deadline_s=9.0)
-    desk.refuse(B, "E_PUB_FAILED", STANDBY)
-    desk.lose(B)
-    assert desk.dispatcher.expire(9.0)[0] == [publish]
+    harness = Harness(B)
+    harness.dispatcher.not_opened(harness.add(A), ConnectionFailed(A, "refused"), 0.0)
+    (publish,) = harness.send(1, deadline_s=9.0)
+    harness.refuse(B, "E_PUB_FAILED", STANDBY)
+    harness.lose(B)
+    assert harness.dispatcher.expire(9.0)[0] == [publish]
     assert str(error_of(publish)) == f"b:4150: E_PUB_FAILED {STANDBY}; a:4150: refused"
 
 
 def test_the_only_nsqd_is_a_standby() -> None:
-    desk = Desk(B)
-    (publish,) = desk.send(1)
-    assert desk.refuse(B, "E_PUB_FAILED", STANDBY) == [publish]
+    harness = Harness(B)
+    (publish,) = harness.send(1)
+    assert harness.refuse(B, "E_PUB_FAILED", STANDBY) == [publish]
     assert isinstance(publish.error, PublishFailed)
 
 
@@ -125,45 +125,45 @@ def test_the_only_nsqd_is_a_standby() -> None:
 
 
 def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:
-    desk = Desk(A)
+    harness = Harness(A)
     waits = []
     for _ in range(4):
-        desk.lose(A)
-        waits.append(desk.writer(A).pause.wait_s(0.0))
-        desk.reopen(A)
+        harness.lose(A)
+        waits.append(harness.writer(A).pause.wait_s(0.0))
+        harness.reopen(A)
     assert waits == [1.0, 2.0, 4.0, 8.0]
-    desk.send(1)
-    desk.ok(A)
-    desk.lose(A)
-    assert desk.writer(A).pause.wait_s(0.0) == 1.0
+    harness.send(1)
+    harness.ok(A)
+    harness.lose(A)
+    assert harness.writer(A).pause.wait_s(0.0) == 1.0
 
 
 def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
-    desk = Desk(A, B)
+    harness = Harness(A, B)
     for _ in range(4):
-        desk.lose(A)
-        desk.reopen(A)
-    desk.lose(A)
-    assert desk.dispatcher.pause_s(desk.writer(A), 0.0) == 16.0
-    desk.lose(B)
-    assert desk.dispatcher.pause_s(desk.writer(A), 0.0) == 1.0
-    assert desk.dispatcher.pause_s(desk.writer(A), 0.75) == 0.25
-    assert desk.dispatcher.pause_s(desk.writer(A), 2.0) == 0.0
-    desk.reopen(B)
-    assert desk.dispatcher.pause_s(desk.writer(A), 2.0) == 14.0
+        harness.lose(A)
+        harness.reopen(A)
+    harness.lose(A)
+    assert harness.dispatcher.pause_s(harness.writer(A), 0.0) == 16.0
+    harness.lose(B)
+    assert harness.dispatcher.pause_s(harness.writer(A), 0.0) == 1.0
+    assert harness.dispatcher.pause_s(harness.writer(A), 0.75) == 0.25
+    assert harness.dispatcher.pause_s(harness.writer(A), 2.0) == 0.0
+    harness.reopen(B)
+    assert harness.dispatcher.pause_s(harness.writer(A), 2.0) == 14.0
 
 
 # ---- none at all
 
 
 def test_errors_say_why_no_nsqd_is_connected() -> None:
-    desk = Desk(A)
-    desk.lose(A)
-    desk.fail_to_open(A)
-    why = str(desk.dispatcher.writers[A].failure)
-    assert str(desk.dispatcher.not_connected(3)) == f"no nsqd could be connected for 3s: {why}"
-    assert str(desk.dispatcher.still_open(2)).endswith(f"2 publishes are open; {why}")
-    unknown = Desk().dispatcher
+    harness = Harness(A)
+    harness.lose(A)
+    harness.fail_to_open(A)
+    why = str(harness.dispatcher.writers[A].failure)
+    assert str(harness.dispatcher.not_connected(3)) == f"no nsqd could be connected for 3s: {why}"
+    assert str(harness.dispatcher.still_open(2)).endswith(f"2 publishes are open; {why}")
+    unknown = Harness().dispatcher
     assert str(unknown.not_connected(3)).endswith("3s: no nsqd is known: no nsqlookupd names one")
     unknown.lookup_failures["lookupd:4161"] = NsqClientError("lookupd:4161: refused")
     assert str(unknown.no_nsqd()) == "no nsqd is known: nsqlookupd lookupd:4161: refused"

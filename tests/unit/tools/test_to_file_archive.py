@@ -27,7 +27,7 @@ EACH_KIND = pytest.mark.parametrize(("form", "codec"), KINDS)
 
 
 @dataclass
-class Desk:
+class ArchiveHarness:
     """Archives on one directory, at a time that the test says."""
 
     root: Path
@@ -72,8 +72,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def harness(tmp_path: Path) -> ArchiveHarness:
+    return ArchiveHarness(tmp_path)
 
 
 def store(archive: Archive, batch: FakeBatch, *, sync: bool = True) -> None:
@@ -102,53 +102,53 @@ def names(directory: Path) -> list[str]:
 
 @EACH_KIND
 @pytest.mark.parametrize("in_work_dir", [False, True])
-def test_what_is_finished_is_in_a_file(desk: Desk, form: str, codec: str, in_work_dir: bool) -> None:
-    archive = desk.archive(form, codec, work_dir=desk.work if in_work_dir else desk.output)
+def test_what_is_finished_is_in_a_file(harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool) -> None:
+    archive = harness.archive(form, codec, work_dir=harness.work if in_work_dir else harness.output)
     first, second = FakeBatch(b"one", b"two"), FakeBatch(b"three")
     store(archive, first, sync=False)
     assert first.finished == []
     store(archive, second)
     assert (first.finished, second.finished) == (first.ids, second.ids)
     (name,) = close(archive)
-    assert bodies(desk.output / name) == [b"one", b"two", b"three"]
-    (entry,) = manifest(desk.output)
+    assert bodies(harness.output / name) == [b"one", b"two", b"three"]
+    (entry,) = manifest(harness.output)
     assert (entry["path"], entry["messages"], entry["repaired"]) == (name, 3, False)
     assert (entry["first_timestamp"], entry["last_timestamp"]) == (1000, 1001)
-    assert entry["bytes"] == (desk.output / name).stat().st_size
-    assert leftovers(desk.root) == []
-    assert not desk.work.exists() or names(desk.work) == []
+    assert entry["bytes"] == (harness.output / name).stat().st_size
+    assert leftovers(harness.root) == []
+    assert not harness.work.exists() or names(harness.work) == []
 
 
-def test_the_checksum_is_that_of_the_file(desk: Desk) -> None:
+def test_the_checksum_is_that_of_the_file(harness: ArchiveHarness) -> None:
     import google_crc32c
 
-    archive = desk.archive(codec="gzip")
+    archive = harness.archive(codec="gzip")
     store(archive, FakeBatch(b"one"))
     (name,) = close(archive)
-    assert manifest(desk.output)[0]["crc32c"] == f"{google_crc32c.value((desk.output / name).read_bytes()):08x}"
+    assert manifest(harness.output)[0]["crc32c"] == f"{google_crc32c.value((harness.output / name).read_bytes()):08x}"
 
 
-def test_a_file_ends_with_the_batch_that_goes_beyond_its_size(desk: Desk) -> None:
+def test_a_file_ends_with_the_batch_that_goes_beyond_its_size(harness: ArchiveHarness) -> None:
     """What is synced with the old file is finished."""
-    archive = desk.archive(rotation=Rotation(size_bytes=10))
+    archive = harness.archive(rotation=Rotation(size_bytes=10))
     batches = [FakeBatch(b"12345", b"1234"), FakeBatch(b"1"), FakeBatch(b"x" * 100), FakeBatch(b"y")]
     archive.add(batches)  # type: ignore[arg-type]
     archive.store(is_sync_due=False)
     answer(archive)
     assert [batch.finished == batch.ids for batch in batches] == [True, True, True, False]
     close(archive)
-    found = [bodies(path) for path in message_files(desk.output)]
+    found = [bodies(path) for path in message_files(harness.output)]
     assert found == [[b"12345", b"1234"], [b"1", b"x" * 100], [b"y"]]
-    assert names(desk.output)[0].startswith("topic-000000.")
+    assert names(harness.output)[0].startswith("topic-000000.")
 
 
-def test_a_file_ends_when_the_name_changes_or_after_a_time(desk: Desk) -> None:
-    archive = desk.archive(rotation=Rotation(interval_ns=30 * SECOND_NS), datetime_format="%M")
+def test_a_file_ends_when_the_name_changes_or_after_a_time(harness: ArchiveHarness) -> None:
+    archive = harness.archive(rotation=Rotation(interval_ns=30 * SECOND_NS), datetime_format="%M")
     for number in range(6):
-        desk.now_ns = number * 20 * SECOND_NS
+        harness.now_ns = number * 20 * SECOND_NS
         store(archive, FakeBatch(b"%d" % number))
     close(archive)
-    found = {path.name: bodies(path) for path in message_files(desk.output)}
+    found = {path.name: bodies(path) for path in message_files(harness.output)}
     assert found == {
         "topic-000000.00.log": [b"0", b"1"],
         "topic-000001.00.log": [b"2"],
@@ -158,57 +158,57 @@ def test_a_file_ends_when_the_name_changes_or_after_a_time(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("skips_empty", [False, True])
-def test_empty_files(desk: Desk, skips_empty: bool) -> None:
-    archive = desk.archive(codec="gzip", skips_empty=skips_empty)
+def test_empty_files(harness: ArchiveHarness, skips_empty: bool) -> None:
+    archive = harness.archive(codec="gzip", skips_empty=skips_empty)
     archive.tick()
-    desk.now_ns += SECOND_NS
+    harness.now_ns += SECOND_NS
     archive.tick()
     close(archive)
     for file in archive.take_finished():
         file.finish()
-    assert [bodies(path) for path in message_files(desk.output)] == ([] if skips_empty else [[], []])
+    assert [bodies(path) for path in message_files(harness.output)] == ([] if skips_empty else [[], []])
 
 
-def test_no_file_takes_the_name_of_another(desk: Desk) -> None:
+def test_no_file_takes_the_name_of_another(harness: ArchiveHarness) -> None:
     """Neither when it is opened, nor when it is moved; not even of one that came in between."""
-    archive = desk.archive(work_dir=desk.work)
-    (desk.output / "topic-000000.00.log").write_bytes(b"mine\n")
+    archive = harness.archive(work_dir=harness.work)
+    (harness.output / "topic-000000.00.log").write_bytes(b"mine\n")
     store(archive, FakeBatch(b"one"))
-    (desk.output / "topic-000001.00.log").write_bytes(b"mine too\n")
+    (harness.output / "topic-000001.00.log").write_bytes(b"mine too\n")
     assert close(archive) == ["topic-000002.00.log"]
-    assert sorted(all_bodies(desk.output)) == [b"mine", b"mine too", b"one"]
+    assert sorted(all_bodies(harness.output)) == [b"mine", b"mine too", b"one"]
 
 
-def test_directories_in_names(desk: Desk) -> None:
-    archive = desk.archive(work_dir=desk.work, template="a/<DATETIME>/b<REV>.log")
+def test_directories_in_names(harness: ArchiveHarness) -> None:
+    archive = harness.archive(work_dir=harness.work, template="a/<DATETIME>/b<REV>.log")
     store(archive, FakeBatch(b"one"))
     assert close(archive) == ["b-000000.log"]
-    assert bodies(desk.output / "a/00/b-000000.log") == [b"one"]
-    assert manifest(desk.output)[0]["path"] == "a/00/b-000000.log"
+    assert bodies(harness.output / "a/00/b-000000.log") == [b"one"]
+    assert manifest(harness.output)[0]["path"] == "a/00/b-000000.log"
 
 
 # --- files that several append to
 
 
-def test_a_file_that_is_there_is_appended_to(desk: Desk) -> None:
-    desk.output.mkdir()
-    (desk.output / "topic.00.log").write_bytes(b"before\ntorn")
-    archive = desk.archive(template="topic.<DATETIME>.log", is_shared=True)
+def test_a_file_that_is_there_is_appended_to(harness: ArchiveHarness) -> None:
+    harness.output.mkdir()
+    (harness.output / "topic.00.log").write_bytes(b"before\ntorn")
+    archive = harness.archive(template="topic.<DATETIME>.log", is_shared=True)
     store(archive, FakeBatch(b"one"))
     close(archive)
-    assert bodies(desk.output / "topic.00.log") == [b"before", b"torn", b"one"]
-    entry = manifest(desk.output)[0]
+    assert bodies(harness.output / "topic.00.log") == [b"before", b"torn", b"one"]
+    entry = manifest(harness.output)[0]
     assert (entry["offset"], entry["bytes"], entry["messages"]) == (len(b"before\ntorn\n"), len(b"one\n"), 1)
 
 
-def test_two_append_to_one_file(desk: Desk) -> None:
-    archives = [desk.archive(template="topic.<DATETIME>.log", is_shared=True) for _ in range(2)]
+def test_two_append_to_one_file(harness: ArchiveHarness) -> None:
+    archives = [harness.archive(template="topic.<DATETIME>.log", is_shared=True) for _ in range(2)]
     for number in range(4):
         store(archives[number % 2], FakeBatch(b"%d" % number))
     for archive in archives:
         close(archive)
-    assert bodies(desk.output / "topic.00.log") == [b"0", b"1", b"2", b"3"]
-    assert [entry["crc32c"] for entry in manifest(desk.output)] == [None, None]
+    assert bodies(harness.output / "topic.00.log") == [b"0", b"1", b"2", b"3"]
+    assert [entry["crc32c"] for entry in manifest(harness.output)] == [None, None]
 
 
 # --- a disk that takes nothing
@@ -233,10 +233,10 @@ class FullDisk:
 @EACH_KIND
 @pytest.mark.parametrize("room", [0, 3, 70])
 def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
-    desk: Desk, form: str, codec: str, room: int, monkeypatch: pytest.MonkeyPatch
+    harness: ArchiveHarness, form: str, codec: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch, 1 << 30)
-    archive = desk.archive(form, codec)
+    archive = harness.archive(form, codec)
     before = FakeBatch(b"before")
     store(archive, before)
     unsynced, refused = FakeBatch(b"unsynced"), FakeBatch(os.urandom(100).replace(b"\n", b""))
@@ -253,12 +253,12 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
     answer(archive)
     assert (unsynced.finished, set(refused.finished)) == (unsynced.ids, set(refused.ids))
     (name,) = close(archive)
-    assert bodies(desk.output / name) == [b"before", b"unsynced", refused.bodies[0], refused.bodies[0]]
+    assert bodies(harness.output / name) == [b"before", b"unsynced", refused.bodies[0], refused.bodies[0]]
 
 
-def test_after_a_sync_that_failed_all_is_written_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system forgets what it could not write: another sync alone would say that all is well."""
-    archive = desk.archive()
+    archive = harness.archive()
     store(archive, FakeBatch(b"synced"))
     batch = FakeBatch(b"one")
     written: list[int] = []
@@ -272,16 +272,16 @@ def test_after_a_sync_that_failed_all_is_written_again(desk: Desk, monkeypatch: 
         with pytest.raises(OSError, match="Input/output"):
             store(archive, batch)
     assert (written, batch.finished) == ([11], [])
-    assert (desk.output / "topic-000000.00.log").stat().st_size == len(b"synced\n")
+    assert (harness.output / "topic-000000.00.log").stat().st_size == len(b"synced\n")
     archive.store(is_sync_due=True)
     answer(archive)
     assert batch.finished == batch.ids
-    assert bodies(desk.output / close(archive)[0]) == [b"synced", b"one"]
+    assert bodies(harness.output / close(archive)[0]) == [b"synced", b"one"]
 
 
-def test_what_cannot_be_written_can_be_given_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_can_be_given_back(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     FullDisk(monkeypatch, 0)
-    archive = desk.archive()
+    archive = harness.archive()
     batch = FakeBatch(b"one")
     with pytest.raises(OSError, match="No space left"):
         store(archive, batch)
@@ -300,63 +300,63 @@ def killed(archive: Archive) -> None:
 
 @EACH_KIND
 @pytest.mark.parametrize("in_work_dir", [False, True])
-def test_a_torn_file_is_repaired_and_finished(desk: Desk, form: str, codec: str, in_work_dir: bool) -> None:
-    archive = desk.archive(form, codec, work_dir=desk.work if in_work_dir else desk.output)
+def test_a_torn_file_is_repaired_and_finished(harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool) -> None:
+    archive = harness.archive(form, codec, work_dir=harness.work if in_work_dir else harness.output)
     store(archive, FakeBatch(b"one", b"two"))
     killed(archive)
-    directory = desk.work if in_work_dir else desk.output
+    directory = harness.work if in_work_dir else harness.output
     (torn,) = [path for path in directory.iterdir() if path.suffix != ".json"]
     with torn.open("ab") as file:
         file.write(b"NSQrtorn")
-    (name,) = desk.repair_all()
-    assert bodies(desk.output / name) == [b"one", b"two"]
-    (entry,) = manifest(desk.output)
+    (name,) = harness.repair_all()
+    assert bodies(harness.output / name) == [b"one", b"two"]
+    (entry,) = manifest(harness.output)
     assert (entry["repaired"], entry["cut_bytes"], entry["messages"]) == (True, 8, 2)
-    assert leftovers(desk.root) == []
-    assert desk.repair_all() == []
+    assert leftovers(harness.root) == []
+    assert harness.repair_all() == []
 
 
-def test_a_file_that_is_being_written_is_left_alone(desk: Desk) -> None:
-    archive = desk.archive()
+def test_a_file_that_is_being_written_is_left_alone(harness: ArchiveHarness) -> None:
+    archive = harness.archive()
     store(archive, FakeBatch(b"one"))
-    assert desk.repair_all() == []
-    assert len(leftovers(desk.root)) == 1
+    assert harness.repair_all() == []
+    assert len(leftovers(harness.root)) == 1
     store(archive, FakeBatch(b"two"))
     close(archive)
-    assert all_bodies(desk.output) == [b"one", b"two"]
+    assert all_bodies(harness.output) == [b"one", b"two"]
 
 
-def test_a_file_without_messages_goes(desk: Desk) -> None:
-    archive = desk.archive("framed")
+def test_a_file_without_messages_goes(harness: ArchiveHarness) -> None:
+    archive = harness.archive("framed")
     archive.tick()
     killed(archive)
-    assert desk.repair_all() == []
-    assert os.listdir(desk.output) == []
+    assert harness.repair_all() == []
+    assert os.listdir(harness.output) == []
 
 
-def test_a_claim_whose_file_another_process_writes_is_dropped(desk: Desk) -> None:
-    archive = desk.archive()
+def test_a_claim_whose_file_another_process_writes_is_dropped(harness: ArchiveHarness) -> None:
+    archive = harness.archive()
     store(archive, FakeBatch(b"one"))
     killed(archive)
-    with (desk.output / "topic-000000.00.log").open("rb") as file:
+    with (harness.output / "topic-000000.00.log").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert desk.repair_all() == []
-    assert leftovers(desk.root) == []
-    assert all_bodies(desk.output) == [b"one"]
+        assert harness.repair_all() == []
+    assert leftovers(harness.root) == []
+    assert all_bodies(harness.output) == [b"one"]
 
 
-def test_only_the_torn_line_of_a_shared_file_is_cut(desk: Desk) -> None:
-    desk.output.mkdir()
-    path = desk.output / "topic.00.log"
+def test_only_the_torn_line_of_a_shared_file_is_cut(harness: ArchiveHarness) -> None:
+    harness.output.mkdir()
+    path = harness.output / "topic.00.log"
     path.write_bytes(b"before\n")
-    archive = desk.archive(template="topic.<DATETIME>.log", is_shared=True)
+    archive = harness.archive(template="topic.<DATETIME>.log", is_shared=True)
     store(archive, FakeBatch(b"one"))
     killed(archive)
     with path.open("ab") as file:
         file.write(b"torn")
-    assert desk.repair_all() == ["topic.00.log"]
+    assert harness.repair_all() == ["topic.00.log"]
     assert bodies(path) == [b"before", b"one"]
-    (entry,) = manifest(desk.output)
+    (entry,) = manifest(harness.output)
     assert (entry["offset"], entry["messages"], entry["bytes"]) == (7, 1, 4)
 
 
@@ -367,9 +367,9 @@ STEPS = ("place", "Claim.update", "Manifest.add", "Claim.release")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_between_any_two_steps_of_finishing_costs_nothing(
-    desk: Desk, form: str, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    harness: ArchiveHarness, form: str, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = desk.archive(form, work_dir=desk.work)
+    archive = harness.archive(form, work_dir=harness.work)
     store(archive, FakeBatch(b"one"))
     archive.close()
     (file,) = archive.take_finished()
@@ -378,11 +378,11 @@ def test_a_kill_between_any_two_steps_of_finishing_costs_nothing(
         with pytest.raises(KeyboardInterrupt):
             file.finish()
     file.claim.drop()
-    desk.repair_all()
-    assert all_bodies(desk.output) == [b"one"]
-    assert len(manifest(desk.output)) == 1
-    assert leftovers(desk.root) == []
-    assert names(desk.work) == []
+    harness.repair_all()
+    assert all_bodies(harness.output) == [b"one"]
+    assert len(manifest(harness.output)) == 1
+    assert leftovers(harness.root) == []
+    assert names(harness.work) == []
 
 
 def interrupt(patch: pytest.MonkeyPatch, step: str, moment: str) -> None:

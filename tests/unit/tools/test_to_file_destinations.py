@@ -15,7 +15,7 @@ from nsq_tools.to_file.output import Claim, left_behind
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
 from tests.unit.to_file_fakes import FakeBatch
-from tests.unit.tools.test_to_file_archive import Desk
+from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
 pytestmark = pytest.mark.ours
 
@@ -38,7 +38,7 @@ def closed(table: Table, directory: Path) -> FinishedFile:
     """A file of two messages that is synced, and not finished."""
     store = table.root if "://" in table.root else ""
     work, output = directory / "work", directory / "work" if store else Path(table.root)
-    archive = Desk(directory).archive(
+    archive = ArchiveHarness(directory).archive(
         "parquet",
         "zstd",
         template="topic=topic/a b<REV>.parquet" if not store else "topic=topic/a<REV>.parquet",

@@ -29,7 +29,7 @@ from nsq_tools.to_file.service import check, filename_format, has_revisions, is_
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.to_file_fakes import FakeBatch
-from tests.unit.tools.test_to_file_archive import Desk
+from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
 NAME = "x<REV>.log"
 
@@ -105,7 +105,9 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
 
 def written(work: Path, form: str = "lines") -> FinishedFile:
     """A file of one message that has no place yet."""
-    archive = Desk(work.parent).archive(form, template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work)
+    archive = ArchiveHarness(work.parent).archive(
+        form, template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work
+    )
     archive.add([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
     archive.close()

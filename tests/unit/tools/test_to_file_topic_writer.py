@@ -12,7 +12,7 @@ from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
-from tests.unit.tools.test_to_file_archive import Desk
+from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
 
 class BrokenPool:
@@ -23,8 +23,8 @@ class BrokenPool:
 def test_a_bug_while_writing_ends_the_tool(tmp_path: Path) -> None:
     options: Any = PROGRAM.read(["--nsqd-tcp-address=127.0.0.1:1", "--topic=topic", "--sync-interval=1ms"])
     failed = gevent.event.Event()
-    desk = Desk(tmp_path)
-    writer = TopicWriter(desk.plan(), options, BrokenPool(), print, Log("[test] "), failed.set)
+    harness = ArchiveHarness(tmp_path)
+    writer = TopicWriter(harness.plan(), options, BrokenPool(), print, Log("[test] "), failed.set)
     writer.start()
     assert failed.wait(40)
     writer.stop()
@@ -35,7 +35,7 @@ def test_a_bug_while_writing_ends_the_tool(tmp_path: Path) -> None:
 
 def test_a_consumer_that_fails_to_stop_does_not_keep_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: Any = PROGRAM.read(["--nsqd-tcp-address=127.0.0.1:1", "--topic=topic"])
-    writer = TopicWriter(Desk(tmp_path).plan(), options, BrokenPool(), print, Log("[test] "), print)
+    writer = TopicWriter(ArchiveHarness(tmp_path).plan(), options, BrokenPool(), print, Log("[test] "), print)
     monkeypatch.setattr(Consumer, "stop", None)
     writer.start()
     writer.stop()
