@@ -7,6 +7,7 @@ import random
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -298,6 +299,20 @@ def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, sta
         wait_until(lambda: "refused" in tool.log_text())
         assert tool.stop() == 1
         assert "nothing is published" in tool.log_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("flags", [(), ("--retry-timeout=1s",)])
+def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tuple[str, ...]) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hung,
+        start("--nsqd-tcp-address={}:{}".format(*hung.getsockname()), *flags) as tool,
+    ):
+        feed(tool, b"one\n")
+        with hung.accept()[0]:
+            began_s = time.monotonic()
+            assert (tool.wait() if flags else tool.stop()) == 1
+            assert time.monotonic() - began_s < 30  # the handshake may take 60 s
+        assert ("has taken nothing for 1s" if flags else "nothing is published") in tool.log_text().splitlines()[-1]
 
 
 def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start) -> None:

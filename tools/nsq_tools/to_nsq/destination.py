@@ -75,15 +75,15 @@ class PublishTarget:
         """Wait until nsqd answers or is given up, or until a stop signal."""
         while self.failure is None and not stop.is_asked:
             try:
-                self._producer.ping()
+                with gevent.Timeout(_LOOK_S, False):  # type: ignore[arg-type]  # an nsqd that hangs delays no end
+                    self._producer.ping()
+                    self.is_waited_for = False
+                    return
             except NoNsqd as error:  # the producer has logged the reason, and retries
                 if any(isinstance(reason, HandshakeFailed) and reason.is_lasting for reason in error.reasons):
                     self._give_up(str(error))
                     return
                 gevent.sleep(_LOOK_S)
-            else:
-                self.is_waited_for = False
-                return
 
     def send(self, batch: RecordBatch) -> None:
         """Send a batch. Waits while too much awaits acknowledgement; returns without sending if nsqd is given up."""
