@@ -421,11 +421,11 @@ class Stream:
                 data = bytes(out[0]) if len(out) == 1 else b"".join(out)
                 out.clear()
                 self.send_now(data)
-        if self._closing and self._unsent is None:
+        if self._closing and not self.unsent_bytes:
             self._end_layer()
             socket_buffers.discard_input(self._sock)
             self.close("closed")
-        if self.queued_bytes and self._unsent is None:
+        if self.queued_bytes and not self.unsent_bytes:
             self.on_drained()
 
     def _end_layer(self) -> None:

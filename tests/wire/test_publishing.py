@@ -259,17 +259,19 @@ def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: 
         assert b"E_PUB_FAILED PUB failed No space left on device" in answer and OK not in answer
 
 
-def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd) -> None:
     reads: list[int] = []
-    on_data = ClientConnection.on_data
 
-    def note(connection: ClientConnection, data: bytes) -> None:
-        reads.append(len(data))
-        on_data(connection, data)
+    class Socket(socket.socket):
+        """Notes the sizes of its reads."""
+
+        def recv(self, size: int, flags: int = 0) -> bytes:
+            data = super().recv(size, flags)
+            reads.append(len(data))
+            return data
 
     nsqd.tcp()  # the size of a read depends on the time that the last one took: a new topic takes long
-    monkeypatch.setattr(ClientConnection, "on_data", note)
-    peer = Peer(nsqd.make_tcp, socket.SOCK_STREAM).say(MAGIC)
+    peer = Peer(lambda served: nsqd.make_tcp(Socket(fileno=served.detach())), socket.SOCK_STREAM).say(MAGIC)
     peer.read()
     command = mpub("t", [b"x" * 200] * 100)
     peer.say(command)
