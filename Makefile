@@ -1,5 +1,6 @@
 # make run     start nsqlookupd, nsqd and nsqadmin here, on the default ports
 # make test    everything that a change has to pass
+# make test-compiled   the same tests, of the modules that mypyc compiles (setup.py), in a copy in build/compiled
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint and architecture (make rules), and types (make types)
@@ -9,7 +10,7 @@
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
-# make dist    sdist (with the site), wheel, site, list of components (CycloneDX), checksums, changes; in dist/
+# make dist    sdist (with the site), wheel, wheel with compiled modules, site, list of components (CycloneDX), checksums, changes; in dist/
 # make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
 # make bench-compare   names each ratio that changed by more than 5 % between the newest two records
 
@@ -26,7 +27,7 @@ FAILOVERS_ARGS ?=
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz soak failovers check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak failovers check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -40,6 +41,16 @@ run: $(INSTALLED)
 test: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types compiled
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not slow" --ignore=tests/architecture
+
+TESTS_COMPILED ?= -m "not slow" --ignore=tests/architecture
+COMPILED := build/compiled
+test-compiled: $(INSTALLED_DEV)
+	rm -rf $(COMPILED) && mkdir -p $(COMPILED)
+	git ls-files -z | xargs -0 cp --parents --target-directory=$(COMPILED)
+	@for folder in nsqjs helm; do ln -s $(CURDIR)/tests/support/$$folder/node_modules $(COMPILED)/tests/support/$$folder/; done
+	cd $(COMPILED) && NSQD_COMPILED=1 $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
+	cd $(COMPILED) && export PYTHONPATH=$$(pwd):$$(pwd)/apps:$$(pwd)/tools:$$(pwd)/spark && \
+	    $(CURDIR)/$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(TESTS_COMPILED)
 
 test-slow: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m slow --ignore=tests/torture --hypothesis-profile=new
@@ -95,10 +106,13 @@ docs: $(INSTALLED_DEV)
 dist: docs
 	rm -rf build dist
 	$(BIN)/python -c "from setuptools.build_meta import build_sdist, build_wheel; build_sdist('dist'); build_wheel('dist')" > /dev/null
+	@if command -v cc > /dev/null; then NSQD_COMPILED=1 $(BIN)/python -c "from setuptools.build_meta import build_wheel; build_wheel('dist')" > /dev/null; \
+	else echo "Without a C compiler, there is no wheel with compiled modules."; fi
 	awk '/^## /{section++} section == 1' CHANGELOG.md > dist/CHANGES.md
 	cp -r site dist/site
 	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom
-	$(PYTHON) -m venv build/installed && build/installed/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	for wheel in dist/*.whl; do rm -rf build/installed && $(PYTHON) -m venv build/installed && \
+	    build/installed/bin/pip install --quiet --disable-pip-version-check $$wheel && build/installed/bin/nsqd-py --version || exit 1; done
 	$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/sbom.cdx.json build/installed/bin/python
 	cd dist && sha256sum *.tar.gz *.whl sbom.cdx.json > SHA256SUMS && cat SHA256SUMS
 

@@ -4,6 +4,9 @@ The folders at the top of the repository are named for its readers. Installed pa
 `apps`: half the projects in the world have folders of these names.
 """
 
+import os
+from typing import Any
+
 from setuptools import find_packages, setup
 
 FOLDERS = {
@@ -15,6 +18,38 @@ FOLDERS = {
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
 CONTRIB_FOLDERS = ("grafana", "integrations", "prometheus", "systemd")
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
+# The modules that a message passes. NSQD_COMPILED=1 has mypyc compile them, from the same source: the wheel then fits one
+# version of Python and one platform. The default is the wheel without compiled code, which fits all.
+COMPILED = {
+    "nsqd_py": "alarms batch memory_budget",
+    "nsqd_py/api": "publishing",
+    "nsqd_py/diskqueue": "files log open_files ranges records",
+    "nsqd_py/net": "loop_iteration transport",
+    "nsqd_py/net/http": "connection",
+    "nsqd_py/protocol": "commands frames multi_body parser",
+    "nsqd_py/queue": "channel delivery in_flight message_reader position topic",
+    "nsqd_py/tcp": "client connection fast_publishing",
+    "nsqlookupd_py": "connection http",
+}
+
+
+def compiled_modules() -> dict[str, Any]:
+    """Return the arguments of setup() for the modules to compile, and for what compiles them; none without NSQD_COMPILED."""
+    if os.environ.get("NSQD_COMPILED", "0") in ("", "0"):
+        return {}
+    needed = ["mypy[mypyc]>=2.4"]
+    try:
+        from mypyc.build import mypycify
+    except ImportError:  # before pip has installed it
+        return {"setup_requires": needed}
+    # Without setup.cfg: its strictness needs the types of all packages, and an isolated build has few of them.
+    options = ["--config-file=", "--ignore-missing-imports"]
+    paths = [f"{folder}/{name}.py" for folder, names in COMPILED.items() for name in names.split()]
+    return {
+        "setup_requires": needed,
+        "ext_modules": mypycify(options + paths, group_name="nsqd_py", opt_level="3", debug_level="1"),
+    }
+
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
@@ -23,4 +58,5 @@ setup(
         name: f"{folder}/{name}" for folder, names in packages.items() for name in names if folder != "." and "." not in name
     }
     | CONTRIB,
+    **compiled_modules(),
 )

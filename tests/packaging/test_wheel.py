@@ -6,6 +6,7 @@ it depends on are those of the environment that runs the tests, so nothing is do
 
 from __future__ import annotations
 
+import ast
 import configparser
 import os
 import re
@@ -72,12 +73,12 @@ def files_of_the_checkout() -> list[str]:
     return [name for name in names if name and (REPOSITORY / name).is_file()]
 
 
-def build(what: str, source: Path, target: Path) -> Path:
+def build(what: str, source: Path, target: Path, **environment: str) -> Path:
     """Return the file that the build backend makes of a source tree."""
     target.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, what, str(target)], cwd=source, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, "-c", BUILD, what, str(target)]
+    variables = os.environ | environment
+    done = subprocess.run(command, cwd=source, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return target / done.stdout.splitlines()[-1]
 
@@ -94,12 +95,15 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("build_sdist", directory / "source", directory / "dist")
 
 
-@pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("wheel")
+def build_wheel(sdist: Path, directory: Path, **environment: str) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(directory, filter="data")
-    return build("build_wheel", directory / sdist.name.removesuffix(".tar.gz"), directory / "dist")
+    return build("build_wheel", directory / sdist.name.removesuffix(".tar.gz"), directory / "dist", **environment)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +121,10 @@ def metadata(wheel: Path) -> Message:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     pytest.importorskip("pip")
-    directory = tmp_path_factory.mktemp("installed")
+    return install(wheel, tmp_path_factory.mktemp("installed"))
+
+
+def install(wheel: Path, directory: Path) -> Installed:
     python = directory / "venv/bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60)
     (site_packages,) = (directory / "venv/lib").glob("python3*/site-packages")
@@ -229,3 +236,39 @@ def test_units_dashboards_and_examples_are_found_after_an_installation(installed
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in expected]
     unit = installed.run("python", "-m", "nsq_apps.contrib", "systemd/nsqd.service")
     assert unit == (REPOSITORY / "contrib/systemd/nsqd.service").read_text("utf-8")
+
+
+# ---- with compiled modules
+
+
+def modules_to_compile() -> set[str]:
+    """Return the paths that setup.py declares."""
+    (folders,) = re.findall(r"^COMPILED = (\{.*?^\})", (REPOSITORY / "setup.py").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return {f"{folder}/{name}" for folder, names in ast.literal_eval(folders).items() for name in names.split()}
+
+
+def test_modules_to_compile_are_there_and_nothing_refers_to_their_objects_weakly() -> None:
+    """On Python 3.11, mypyc frees a weak reference to an object of a generic class that it compiled, which others hold."""
+    assert all((REPOSITORY / f"{module}.py").is_file() for module in modules_to_compile())
+    servers = [path for folder in ("nsqd_py", "nsqlookupd_py") for path in (REPOSITORY / folder).rglob("*.py")]
+    weak = {path.relative_to(REPOSITORY).parts[1] for path in servers if "weakref" in path.read_text("utf-8")}
+    assert weak == {"client", "testing"}
+
+
+@pytest.mark.slow
+def test_a_wheel_with_compiled_modules(sdist: Path, tmp_path: Path) -> None:
+    """It has the sources too, for tracebacks."""
+    pytest.importorskip("mypyc")
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler, which mypyc needs")
+    wheel = build_wheel(sdist, tmp_path, NSQD_COMPILED="1")
+    assert wheel.name.startswith(f"nsqd_py-{PROJECT_VERSION}-cp3")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    assert compiled == modules_to_compile() | {"nsqd_py__mypyc"}
+    assert {f"{module}.py" for module in modules_to_compile()} <= names
+    installed = install(wheel, tmp_path)
+    assert installed.run("nsqd-py", "--version").endswith("-compiled)\n")
+    test_it_is_the_wheel_that_runs(installed)
+    test_an_embedded_cluster_and_the_commands_pass_messages(installed)

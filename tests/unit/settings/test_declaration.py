@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py import batch
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.program import LOG_LEVEL, Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, choice
@@ -121,7 +122,8 @@ def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None
     """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
     python = ".".join(map(str, sys.version_info[:3]))
     assert re.fullmatch(r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump"))  # as clients' tests parse it
-    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python})"
+    compiled = "-compiled" if batch.__file__.endswith(".so") else ""
+    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python}{compiled})"
 
 
 # --- config files
