@@ -135,11 +135,13 @@ def test_files_that_cannot_be_read_do_not_stop_it(write: WriteFile, tmp_path: Pa
     (bad := tmp_path / "bad.parquet").write_bytes(b"PAR1 nonsense")
     (header := tmp_path / "header.framed").write_bytes(b"NSQf" + bytes(100))
     (tmp_path / "empty").touch()
-    shown, said = cat(tmp_path / "none", tmp_path, bad, header, tmp_path / "empty", write("lines"), expected=1)
+    files = tmp_path / "none", tmp_path, bad, header, tmp_path / "empty", Path("/proc/self/mem"), write("lines")
+    shown, said = cat(*files, expected=1)
     assert shown == BODIES
     assert "none: No such file or directory" in said
     assert "Is a directory" in said
-    assert (said.count("\n"), "Traceback" in said) == (4, False), said
+    assert "/proc/self/mem: Input/output error" in said
+    assert (said.count("\n"), "Traceback" in said) == (5, False), said
 
 
 def test_files_of_other_programs(tmp_path: Path) -> None:

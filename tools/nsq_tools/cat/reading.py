@@ -78,9 +78,13 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Mess
 
 def _contents(file: BinaryIO, *, is_log: bool) -> Data:
     """Return what a file holds. nsqd may cut a log while it is read, so that one is not mapped."""
-    if not is_log and file.seekable() and os.fstat(file.fileno()).st_size:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return file.read()
+    try:
+        if not is_log and file.seekable() and os.fstat(file.fileno()).st_size:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return file.read()
+    except OSError as error:
+        error.filename = file.name  # an error without a name is one of standard output
+        raise
 
 
 def _pieces(data: Data, codec: Codec, on_damage: OnDamage) -> Iterator[bytes]:
