@@ -15,7 +15,7 @@ from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
-from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
+from nsq_tools.to_file.options import DATETIME, DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
 from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
@@ -40,6 +40,9 @@ def check(options: ToFileOptions) -> None:
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
+    name = Path(options.filename_format.replace(DATETIME, options.datetime_format))
+    if name.is_absolute() or ".." in name.parts or not name.name:
+        raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
     if has_revisions(options) and REV not in options.filename_format:
         raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
