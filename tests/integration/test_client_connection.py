@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -232,6 +234,30 @@ def test_a_server_that_reads_nothing(dial: Dial, behaviour: Any) -> None:
         driver.close()
     assert driver.heard.end == "nsqd took nothing for 1s"
     assert len(driver.heard.messages) < 100
+
+
+def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
+    """The caller may have other nsqds."""
+    has_returned = threading.Event()
+
+    def flood(sock: socket.socket) -> None:
+        agree(sock)
+        ends_s = monotonic() + 10
+        while not has_returned.is_set() and monotonic() < ends_s:
+            sock.sendall(frames.HEARTBEAT * 10_000)
+            with suppress(BlockingIOError):
+                sock.recv(1 << 20, socket.MSG_DONTWAIT)
+
+    with listening(flood) as address:
+        driver = dial(address)
+        driver.open()
+        began_s = monotonic()
+        while monotonic() < began_s + 1:
+            assert driver.connection.receive(0) == []
+        took_s = monotonic() - began_s
+        has_returned.set()
+        driver.close()
+    assert took_s < 8
 
 
 def test_a_server_that_goes_away(dial: Dial) -> None:

@@ -6,6 +6,7 @@ intervals loses the connection. Only one thread at a time may use it.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -47,6 +48,7 @@ _READ_BYTES = 256 * 1024
 # large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
 _SMALL_READ_BYTES = 16 * 1024
 _MOST_KEPT_BYTES = 32 << 20  # read while output waits for room
+_LATE_S = 0.02  # how much longer `receive` may take while data comes that makes no event, such as heartbeats
 _LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
 _SHORTEST_WAIT_S = 0.001
 _UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
@@ -237,7 +239,8 @@ class Connection:
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
         if timeout_s == 0 and not self.has_events:
             self._read()  # the caller has polled
-        while not self._events:
+        late_s = math.inf if deadline_s is None else deadline_s + _LATE_S
+        while not self._events and monotonic() < late_s:
             if self._failure is not None:
                 raise self._failure
             if self._session.has_more:
