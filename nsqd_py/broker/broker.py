@@ -459,7 +459,7 @@ class Broker:
         if channel.journal is not None:
             channel.journal.mark_deleted()
             self.channel_changed(topic, channel)
-            self.metadata.channel_deleted(topic, channel)
+            self.metadata.channel_deleted(topic.name, name, channel.journal)
         channel.free()
         if not topic.channels:
             if topic.is_ephemeral:

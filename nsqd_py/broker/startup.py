@@ -139,7 +139,8 @@ class _TopicLoader:
         self._read_files()
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
-            self._journals[name].remove()
+            # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
+            self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:

@@ -43,7 +43,7 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
-from nsqd_py.queue.channel import Channel
+from nsqd_py.interfaces import PositionJournal
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.private_files import read_bytes
@@ -163,7 +163,7 @@ class MetadataWriter:
         self._topics = topics
         self._services = services
         self._log = services.log
-        self._deleted: list[tuple[Topic, Channel]] = []
+        self._deleted: list[tuple[str, str, PositionJournal]] = []  # topic, channel, journal
         self._lock = gevent.lock.Semaphore()
         self._is_wanted = False
         self._is_closing = False
@@ -177,9 +177,9 @@ class MetadataWriter:
         if self._greenlet is None and not self._is_closing:
             self._greenlet = gevent.spawn(self._write_wanted)
 
-    def channel_deleted(self, topic: Topic, channel: Channel) -> None:
+    def channel_deleted(self, topic_name: str, name: str, journal: PositionJournal) -> None:
         """Remove the journal of a deleted channel as soon as the file no longer names the channel."""
-        self._deleted.append((topic, channel))
+        self._deleted.append((topic_name, name, journal))
 
     def _write_wanted(self) -> None:
         try:
@@ -213,34 +213,34 @@ class MetadataWriter:
             data = encode_metadata(self._topics.values())
             epochs = self._epochs()
             try:
-                in_thread(self._services.threadpool, self._replace, data, epochs, [channel for _, channel in deleted])
+                in_thread(self._services.threadpool, self._replace, data, epochs, [journal for _, _, journal in deleted])
             except Exception:
                 self._deleted[:0] = deleted
                 raise
             self._on_written()
-            for topic, channel in deleted:
-                self._remove_journal(topic, channel)
+            for topic_name, name, journal in deleted:
+                self._remove_journal(topic_name, name, journal)
 
-    def _replace(self, data: bytes, epochs: bytes | None, deleted: list[Channel]) -> None:
+    def _replace(self, data: bytes, epochs: bytes | None, deleted: list[PositionJournal]) -> None:
         """Sync the journals of deleted channels, then write the file. Runs in a thread.
 
         In this order, since a start creates a channel for each journal that does not say that it is deleted.
         """
-        for channel in deleted:
-            if channel.journal is not None:
-                with suppress(FileNotFoundError):  # another program has removed it
-                    channel.journal.sync()
+        for journal in deleted:
+            with suppress(FileNotFoundError):  # another program has removed it
+                journal.sync()
         if epochs is not None:
             replace_file(self._path.with_name(EPOCHS_FILE), epochs)
         replace_file(self._path, data)
 
-    def _remove_journal(self, topic: Topic, channel: Channel) -> None:
-        if channel.journal is not None:
-            channel.journal.close()
-            current = self._topics.get(topic.name)
-            is_recreated = current is not None and channel.name in current.channels
-            if not is_recreated and (topic.name, channel.name) not in self._being_made:
-                channel.journal.remove()
+    def _remove_journal(self, topic_name: str, name: str, journal: PositionJournal) -> None:
+        journal.close()
+        current = self._topics.get(topic_name)
+        is_recreated = current is not None and name in current.channels
+        # If it was recreated and deleted again, the file may still name it.
+        is_deleted_again = any(one[:2] == (topic_name, name) for one in self._deleted)
+        if not (is_recreated or is_deleted_again or (topic_name, name) in self._being_made):
+            journal.remove()
 
     def settle(self) -> None:
         """Wait until a pending write is done. May block this greenlet."""

@@ -97,8 +97,9 @@ class PauseOnce:
             self._work()
 
 
+@pytest.mark.parametrize("was_recreated", [False, True])
 def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_until_the_next_file(
-    directory: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, path: Path, monkeypatch: pytest.MonkeyPatch, was_recreated: bool
 ) -> None:
     """The file still names it: without its journal, the next start would deliver everything to it again."""
     broker = start_broker(World(), directory)
@@ -108,6 +109,9 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
         patch.setattr(broker.metadata, "want", lambda: None)  # it would wait for this very file
+        if was_recreated:  # then this file also removes the journal of the first deletion
+            broker.delete_channel(first, "ch")
+            broker.get_channel(first, "ch")
         patch.setattr(state_files, "WorkSlices", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.metadata.persist()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
@@ -173,6 +177,24 @@ def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) 
     (directory / "t:ch.cursor").unlink()
     close_descriptors(directory)
     assert start_broker(World(), directory).topics["t"].channels["ch"].depth == 2
+
+
+def test_a_deletion_that_a_kill_interrupts_lasts_also_if_the_next_start_fails(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nsqd.dat` names the channel until a start succeeds: only the journal says that it is deleted."""
+    broker = start_broker(World(), directory)
+    topic = broker.get_topic("t")
+    broker.get_channel(topic, "ch")
+    broker.get_channel(topic, "other")
+    monkeypatch.setattr(broker.metadata, "want", lambda: None)
+    broker.delete_channel(topic, "ch")
+    for _ in range(2):
+        close_descriptors(directory)
+        broker = start_broker(World(), directory)
+        assert list(broker.topics["t"].channels) == ["other"]
+    broker.metadata.persist()
+    assert not (directory / "t:ch.cursor").exists()
 
 
 def test_leftovers_of_a_crash_are_removed(directory: Path) -> None:
