@@ -22,7 +22,7 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories, sync_together
+from nsqd_py.diskqueue.syncing import Unsynced, sync_one_by_one, sync_together
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import Job
@@ -237,8 +237,7 @@ class GroupSync:
         """Sync files, then their directory; return the duration in ns. Runs in a thread."""
         self._running[topic] = self._clock()
         began_ns = monotonic_ns()
-        sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
-        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
+        sync_one_by_one(taken)
         return monotonic_ns() - began_ns
 
     def _synced(self, topic: Topic, state: _TopicSync, held: _Held, taken: Sequence[Unsynced], is_retry: bool, job: Job) -> None:
@@ -257,9 +256,12 @@ class GroupSync:
 
     def _release(self, topic: Topic, state: _TopicSync, held: _Held, error: OSError | None) -> None:
         answered = sum(len(publishers) for _, publishers in held)
-        _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
-        state.expected = state.waiting + answered  # they may publish at once
-        self._set_next(topic, state, error)
+        try:
+            _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
+            state.expected = state.waiting + answered  # they may publish at once
+            self._set_next(topic, state, error)
+        except Exception as bug:  # noqa: BLE001
+            self._fail(topic, state, held, bug)
 
     def _fail(self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception) -> None:
         """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK."""
@@ -329,8 +331,9 @@ class GroupSync:
 def _answer(held: _Held, failure_of: Callable[[int], OSError | None]) -> None:
     """Release publishers. Those whose messages are in a file that failed get the error."""
     while held:
-        end_seq, publishers = held.pop(0)
+        end_seq, publishers = held[0]
         failure = failure_of(end_seq)
+        del held[0]
         for publisher, ticket in publishers:
             if failure is not None:
                 publisher.publish_failed(ticket, failure)

@@ -154,6 +154,12 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
                 file.unpin()
 
 
+def sync_one_by_one(taken: Sequence[Unsynced]) -> None:
+    """Sync files as `sync_and_release` does, then their directories. May run in a thread."""
+    sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
+    sync_directories([unsynced for unsynced in taken if unsynced.file is None])
+
+
 def sync_together(taken: Sequence[Unsynced]) -> None:
     """Sync files and directories of one file system as `sync_and_release` does, if possible with one call.
 
@@ -163,8 +169,7 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
     calls = _kernel_calls()
     descriptor = next((each.file.fileno() for each in of_files if each.file is not None and each.file.is_open), -1)
     if calls is None or file_system_of(descriptor) not in _SYNCED_WHOLE or calls.syncfs(descriptor):
-        sync_and_release(of_files)
-        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
+        sync_one_by_one(taken)
         return
     sync_and_release(of_files[:1])  # so that the disk's own cache is flushed, even if the file system had nothing to write
     for unsynced in of_files[1:]:

@@ -202,6 +202,20 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, m
     assert not ended_well(first) and not ended_well(second)
 
 
+@pytest.mark.usefixtures("quiet_hub")
+def test_a_bug_after_a_wait_for_the_names_of_channels_keeps_nobody_waiting(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, when_settled=gevent.spawn)
+    bench.put()
+    disk.bad.add(bench.log.files[0].path.name)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnsyncedFiles, "error_of", None)
+        assert not ended_well(bench.put())
+    assert ended_well(bench.put()), "in a new file"
+    close_descriptors(tmp_path)
+
+
 # --- a slow one
 
 
