@@ -36,6 +36,11 @@ class Tape:
     def mark(self, *what: Any) -> None:
         self.ops.append(("mark", *what))
 
+    def sync_all(self, failed: str) -> None:
+        """Note a sync of the whole file system, which fails for one path."""
+        self.ops += [("sync failed" if path == failed else "sync", file) for path, file in self._names.items()]
+        self.ops.append(("sync names",))
+
     @contextmanager
     def recording(self) -> Iterator[None]:
         with watched(self.root, self._instead):

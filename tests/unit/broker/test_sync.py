@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,21 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
+from tests.support.disk_calls import path_of
+from tests.support.power_cut import Op, Platter, Tape
 from tests.unit.broker.test_disk_io import GatedPool
-from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, refuse, sized
+from tests.unit.fakes import (
+    MS,
+    SECOND,
+    FakePublisher,
+    FakeThreadPool,
+    World,
+    close_descriptors,
+    limits,
+    refuse,
+    sized,
+    start_broker,
+)
 
 
 class Bench:
@@ -401,4 +415,49 @@ def test_a_bug_in_a_common_sync_leaves_all_unsynced(tmp_path: Path, monkeypatch:
     assert not any(error is None for error in many.bench.synced) and len(many.bench.synced) == 300
     many.pass_time(SECOND)
     assert many.bench.synced[300:] == [None] * 300
+    close_descriptors(tmp_path)
+
+
+def test_a_power_cut_after_a_common_sync_of_which_the_disk_reports_one_error_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape = Tape(tmp_path / "before")
+    tape.root.mkdir()
+    failed = str(tape.root / "t7.00000000000000000000.log")
+    platter = Platter(Random(0))
+
+    def syncfs(_: int) -> int:
+        tape.sync_all(failed)
+        many.put(many.topics[5])  # it comes too late for this sync
+        return 0
+
+    def left_after(ops: list[Op]) -> dict[str, int]:
+        """Return the messages of each topic after a power cut."""
+        for op in ops:
+            platter.do(op)
+        directory = tmp_path / f"after {len(ops)}"
+        directory.mkdir()
+        for path, content in next(platter.states(0)).items():
+            (directory / Path(path).name).write_bytes(content)
+        topics = start_broker(World(), directory).topics
+        close_descriptors(directory)
+        return {name: topic.depth for name, topic in topics.items()}
+
+    calls = SimpleNamespace(syncfs=syncfs, late_error=lambda fd: errno.EIO if path_of(fd) == failed else 0)
+    monkeypatch.setattr(syncing, "_kernel_calls", lambda: calls)
+    monkeypatch.setattr(syncing, "file_system_of", lambda _: "ext4")
+    with tape.recording():
+        many = ManyTopics(tape.root, 256)
+        many.put(*many.topics)
+        many.pass_time(2 * SECOND)
+        logs = {topic.name: topic.log for topic in many.topics if topic.log is not None}
+        assert [name for name, log in logs.items() if log.syncs.error_of(0)] == ["t7"]
+        synced = {name: log.files[-1].synced_seq for name, log in logs.items()}
+        assert synced == dict.fromkeys(logs, 1) | {"t7": 0}
+        end = len(tape.ops)
+        many.put(many.topics[7])
+        many.pass_time(2 * SECOND)
+        assert not any(log.syncs.error_of(0) for log in logs.values())
+    assert left_after(tape.ops[:end]) == synced
+    assert left_after(tape.ops[end:]) == dict.fromkeys(logs, 1) | {"t5": 2, "t7": 2}
     close_descriptors(tmp_path)
