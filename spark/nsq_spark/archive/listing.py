@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from nsq_spark.archive import splits
-from nsq_spark.archive.sidecars import Companions, Manifests
+from nsq_spark.archive.sidecars import MANIFESTS, Companions, Manifests
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 
@@ -202,7 +202,8 @@ def _with_messages(entries: Iterable[Entry], storage: Storage, found: Listing, t
     wanted = []
     for entry in everything:
         name = name_of(entry.path)
-        if is_hidden(name):
+        # A topic may begin with an underscore.
+        if is_hidden(name) and (name.startswith(".") or name in MANIFESTS or not _is_of_messages(name)):
             continue
         if entry.path in claimed:
             found.in_progress.append(entry.path)

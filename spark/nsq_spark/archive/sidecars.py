@@ -45,7 +45,7 @@ class Companions:
 # ---- the manifest of nsq-to-file: it only saves work; a file that it does not describe completely is opened
 
 # The first is that of earlier versions; the later one counts.
-_MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
+MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 # These formats are compressed as a whole; the others compress parts of a file.
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
@@ -120,7 +120,7 @@ class Manifests:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[FilePart]] = {}
         lines: list[bytes] = []
-        for name in _MANIFESTS:
+        for name in MANIFESTS:
             with suppress(ArchiveError, OSError, pa.ArrowException), self._storage.open(f"{directory}/{name}") as file:
                 lines += file.read_at(0, file.size_bytes).splitlines()
         for line in lines:

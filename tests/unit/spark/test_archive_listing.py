@@ -155,6 +155,13 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
         names(tmp_path, "*.txt")
 
 
+def test_a_topic_may_begin_with_an_underscore(tmp_path: Path) -> None:
+    write(tmp_path, **{"_orders.host.log": b"1\n", "_orders.host.jsonl": b'{"body":"1"}\n'})
+    write(tmp_path, **{"_manifest.jsonl": b"{}\n", "_nsq_manifest": b"{}\n", "_SUCCESS": b"1", "_temporary__x.log": b"1\n"})
+    assert names(tmp_path) == names(tmp_path, "_*") == ["_orders.host.jsonl", "_orders.host.log"]
+    assert {info.topic for info in list_files([str(tmp_path)], Storage())} == {"_orders"}
+
+
 def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
     write(tmp_path, **{"x.log": b"1\n", "sub__y.log": b"2\n", "z.log": b"3\n"})
     claim = orjson.dumps({"work_name": "sub/y.log", "topic": "y"})
