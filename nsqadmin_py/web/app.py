@@ -105,6 +105,7 @@ class App:
             adapter = self._routes.bind("", url_scheme=request.scheme, path_info=request.path, default_method=request.method)
             handler, names = adapter.match(request.path, request.method)
             if "topic" in names and request.path.startswith(self._api_path):
+                names = {key: name.replace("%2E", ".") for key, name in names.items()}  # see `enc` in static/lib/api.js
                 self._access.check_view(request, names["topic"])
             response: Response = handler(request, **names)
             return response

@@ -108,6 +108,23 @@ def test_hostile_clients_and_messages(visit: Visits, cluster: AdminCluster, admi
         assert harm(page, visit) == []
 
 
+@pytest.mark.parametrize(("topic", "channel"), [(".", "steps"), ("..", "."), ("others", "..")])
+def test_a_browser_does_not_take_a_name_for_a_step_of_the_path(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, topic: str, channel: str
+) -> None:
+    cluster.create(topic, channel)
+    cluster.create("steps")
+    page = ready(visit(admin))
+    page.locator("main").get_by_role("link", name=topic, exact=True).click()
+    expect(page).to_have_title(f"{topic} · nsqadmin")
+    page.locator("main").get_by_role("link", name=channel, exact=True).click()
+    for _ in range(2):
+        expect(page).to_have_title(f"{channel} of {topic} · nsqadmin")
+        expect(ready(page).get_by_text("Depth", exact=True).first).to_be_visible()
+        page.reload()
+    assert harm(page, visit) == []
+
+
 @pytest.mark.slow
 def test_hostile_bodies_are_published_as_they_are(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")

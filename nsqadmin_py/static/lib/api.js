@@ -69,9 +69,14 @@ export function explain(error) {
   return SENTENCES.get(text) ?? (text || `nsqadmin answered with status ${error.status}.`);
 }
 
+/** A name as a part of a path. Browsers resolve `.` and `..`, also if escaped once. @param {string} name */
+export function enc(name) {
+  return name === "." || name === ".." ? name.replaceAll(".", "%252E") : encodeURIComponent(name);
+}
+
 /** A path of encoded names: `at("topics", t, "channels", c)`. @param {...string} names @returns {string} */
 export function at(...names) {
-  return names.map((name) => `/${encodeURIComponent(name)}`).join("");
+  return names.map((name) => `/${enc(name)}`).join("");
 }
 
 /** @param {Record<string, unknown>} params those that are undefined, null or "" are left out; lists are repeated */

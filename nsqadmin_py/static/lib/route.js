@@ -1,11 +1,10 @@
 // Addresses of the page: which view they mean, and how one gets from one to the next.
 
-import { basePath, queryOf } from "./api.js";
+import { basePath, enc, queryOf } from "./api.js";
 import { useEffect } from "./html.js";
 import { Store, useStore } from "./store.js";
 
 const SCROLL_RESTS_MS = 150;
-const enc = encodeURIComponent;
 
 /** Where things are; each gives an href. */
 export const paths = {
@@ -38,7 +37,7 @@ const ROUTES = [
 /** @param {string} word */
 function decoded(word) {
   try {
-    return decodeURIComponent(word);
+    return decodeURIComponent(word).replaceAll("%2E", ".");
   } catch {
     return word;
   }
