@@ -163,9 +163,12 @@ def settle(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> list[str]:
             for name, expected in topic.paused.items()
             if states.get(name) not in expected
         ]
-        topic.paused = {name: {bool(states.get(name))} for name in topic.paused}
         if not states[""]:
             topic.paused_since_ns = None
+        elif topic.paused[""] != {True} and topic.paused_since_ns is not None:
+            # An unpause that nobody answered may have passed on what was sent until now, and is undone.
+            topic.paused_since_ns = (topic.paused_since_ns[0], time.time_ns())
+        topic.paused = {name: {bool(states.get(name))} for name in topic.paused}
         for ledger in topic.ledger:
             end_cuts([cut for cut in ledger.cuts if cut.end_ns == FOREVER_NS], is_answered=False)
     return wrong

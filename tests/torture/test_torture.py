@@ -13,15 +13,17 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DamageKind, Finding, finding_text
-from tests.support.ledger import ChannelLedger, Lives
+from tests.support.ledger import ChannelLedger, Fate, Lives, Published
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.operations import plan, settle
+from tests.support.operations import CHANNELS, OPERATIONS, plan, settle
 from tests.support.tally import Tally
 
 DIRECTORIES, KILLS_EACH = 6, 52
@@ -56,6 +58,33 @@ def test_ten_kills_lose_nothing(tmp_path: Path, tally: Tally) -> None:
 @pytest.mark.parametrize("directory", range(DIRECTORIES))
 def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: Tally) -> None:
     Torture(tmp_path / "nsqd", LONG_DEFER_MS, LONG_LOAD_S).run(KILLS_EACH, tally)
+
+
+def test_a_message_that_an_undone_unpause_may_have_passed_on_need_not_be_emptied_with_the_topic() -> None:
+    """A consumer may have finished a later one: then, after a kill, the topic stays paused and the channels have it."""
+    (topic,) = plan(Lives(), (("cleared", 1, ()),))
+    states = {"paused": True, "channels": [{"channel_name": name, "paused": False} for name in CHANNELS]}
+    nsqd: Any = Mock(topic_stats=lambda _: states)
+
+    def publish() -> Published:
+        (message,) = topic.ledger.publishing(1, time.time_ns()).values()
+        message.answered_ns = time.time_ns()
+        return message
+
+    def operate(name: str) -> None:
+        OPERATIONS[name](nsqd, topic, random.Random(0))
+
+    operate("pause the topic")
+    passed_on = publish()
+    nsqd.post.side_effect = ConnectionResetError
+    with pytest.raises(ConnectionResetError):
+        operate("pause the topic")
+    nsqd.post.side_effect = None
+    settle(nsqd, [topic])
+    held = publish()
+    operate("empty the topic")
+    fates = [channel.fate(message) for channel in topic.ledger for message in (passed_on, held)]
+    assert fates == [Fate.MAY_COME, Fate.GONE] * len(CHANNELS)
 
 
 def is_new_file(finding: Finding) -> bool:
