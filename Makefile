@@ -38,11 +38,14 @@ run: $(INSTALLED)
 	@exec contrib/run-local.sh $(BIN) ./data
 
 # Four tests at a time: most of them wait, for processes to start and for time to pass.
+PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
+TESTS := -m "not slow" --ignore=tests/architecture
+
 test: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types compiled
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not slow" --ignore=tests/architecture
+	$(BIN)/python -m pytest $(PARALLEL) $(TESTS)
 
-TESTS_COMPILED ?= -m "not slow" --ignore=tests/architecture
+TESTS_COMPILED ?= $(TESTS)
 COMPILED := build/compiled
 test-compiled: $(INSTALLED_DEV)
 	rm -rf $(COMPILED) && mkdir -p $(COMPILED)
@@ -50,7 +53,7 @@ test-compiled: $(INSTALLED_DEV)
 	@for folder in nsqjs helm; do ln -s $(CURDIR)/tests/support/$$folder/node_modules $(COMPILED)/tests/support/$$folder/; done
 	cd $(COMPILED) && NSQD_COMPILED=1 $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
 	cd $(COMPILED) && export PYTHONPATH=$$(pwd):$$(pwd)/apps:$$(pwd)/tools:$$(pwd)/spark && \
-	    $(CURDIR)/$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(TESTS_COMPILED)
+	    $(CURDIR)/$(BIN)/python -m pytest $(PARALLEL) $(TESTS_COMPILED)
 
 test-slow: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m slow --ignore=tests/torture --hypothesis-profile=new

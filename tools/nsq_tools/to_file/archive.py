@@ -221,13 +221,15 @@ class Archive:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""
         self._waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
+        current = self._current
+        if current is None:
+            return
         with suppress(OSError):  # if the disk keeps failing, the next write reports it
-            if self._current is not None and self._current.output.is_removed:
-                claim = self._current.claim
+            if current.output.is_removed:
                 self.abandon()
-                claim.release()  # a new file may get the same name
-            elif self._current is not None:
-                self._current.output.rewind()
+                current.claim.release()  # a new file may get the same name
+            else:
+                current.output.rewind()
 
     # --- from file to file
 
