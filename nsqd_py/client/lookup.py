@@ -14,6 +14,8 @@ from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.settings.flags import addresses_from_environment
 
 _SCHEMES = ("http", "https")
+# The most nsqds in one answer of an nsqlookupd: a client connects to each of them.
+MOST_NSQDS = 2000
 
 
 class LookupFailed(NsqClientError):
@@ -79,12 +81,19 @@ def lookup_headers(options: ClientOptions) -> dict[str, str]:
 
 def nsqds_in(document: Any) -> tuple[str, ...]:
     """Return the TCP addresses in an answer to /lookup or /nodes, each once. Raises ValueError."""
+    return tuple(dict.fromkeys(_address(producer) for producer in producers_in(document)))
+
+
+def producers_in(document: Any) -> list[Any]:
+    """Return the producers in an answer to /lookup or /nodes. Raises ValueError, also if there are more than MOST_NSQDS."""
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
         document = document["data"]  # nsqlookupds before 1.0
     producers = document.get("producers") if isinstance(document, dict) else None
     if not isinstance(producers, list):
         raise ValueError("the answer has no list of producers")
-    return tuple(dict.fromkeys(_address(producer) for producer in producers))
+    if len(producers) > MOST_NSQDS:
+        raise ValueError(f"the answer names {len(producers)} nsqds, but a client takes at most {MOST_NSQDS}")
+    return producers
 
 
 def _address(producer: Any) -> str:

@@ -27,6 +27,7 @@ from nsq_spark.source.live_options import LogKey, live_options, stream_of
 from nsq_spark.source.nsqds import LiveTopics, LostMessages
 from nsq_spark.source.options import BadOption
 from tests.support.certificates import make_certificates
+from tests.support.hostile_answers import answering
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 TOPIC = "orders"
 ALL = ReadAllAvailable()
+PRODUCER = b'{"producers":[{"broadcast_address":"%s","tcp_port":1,"http_port":%s}]}'
 
 
 def address(nsqd: NsqdProcess) -> str:
@@ -357,6 +359,23 @@ def test_nsqds_that_nsqlookupd_names(make_nsqd: MakeNsqd, make_nsqlookupd: MakeN
     options = {"lookupd": lookupd.http_address, "topic": TOPIC}
     one = LiveReader(live_options(options, 0), ("body",))
     assert followed(one, one.initialOffset()) == [list(range(10))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"[" * 100_000, "gives no JSON"),
+        (PRODUCER % (b"h", b'"x"'), "nonnumeric port"),
+        (PRODUCER % (b"h" * 64, b"1"), "label"),
+        (b'{"producers":[%s]}' % b",".join([b"0"] * 2001), "2001 nsqds"),
+    ],
+    ids=["deep", "port", "host", "many"],
+)
+def test_an_nsqlookupd_that_names_no_nsqds(answer: bytes, text: str) -> None:
+    with answering(answer) as lookupd:
+        one = LiveReader(live_options({"lookupd": lookupd, "topic": TOPIC, "giveUpAfter": "1s"}, 0), ("body",))
+        with pytest.raises(ArchiveError, match=text):
+            one.initialOffset()
 
 
 def test_a_query_goes_on_from_its_checkpoint(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:

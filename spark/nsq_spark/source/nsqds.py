@@ -5,7 +5,6 @@ from a sequence number on.
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import ssl
 import time
@@ -29,9 +28,11 @@ from nsq_spark.source.live_options import (
     Place,
 )
 from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.client.lookup import producers_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.protocol.wrong_port import not_http
+from nsqd_py.runtime.documents import load_foreign_json
 
 _TIMEOUT_S = 30.0
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
@@ -119,20 +120,23 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMe
 def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Return status, headers and body. Raises ArchiveError."""
     scheme, _, host = address.rpartition("://")
-    connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
+    connection: http.client.HTTPConnection | None = None
     try:
         if scheme == "https":
             context = tls_context(access.client, ssl.SSLContext)
             connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
         connection.request("GET", path, headers=access.headers if scheme == "https" else {})
         response = connection.getresponse()
         body = response.read(_MOST_ANSWER_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an nsqlookupd may name any host and port
         is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
         reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
         raise ArchiveError(f"nsq: {address}: {reason}") from error
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
     if len(body) > _MOST_ANSWER_BYTES:
         raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
     return response.status, response.headers, body
@@ -146,7 +150,7 @@ def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes]
     elif status != http.client.FORBIDDEN:
         return None
     with suppress(ValueError, TypeError, KeyError):
-        return int(json.loads(body)["https_port"])
+        return int(load_foreign_json(body)["https_port"])
     return None
 
 
@@ -154,12 +158,12 @@ def _addresses(asked: str, path: str, access: HttpAccess, kind: str, addresses: 
     """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
     _, body = ask(asked, path, access)
     try:
-        document = json.loads(body)
+        document = load_foreign_json(body)
     except ValueError as error:
         raise ArchiveError(f"nsq: {asked} gives no JSON for {path}: {error}") from error
     try:
         return addresses(document)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ArchiveError(f"nsq: {asked} does not answer as an {kind}: {error!r}") from error
 
 
@@ -293,7 +297,7 @@ class LiveTopics:
         def producers(found: Any) -> dict[str, str]:
             return {
                 _address(one["broadcast_address"], one["http_port"]): _address(one["broadcast_address"], one["tcp_port"])
-                for one in found["producers"]
+                for one in producers_in(found)
             }
 
         try:
