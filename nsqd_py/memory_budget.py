@@ -7,6 +7,7 @@ which exist only in memory; and the buffers of connections.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import Protocol
 
 from nsqd_py.batch import Batch
@@ -85,13 +86,13 @@ class MemoryBudget:
             return
         self._is_making_room = True
         most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
-        while self.cached_bytes > most and self._users:
-            user = max(self._users, key=lambda user: user.memory_bytes)
-            before = user.memory_bytes
-            user.shrink(max(0, before - (self.cached_bytes - most)))
-            # The total may have risen: a user that drops copies also reports those that it had not reported.
-            if user.memory_bytes >= before:
-                break
+        # Ordered once: to look for the largest after each took 2 s with 10,000 topics of equal size.
+        for user in sorted(self._users, key=attrgetter("memory_bytes"), reverse=True):
+            # The total may rise: a user that drops copies also reports those that it had not reported.
+            while self.cached_bytes > most and (before := user.memory_bytes):
+                user.shrink(max(0, before - (self.cached_bytes - most)))
+                if user.memory_bytes >= before:
+                    break
         self._is_making_room = False
 
     def note_buffers(self, size_bytes: int) -> None:

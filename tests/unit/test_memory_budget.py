@@ -19,18 +19,23 @@ LIMIT = 256 * KIB
 
 
 class FakeHolder:
-    """Holds as much as it is asked to."""
+    """Holds as much as it is asked to, and counts how often it is asked for its size."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self.memory_bytes = 0
+        self._held_bytes = self.questions = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        self.questions += 1
+        return self._held_bytes
 
     def hold(self, size_bytes: int) -> None:
-        self.memory_bytes += size_bytes
+        self._held_bytes += size_bytes
         self._budget.note(self, size_bytes)
 
     def shrink(self, most_bytes: int) -> None:
-        change, self.memory_bytes = most_bytes - self.memory_bytes, most_bytes
+        change, self._held_bytes = most_bytes - self._held_bytes, most_bytes
         self._budget.note(self, change)
 
 
@@ -86,6 +91,15 @@ def test_those_who_hold_most_let_go_first() -> None:
     large.shrink(0)
     budget.note_buffers(10_000)
     assert (budget.memory_bytes, small.memory_bytes) == (10_000, 0), "nothing else can be let go"
+
+
+def test_a_thousand_equal_holders_are_not_asked_for_each_that_lets_go() -> None:
+    budget = MemoryBudget(100_000)
+    holders = [FakeHolder(budget) for _ in range(1000)]
+    for holder in holders:
+        holder.hold(101)
+    assert budget.cached_bytes <= 100_000
+    assert sum(holder.questions for holder in holders) < 10_000
 
 
 def test_the_limit_holds_where_the_largest_has_not_told_all(scene: Scene) -> None:
