@@ -16,7 +16,7 @@ from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
-from nsqadmin_py.web.answers import RequestRefused, as_json, object_in, reason_of, text_of
+from nsqadmin_py.web.answers import MOST_BYTES, RequestRefused, as_json, object_in, reason_of, text_of, turn_of_body
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
 from nsqd_py.cluster.roles import KnownStandby
@@ -72,7 +72,8 @@ class Actions:
         """Raises RequestRefused."""
         self.services.access.check_token(request)
         self.services.access.check_may_act(request)
-        return as_json(self.perform(request, _order(object_in(request))))
+        with turn_of_body(request):
+            return as_json(self.perform(request, _order(object_in(request, most_bytes=MOST_BYTES))))
 
     def perform(self, request: Request, order: ActionRequest) -> Result:
         """Raises RequestRefused, NoAnswer and UpstreamError."""

@@ -99,6 +99,7 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("GET", "/api/topics/orders/none", None, 404, "CHANNEL_NOT_FOUND"),
         ("GET", f"/api/nodes/{NOBODY}", None, 404, "NODE_NOT_FOUND"),
         ("POST", "/api/topics", b"", 400, "EOF"),
+        ("POST", "/api/topics", {"more": [[]] * 30_000}, 413, "BODY_TOO_BIG"),
         ("POST", "/api/topics", {"topic": "bad topic"}, 400, "INVALID_TOPIC"),
         ("POST", "/api/topics", {"topic": "\ud800"}, 400, "invalid JSON: half of a surrogate pair"),
         ("POST", "/api/topics", {"topic": "t", "channel": "<b>"}, 400, "INVALID_CHANNEL"),

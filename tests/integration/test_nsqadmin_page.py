@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -166,6 +169,7 @@ def test_dead_letters_are_listed_by_number(cluster: AdminCluster, admin: Nsqadmi
         ("tombstone", "t", {}, (400, "MISSING_ARG_NODE")),
         ("publish", "t", {}, (400, "MISSING_ARG_BODY")),
         ("publish", "t", {"body_base64": "?"}, (400, "INVALID_ARG_BODY_BASE64")),
+        ("publish", "t", {"body": "x", "more": [[]] * 50_000}, (400, "invalid JSON: too many values")),
         ("publish", "t", {"body": "x", "defer_ms": "x"}, (400, "INVALID_ARG_DEFER_MS")),
         ("publish", "t", {"body": "x", "node": "none"}, (404, "NODE_NOT_FOUND")),
         ("seek", "t", {"channel": "c"}, (400, "MISSING_ARG_TO")),
@@ -180,6 +184,21 @@ def test_actions_that_make_no_sense(
     admin: NsqadminProcess, action: str, topic: str, more: dict[str, Any], refused: tuple[int, str]
 ) -> None:
     assert refusal(admin.act(action, topic, **more)) == refused
+
+
+def test_few_long_bodies_are_received_at_a_time(admin: NsqadminProcess) -> None:
+    head = f"POST /api/v2/actions HTTP/1.1\r\nHost: x\r\nX-Nsqadmin-Token: {admin.token()}\r\nContent-Length: 100000\r\n"
+    with ExitStack() as stack:
+        first, *_, last = socks = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port))) for _ in range(5)
+        ]
+        for sock in socks:
+            sock.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            assert sock is last or sock.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert refusal(admin.act("burn", "t")) == (400, "INVALID_ACTION")  # short bodies do not wait
+        assert select([last], [], [], 0)[0] == []
+        first.close()
+        assert last.recv(100).startswith(b"HTTP/1.1 100 ")
 
 
 # ---- a large cluster
