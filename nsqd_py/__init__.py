@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from nsqd_py.testing.embedded import embedded as embedded
 
 
+__all__ = ["embedded"]
+
+
 def __getattr__(name: str) -> Any:
     # Imported when it is used: each program imports this package at its start.
     if name == "embedded":

@@ -59,14 +59,19 @@ if TYPE_CHECKING:
     from nsqd_py.client.blocking.producer import connect as connect
 
 # A producer is imported without the code of consumers, and the other way round.
-_HOMES = {"Connection": "connection", "Consumer": "consumer", "ConsumerStats": "consumer"}
+_HOMES = {
+    **dict.fromkeys(("Producer", "PublishFuture", "connect"), "producer"),
+    **dict.fromkeys(("Consumer", "ConsumerStats"), "consumer"),
+    "Connection": "connection",
+}
+__all__ = [*(name for name in globals() if name[0].isupper() and name not in ("Any", "TYPE_CHECKING")), *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Producer", "PublishFuture", "connect", *_HOMES):
-        return getattr(import_module(f"{__name__}.blocking.{_HOMES.get(name, 'producer')}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.blocking.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "Producer", "PublishFuture", "connect", *_HOMES})
+    return sorted({*globals(), *_HOMES})

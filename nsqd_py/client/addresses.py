@@ -69,7 +69,11 @@ def _parse_url(text: str) -> Address:
 
 def address_list(addresses: str | Iterable[str]) -> list[str]:
     """Return the addresses of an argument that takes several; a single str is one address. Raises BadAddress."""
-    return [addresses] if isinstance(addresses, str | bytes) else list(addresses)
+    if isinstance(addresses, str | bytes):
+        return [addresses]
+    if not isinstance(addresses, Iterable):
+        raise BadAddress(f"addresses are a str or a list of them, not {type(addresses).__name__}: {addresses!r}")
+    return list(addresses)
 
 
 def _check_kind(text: object) -> None:

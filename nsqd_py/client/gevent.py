@@ -26,6 +26,8 @@ from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
 from nsqd_py.net.socket_buffers import literal_target
 
+__all__ = ["Consumer", "Producer", "PublishFuture", "connect"]
+
 _READ = 1
 _SLICE_S = 0.01  # how often a worker that never waits lets others run: heartbeats, answers, other handlers
 

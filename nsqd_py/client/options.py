@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.addresses import parse_host_port
@@ -15,6 +15,8 @@ from nsqd_py.version import PROJECT_VERSION
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+T = TypeVar("T")
 
 Delay: TypeAlias = "float | timedelta"
 """A number of seconds, or a timedelta."""
@@ -39,12 +41,35 @@ def seconds_of(delay: Delay) -> float:
 def milliseconds_of(delay: Delay) -> int:
     """Return the delay of a message in milliseconds. Raises ValueError if no nsqd takes it, TypeError if it is no number."""
     seconds = seconds_of(delay)
+    if not isinstance(seconds, (int, float)):
+        raise TypeError(f"a delay is a number of seconds or a timedelta, not {type(delay).__name__}: {delay!r}")
     if not 0 <= seconds <= _LONGEST_DELAY_S:
         raise ValueError(f"a message cannot be deferred by {seconds} s")
     return round(seconds * 1000)
 
 
-# ---- kinds of options: what a value may be given as. They raise ValueError.
+# ---- kinds of arguments and options: what a value may be given as. They raise ValueError.
+
+
+def read_limit(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("expected a whole number, at least 1")
+    return value
+
+
+def read_time_limit(value: object) -> float:
+    seconds = seconds_of(value)  # type: ignore[arg-type]
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ValueError("expected a number of seconds above 0, or a timedelta")
+    return seconds
+
+
+def read_argument(name: str, value: object, read: Callable[[object], T]) -> T:
+    """Return the value of an argument of a client. Raises BadClientOption, with its name, if it cannot be that."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise BadClientOption(f"{name} cannot be {value!r}: {error}") from None
 
 
 def _read_seconds(value: object) -> float:
@@ -68,11 +93,9 @@ def _read_number(value: object) -> float:
 
 
 def _read_count(value: object) -> int:
-    if isinstance(value, str):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("expected a whole number")
-    return value
+    return int(value)
 
 
 def _read_text(value: object) -> str:
@@ -91,7 +114,7 @@ def _read_local_addr(value: object) -> str:
     return text
 
 
-def _read_flag(value: object) -> bool:
+def read_flag(value: object) -> bool:
     if isinstance(value, str):
         return parse_bool(value)
     if not isinstance(value, int):
@@ -164,7 +187,7 @@ class ClientOptions:
     lookupd_poll_interval_s: float = _option(_read_seconds, 60.0, 0.01, 300)
     lookupd_poll_jitter: float = _option(_read_number, 0.3, 0, 1)
     lookupd_poll_timeout_s: float = _option(_read_seconds, 60.0, 0)
-    lookupd_authorization: bool = _option(_read_flag, True, name="skip_lookupd_authorization")
+    lookupd_authorization: bool = _option(read_flag, True, name="skip_lookupd_authorization")
 
     max_requeue_delay_s: float = _option(_read_seconds, 900.0, 0, 3600)
     default_requeue_delay_s: float = _option(_read_seconds, 90.0, 0, 3600)
@@ -191,17 +214,17 @@ class ClientOptions:
     max_msg_size: int = _option(_read_count, 64 * 1024 * 1024, 0, 2**31 - 1)
     auth_secret: str = _option(_read_text, "", is_secret=True)
 
-    tls_v1: bool = _option(_read_flag, False)
+    tls_v1: bool = _option(read_flag, False)
     tls_config: Any = _option(_read_context, None)
     tls_root_ca_file: str = _option(_read_text, "")
-    tls_insecure_skip_verify: bool = _option(_read_flag, False)
+    tls_insecure_skip_verify: bool = _option(read_flag, False)
     tls_cert: str = _option(_read_text, "")
     tls_key: str = _option(_read_text, "")
     tls_min_version: str = _option(_one_of(*TLS_VERSIONS), "")
     tls_security_level: int = _option(_read_level, OPENSSL_DEFAULT)
-    deflate: bool = _option(_read_flag, False)
+    deflate: bool = _option(read_flag, False)
     deflate_level: int = _option(_read_count, 6, 1, 9)
-    snappy: bool = _option(_read_flag, False)
+    snappy: bool = _option(read_flag, False)
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -228,6 +251,14 @@ class ClientOptions:
         `defaults`, as the values of `of`, are for options that no text names. Raises BadClientOption.
         """
         return cls(**{**_read(defaults), **_read(settings_of(texts))})
+
+    @classmethod
+    def extending(cls, options: object, settings: Mapping[str, Any]) -> ClientOptions:
+        """Return the argument `options` of a client, or the defaults for None, with some other values as `with_settings`."""
+        if not isinstance(options, cls | None):
+            kind = type(options).__name__
+            raise BadClientOption(f"options must be a ClientOptions, not {kind}: or give each by its name, as in snappy=True")
+        return (options or cls()).with_settings(**settings)
 
     def with_settings(self, **settings: Any) -> ClientOptions:
         """Return a copy with some other values, which are given as for `of`. Raises BadClientOption."""

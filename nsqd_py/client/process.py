@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from time import monotonic
 from weakref import ref
 
-from nsqd_py.client.errors import WrongPlace
+from nsqd_py.client.errors import BadClientOption, WrongPlace
 from nsqd_py.interfaces import LineWriter
 
 
@@ -133,8 +133,12 @@ def _is_in_notebook() -> bool:
     return is_kernel and threading.current_thread() is threading.main_thread()
 
 
-def standard_log() -> LineWriter:
-    """Return the logger `nsqd_py.client`."""
+def log_for(log: LineWriter | None) -> LineWriter:
+    """Return the argument `log` of a client, or the logger `nsqd_py.client` for None. Raises BadClientOption."""
+    if log is not None:
+        if not callable(getattr(log, "warning", None)):
+            raise BadClientOption(f"log must have `info`, `warning`, ... as a logging.Logger, got {log!r}")
+        return log
     import logging  # slow to import
 
     return logging.getLogger("nsqd_py.client")

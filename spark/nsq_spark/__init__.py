@@ -33,6 +33,7 @@ if "PYSPARK_GATEWAY_PORT" not in os.environ:
 
 _SOURCE = "nsq_spark.source.data_source"
 _LAZY = {"NsqDataSource": _SOURCE, "register": _SOURCE, "nsq_archive": "nsq_spark.source.archive_table"}
+__all__ = [*_LAZY]
 
 
 def __getattr__(name: str) -> Any:

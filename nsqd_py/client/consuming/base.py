@@ -14,8 +14,8 @@ from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.message import Message, MessageBatch, Requeue
-from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.process import standard_log
+from nsqd_py.client.options import ClientOptions, read_argument, read_flag, read_limit
+from nsqd_py.client.process import log_for
 from nsqd_py.interfaces import LineWriter
 
 # On asyncio, the consumer awaits what they return.
@@ -87,18 +87,19 @@ class BaseConsumer:
             raise BadClientOption("give a handler or a batch_handler, not both")
         for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
-        if concurrency < 1:
-            raise BadClientOption("concurrency has to be at least 1")
-        self._options = (options or ClientOptions()).with_settings(**go_settings)
-        self._log = log or standard_log()
+        if not callable(chance):
+            raise BadClientOption(f"chance must be a function, got {chance!r}")
+        read_argument("concurrency", concurrency, read_limit)
+        if max_in_flight is not None:
+            go_settings["max_in_flight"] = max_in_flight
+        self._options = ClientOptions.extending(options, go_settings)
+        self._log = log_for(log)
+        most = self._options.max_in_flight
         if max_in_flight is None:
-            most = self._options.max_in_flight
-            max_in_flight = max(most, concurrency) if most else 0
-        elif 0 < max_in_flight < concurrency:
-            self._log.warning(
-                "max_in_flight=%d: no more handlers work at a time, although concurrency=%d", max_in_flight, concurrency
-            )
-        self._options = self._options.with_settings(max_in_flight=max_in_flight)
+            most = max(most, concurrency) if most else 0
+        elif 0 < most < concurrency:
+            self._log.warning("max_in_flight=%d: no more handlers work at a time, although concurrency=%d", most, concurrency)
+        self._options = self._options.with_settings(max_in_flight=most)
         self._handler: Any = handler or batch_handler
         self._is_iterated = self._handler is None
         self._takes_batches = batch_handler is not None
@@ -108,7 +109,7 @@ class BaseConsumer:
             topic,
             channel,
             self._options,
-            auto_touch=auto_touch,
+            auto_touch=read_argument("auto_touch", auto_touch, read_flag),
             clock=monotonic,
             chance=chance,
             on_output=self._on_output,

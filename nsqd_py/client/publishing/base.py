@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from nsqd_py.client.addresses import address_list
-from nsqd_py.client.errors import BadClientOption, NsqClientError
+from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.lookup import addresses_of
-from nsqd_py.client.options import ClientOptions, Delay
-from nsqd_py.client.process import standard_log
+from nsqd_py.client.options import ClientOptions, Delay, read_argument, read_flag, read_limit, read_time_limit
+from nsqd_py.client.process import log_for
 from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.protocol import outgoing
 
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "window": read_limit,
+    "window_bytes": read_limit,
+    "publish_timeout_s": read_time_limit,
+    "answer_timeout_s": read_time_limit,
+    "retry_unknown": read_flag,
+}
 
 
 # The result of a publish that waits, and of one that does not.
@@ -52,20 +60,8 @@ class ProducerSettings:
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
         nsqds, lookupds = addresses_of("producer", [*addresses, *address_list(nsqd_tcp_addresses)], lookupd_http_addresses)
-        own = {field.name: settings.pop(field.name) for field in fields(cls) if field.name in settings}
-        return cls(
-            nsqds=nsqds,
-            lookupds=lookupds,
-            options=(options or ClientOptions()).with_settings(**settings),
-            log=log or standard_log(),
-            **own,
-        )
-
-    def __post_init__(self) -> None:
-        if self.window < 1 or self.window_bytes < 1:
-            raise BadClientOption("window and window_bytes have to be at least 1")
-        if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:
-            raise BadClientOption("publish_timeout_s and answer_timeout_s have to be more than 0")
+        own = {name: read_argument(name, settings.pop(name), read) for name, read in _READERS.items() if name in settings}
+        return cls(nsqds=nsqds, lookupds=lookupds, options=ClientOptions.extending(options, settings), log=log_for(log), **own)
 
     @property
     def sweep_interval_s(self) -> float:

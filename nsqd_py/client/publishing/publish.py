@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from nsqd_py.client.errors import NsqClientError, PublishFailed
+from nsqd_py.client.errors import BadClientOption, NsqClientError, PublishFailed
 from nsqd_py.client.options import Delay, milliseconds_of
 from nsqd_py.errors import IS_STANDBY
 from nsqd_py.protocol import outgoing
@@ -43,6 +43,8 @@ class PendingPublish:
         self.body = body
         self.size_bytes = len(head) + len(body)
         self.deadline_s = deadline_s
+        if on_done is not None and not callable(on_done):
+            raise BadClientOption(f"on_done must be a function, got {on_done!r}")
         self.on_done = on_done
         self.state = WAITING
         self.losses = 0

@@ -13,6 +13,7 @@ from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption, BadName
 from nsqd_py.client.options import OFF_S, ClientOptions
 from nsqd_py.client.publishing import publish as encoding
+from nsqd_py.client.publishing.publish import PendingPublish
 from tests.support.aio_client import AioConsumer, AioProducer
 from tests.support.subscription import World
 
@@ -180,9 +181,41 @@ def test_what_is_no_address_is_refused_with_a_sentence(given: Any, text: str) ->
             kind(given)
 
 
-def test_a_lookupd_that_is_bytes_is_refused_with_a_sentence() -> None:
-    with pytest.raises(BadClientOption, match=r"an address is a str such as '127\.0\.0\.1:4161', not bytes"):
-        client.Consumer("t", "c", lookupd_http_addresses=b"127.0.0.1:4161")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kind", "given", "text"),
+    [
+        ("both", {"lookupd_http_addresses": b"h:4161"}, r"an address is a str such as '127\.0\.0\.1:4161', not bytes"),
+        ("both", {"lookupd_http_addresses": None}, "addresses are a str or a list of them, not NoneType: None"),
+        ("both", {"log": 3}, "log must have .* got 3"),
+        ("both", {"options": {"auth_secret": "hush"}}, "options must be a ClientOptions, not dict: .*snappy=True$"),
+        ("Consumer", {"concurrency": "x"}, "concurrency cannot be 'x': expected a whole number, at least 1"),
+        ("Consumer", {"auto_touch": "no"}, "auto_touch cannot be 'no': expected true or false"),
+        ("Consumer", {"chance": 3}, "chance must be a function, got 3"),
+        ("Producer", {"window": 1.5}, "window cannot be 1.5"),
+        ("Producer", {"publish_timeout_s": float("nan")}, "publish_timeout_s cannot be nan: expected .* above 0"),
+        ("Producer", {"answer_timeout_s": "3s"}, "answer_timeout_s cannot be '3s'"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_by_name(kind: str, given: dict[str, Any], text: str) -> None:
+    for name, positional in {"Consumer": ("t", "c"), "Producer": ()}.items():
+        if kind in ("both", name):
+            with pytest.raises(BadClientOption, match=text):
+                getattr(client, name)(*positional, nsqd_tcp_addresses="127.0.0.1:1", **given)
+
+
+def test_an_on_done_or_a_delay_that_cannot_be_is_refused_at_once() -> None:
+    with pytest.raises(BadClientOption, match="on_done must be a function, got 3"):
+        PendingPublish(b"", b"", 0.0, 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a delay is a number of seconds or a timedelta, not str: '5'"):
+        encoding.single("t", b"x", "5")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["nsqd_py.client", "nsqd_py.client.aio", "nsqd_py.client.gevent"])
+def test_a_star_imports_the_clients_and_nothing_else(package: str) -> None:
+    names: dict[str, Any] = {}
+    exec(f"from {package} import *", names)
+    assert {"Producer", "Consumer", "connect"} <= names.keys()
+    assert not {"Any", "errors", "annotations", "select", "producer"} & names.keys()
 
 
 @CONSUMERS
