@@ -20,6 +20,7 @@ from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, JobMessages
+from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult
 from nsq_spark.source.archive_table import partition_numbers
@@ -91,7 +92,11 @@ class Replay:
                 outcome.matched = sum(found.count for found in outcome.look.topics.values())
             elif not checkpoint.is_complete:
                 outcome.possible_duplicates = checkpoint.earlier.unsure
+                stored = StoredBefore(self._job.destination)
                 outcome.add(self._sent())
+                possible = outcome.possible_duplicates - checkpoint.earlier.unsure
+                if possible and (found := stored.duplicates(outcome.topics)) is not None:
+                    outcome.possible_duplicates -= max(0, possible - found)
         except BadJob:
             raise
         except ReplayError as error:

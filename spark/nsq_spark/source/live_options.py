@@ -77,6 +77,7 @@ class HttpAccess:
 
     client: ClientOptions
     login: str = field(default="", repr=False)
+    timeout_s: float = 30.0
 
     @property
     def headers(self) -> dict[str, str]:

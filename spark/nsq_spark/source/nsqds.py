@@ -9,7 +9,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -34,13 +34,12 @@ from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
 
-_TIMEOUT_S = 30.0
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
-_BEHIND_ALL = 2**63 - 1
-_STATS = "/stats?format=json&include_clients=false&include_mem=false"
+BEHIND_ALL = 2**63 - 1
+STATS = "/stats?format=json&include_clients=false&include_mem=false"
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -120,23 +119,19 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMe
 def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Return status, headers and body. Raises ArchiveError."""
     scheme, _, host = address.rpartition("://")
-    connection: http.client.HTTPConnection | None = None
     try:
+        connection = http.client.HTTPConnection(host, timeout=access.timeout_s)
         if scheme == "https":
             context = tls_context(access.client, ssl.SSLContext)
-            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=context)
-        else:
-            connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
-        connection.request("GET", path, headers=access.headers if scheme == "https" else {})
-        response = connection.getresponse()
-        body = response.read(_MOST_ANSWER_BYTES + 1)
+            connection = http.client.HTTPSConnection(host, timeout=access.timeout_s, context=context)
+        with closing(connection):
+            connection.request("GET", path, headers=access.headers if scheme == "https" else {})
+            response = connection.getresponse()
+            body = response.read(_MOST_ANSWER_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an nsqlookupd may name any host and port
         is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
         reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
         raise ArchiveError(f"nsq: {address}: {reason}") from error
-    finally:
-        if connection is not None:
-            connection.close()
     if len(body) > _MOST_ANSWER_BYTES:
         raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
     return response.status, response.headers, body
@@ -154,7 +149,7 @@ def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes]
     return None
 
 
-def _addresses(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:
+def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:
     """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
     _, body = ask(asked, path, access)
     try:
@@ -169,7 +164,22 @@ def _addresses(asked: str, path: str, access: HttpAccess, kind: str, addresses: 
 
 def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return _addresses(nsqd, "/info", access, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+    return addresses_in(nsqd, "/info", access, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+
+
+def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
+    """Return the TCP addresses of nsqds, by their HTTP addresses, in an answer to /lookup or /nodes. Raises ArchiveError."""
+
+    def producers(found: Any) -> dict[str, str]:
+        return {
+            _address(one["broadcast_address"], one["http_port"]): _address(one["broadcast_address"], one["tcp_port"])
+            for one in producers_in(found)
+        }
+
+    try:
+        return addresses_in(lookupd, path, access, "nsqlookupd", producers)
+    except NoTopic:
+        return {}
 
 
 def _address(host: str, port: int) -> str:
@@ -252,7 +262,7 @@ class LiveTopics:
     def _now(self, log: LogKey) -> Kept:
         """Return what is kept of a log; with an archive, and its earliest record. Raises NoTopic and ArchiveError."""
         if self._options.archive is None:
-            return self.read(log, seq=_BEHIND_ALL)
+            return self.read(log, seq=BEHIND_ALL)
         answer = self.read(log, seq=0)  # of which more may have been dropped while it was made
         end_seq = answer.end_seq if len(answer.data) > FILE_HEADER_BYTES else answer.first_seq
         return replace(answer, earliest_seq=answer.first_seq, end_seq=end_seq)
@@ -264,11 +274,14 @@ class LiveTopics:
     def _logs(self, known: Iterable[LogKey]) -> set[LogKey]:
         """Return the logs that there may be; if no nsqlookupd answers, the known ones. Raises ArchiveError if there are none."""
         options, failures = self._options, []
-        found = {LogKey(topic, nsqd) for nsqd in options.nsqds for topic in self._names(nsqd, _STATS, "nsqd")}
+        found = {LogKey(topic, nsqd) for nsqd in options.nsqds for topic in self._names(nsqd, STATS, "nsqd")}
         for lookupd in options.lookupds:
             try:
                 for topic in self._names(lookupd, "/topics", "nsqlookupd"):
-                    found |= {LogKey(topic, nsqd) for nsqd in self._producers(lookupd, f"/lookup?{urlencode({'topic': topic})}")}
+                    found |= {
+                        LogKey(topic, nsqd)
+                        for nsqd in nsqds_of(lookupd, f"/lookup?{urlencode({'topic': topic})}", options.access)
+                    }
             except ArchiveError as error:
                 failures.append(str(error))
                 _log.warning("%s", error)
@@ -287,29 +300,15 @@ class LiveTopics:
             def topics(found: Any) -> list[str]:
                 return [one if isinstance(one, str) else one["topic_name"] for one in found["topics"]]
 
-            there = _addresses(asked, path, self._options.access, kind, topics)
+            there = addresses_in(asked, path, self._options.access, kind, topics)
             names |= {name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)}
         return names
-
-    def _producers(self, lookupd: str, path: str) -> dict[str, str]:
-        """Return the TCP addresses of nsqds by their HTTP addresses. Raises ArchiveError."""
-
-        def producers(found: Any) -> dict[str, str]:
-            return {
-                _address(one["broadcast_address"], one["http_port"]): _address(one["broadcast_address"], one["tcp_port"])
-                for one in producers_in(found)
-            }
-
-        try:
-            return _addresses(lookupd, path, self._options.access, "nsqlookupd", producers)
-        except NoTopic:
-            return {}
 
     def by_tcp_address(self) -> dict[str, str]:
         """Return the HTTP addresses of all nsqds by the names that consumers have for them. Raises ArchiveError."""
         found: dict[str, str] = {}
         for lookupd in self._options.lookupds:
-            found |= {tcp: nsqd for nsqd, tcp in self._producers(lookupd, "/nodes").items()}
+            found |= {tcp: nsqd for nsqd, tcp in nsqds_of(lookupd, "/nodes", self._options.access).items()}
         for nsqd in self._options.nsqds:
             tcp = tcp_address(nsqd, self._options.access)
             found |= {tcp: nsqd, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}": nsqd}

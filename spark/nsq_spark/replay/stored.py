@@ -1,0 +1,85 @@
+"""How far the logs of topics went before a replay and go after it: the difference says how much is stored twice.
+
+When nsqd ends while publishes are unanswered, their sender cannot know which of them it stored; its log can. Only our nsqd
+numbers its messages; it is asked over HTTP, at the address that nsqlookupd gives or, where nsqds are named, at the port after
+their TCP port (4151 after 4150).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.replay.job import Destination
+from nsq_spark.source.live_options import HttpAccess, LogKey, NumberRange
+from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
+
+# An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
+_TIMEOUT_S = 2.0
+_MOST_TOPICS = 1000
+
+
+class StoredBefore:
+    """The ends of the logs before a replay. `nsqds` are HTTP addresses, none if one of them cannot be asked."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S)
+        self._ends: dict[LogKey, NumberRange] = {}
+        self._nsqds: set[str] = set()
+        try:
+            nsqds = self._addresses()
+            for nsqd in nsqds:
+                self._ends |= self._ends_of(nsqd, self._topics_of(nsqd))
+        except ArchiveError:
+            return
+        self._nsqds = nsqds
+
+    def duplicates(self, sent: Mapping[str, int]) -> int | None:
+        """Return how many messages more than `sent`, by topic, are stored since then. None if that is not known."""
+        try:
+            if not self._nsqds or self._addresses() - self._nsqds:
+                return None
+            after = {log: end for nsqd in self._nsqds for log, end in self._ends_of(nsqd, sent).items()}
+        except ArchiveError:
+            return None
+        stored = dict.fromkeys(sent, 0)
+        for log, end in after.items():
+            before = self._ends.get(log, NumberRange(0, 0, end.epoch))
+            if before.epoch != end.epoch:  # the topic was deleted and created again
+                return None
+            stored[log.topic] += end.low - before.low
+        more = [stored[topic] - count for topic, count in sent.items()]
+        return sum(more) if min(more, default=0) >= 0 else None
+
+    def _addresses(self) -> set[str]:
+        """Return the HTTP addresses of all nsqds. Raises ArchiveError."""
+        found: set[str] = set()
+        for lookupd in self._destination.lookupd_http_addresses:
+            found |= nsqds_of(lookupd, "/nodes", self._access).keys()
+        for nsqd in self._destination.nsqd_tcp_addresses:
+            host, _, port = nsqd.rpartition(":")
+            http = f"{host}:{int(port) + 1}"
+            if tcp_address(http, self._access).rpartition(":")[2] != port:
+                raise ArchiveError(f"nsq: {http} is not the HTTP address of {nsqd}")
+            found.add(http)
+        return found
+
+    def _topics_of(self, nsqd: str) -> list[str]:
+        """Return the topics of an nsqd that the replay may publish to. Raises ArchiveError."""
+        found = addresses_in(nsqd, STATS, self._access, "nsqd", lambda found: [one["topic_name"] for one in found["topics"]])
+        to_topic, topic_map = self._destination.to_topic, self._destination.topic_map
+        names = [name for name in found if not to_topic or name in (to_topic, *dict(topic_map).values())]
+        if len(names) > _MOST_TOPICS:
+            raise ArchiveError(f"nsq: {nsqd} has too many topics to ask for the end of each log")
+        return names
+
+    def _ends_of(self, nsqd: str, topics: Iterable[str]) -> dict[LogKey, NumberRange]:
+        """Return where the logs of those topics end that the nsqd has. Raises ArchiveError."""
+        ends = {}
+        for topic in topics:
+            with suppress(NoTopic):
+                kept = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL)
+                ends[LogKey(topic, nsqd)] = kept.at(kept.end_seq)
+        return ends
