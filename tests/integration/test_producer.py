@@ -477,7 +477,7 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address], lookupd_poll_interval=0.05)
+    producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
     producer.publish(topic, b"before")
     nsqd.stop()
 

@@ -196,6 +196,8 @@ class PublishingCore:
 
     def _discover(self) -> None:
         for finder in self._finders:
+            if not self.dispatcher.is_connected:  # an nsqd that comes back may have another address
+                finder.retry_soon()
             nsqds = finder.step()
             if finder.failure is not None:
                 self.dispatcher.lookup_failures[finder.address] = finder.failure
