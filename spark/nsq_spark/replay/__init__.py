@@ -9,6 +9,7 @@ driver      runs the jobs of Spark: sends messages, or counts them in a dry run
 messages    the messages of a job as a table of Spark: selected, and in their order
 task        the work of one task: sends rows, in the time that the pace allows
 checkpoint  what was acknowledged, on disk: the same job resumes there
+stored      how far the logs of topics go, which says how much is stored twice
 
 Executors import `task`, and no gevent.
 """
