@@ -1,6 +1,7 @@
 """The command line of a program, parsed by click, in the forms of Go's flag package.
 
-`-name value`, `-name=value`, `--name=value`, and `-name` alone for a boolean. A value may begin with a dash.
+`-name value`, `-name=value`, `--name=value`, and `-name` alone for a boolean. A value may begin with a dash; one
+that is a flag of the program needs the form with `=`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import click
@@ -124,7 +126,11 @@ class GoCommand(click.Command):
                 yield f"--{name}={setting.kind.bare_value}"
             else:
                 yield f"--{name}"
-                yield from (value for value in (next(words, None),) if value is not None)
+                for following in islice(words, 1):
+                    flag = following.removeprefix("--").partition("=")[0]
+                    if following.startswith("--") and flag in self._settings:
+                        raise click.UsageError(f"--{name} requires an argument, and the next word is the flag --{flag}")
+                    yield following
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", *([f"[{self._argument.name.upper()}]..."] if self._argument else [])]

@@ -142,6 +142,11 @@ def _load_yaml(path: str, text: str) -> Any:
     import yaml  # slow to import
 
     try:
+        root = yaml.compose(text, yaml.SafeLoader)
+        keys = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+        for key in keys:
+            if keys.count(key) > 1:  # the later one would count, where TOML refuses both
+                raise BadOptions(f'failed to load config file {path} - the key "{key}" is there twice')
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         # str(error) would show the line, which may contain a secret.

@@ -219,6 +219,7 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
         return answers.failure(error)
     except OSError as error:
         log.of_clients.error("failure in %s - %s", request.url, error)
+        return answers.failure(HttpError(500, f"INTERNAL_ERROR: {error.strerror or error}"))
     except Exception as error:  # noqa: BLE001  a bug in one handler costs that request only
         log.of_clients.exception("panic in HTTP handler - %r", error)
     return answers.INTERNAL_ERROR

@@ -73,6 +73,7 @@ WRONG_FLAGS = [
     (["---topic=x"], "No such option"),
     (["--=x"], "No such option"),
     (["--topic"], "Option --topic requires an argument."),
+    (["--topic", "--snappy=false"], "--topic requires an argument, and the next word is the flag --snappy"),
     (["--snappy", "false"], "unexpected extra argument (false)"),
     (["topic"], "unexpected extra argument (topic)"),
     (["--", "--topic=x"], "unexpected extra argument (--topic=x)"),
@@ -169,9 +170,12 @@ def test_a_wrong_file_is_refused_by_name(config: WriteConfig, text: str, complai
     assert complaint in str(error.value)
 
 
-def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_ambiguous_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadOptions, match="/nonexistent/pump.cfg - No such file"):
         read("--config=/nonexistent/pump.cfg")
+    (tmp_path / "twice.yaml").write_text("topic: a\nmode: fast\nmode: safe\n")
+    with pytest.raises(BadOptions, match='twice.yaml - the key "mode" is there twice'):
+        read(f"--config={tmp_path}/twice.yaml")
     (tmp_path / "binary.cfg").write_bytes(b"\xff\xfe")
     with pytest.raises(BadOptions, match="binary.cfg - .*decode"):
         read(f"--config={tmp_path / 'binary.cfg'}")
