@@ -4,8 +4,7 @@ With `--sync-every=1`, publishers get their answers only after the sync that cov
 sync at a time, and publishers that arrive during it share the next one (group commit). The next sync begins when the
 publishers that the last one answered have published once more, or after a millisecond. Otherwise, clients that wait for
 their answers would split into two groups that wait for each other's syncs. While a sync takes long, all logs are
-written in threads, so that a stalled disk only stops those who need it. Only a lone publisher's sync, on a quick disk, is
-done on the event loop.
+written in threads, so that a stalled disk only stops those who need it.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_one_by_one, sync_together
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
-from nsqd_py.runtime.threads import Job, run_here
+from nsqd_py.runtime.threads import Job
 
 _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
-_QUICK_NS = 300_000  # a lone publisher's sync that takes less is done on the event loop: a thread would take 70 us more
 _MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
 _LATE_NS = 5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
@@ -45,11 +43,10 @@ class _TopicSync:
     held      waiting publishers, each with the number after its last message
     waiting   number of waiting publishers
     expected  number of publishers for which the next sync waits
-    usual_ns  longest duration of the last syncs; each sync lowers it by an eighth
     retry_ns  files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "usual_ns", "waiting")
+    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "waiting")
 
     def __init__(self, log: TopicLog, alarm: Alarm) -> None:
         self.log = log
@@ -59,7 +56,6 @@ class _TopicSync:
         self.held: list[tuple[int, Tickets]] = []
         self.retry_ns = 0
         self.retry_after_ns = 0
-        self.usual_ns = SLOW_NS
 
 
 _Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
@@ -102,7 +98,6 @@ class GroupSync:
         self._slow_alarm = services.alarms.alarm(self._look_if_slow)
         self._run_ended = Event()
         self._is_closed = False
-        self._last_topic: Topic | None = None
 
     def listen(self, listener: WriteListener | None) -> None:
         """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
@@ -234,11 +229,7 @@ class GroupSync:
         try:
             taken = state.log.syncs.take(with_failed=is_retry)
             on_done = partial(self._synced, topic, state, held, taken, is_retry)
-            is_lone = bool(held) and state.expected == 1 and topic is self._last_topic and len(self._running) == 1
-            self._last_topic = topic
-            is_quick = state.usual_ns < _QUICK_NS and not self._disk_speed.is_slow
-            begin = run_here if is_lone and is_quick else self._services.threadpool.begin
-            begin(self._sync_files, (topic, taken), on_done)
+            self._services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
 
@@ -254,9 +245,7 @@ class GroupSync:
         self._running[topic] = None  # what follows may wait for others
         self._disk_speed.end_stall(topic)
         try:
-            took_ns = job.end()
-            state.usual_ns = max(took_ns, state.usual_ns * 7 // 8)
-            self.durations_s.observe(took_ns / 1e9)
+            self.durations_s.observe(job.end() / 1e9)
             error = self._note(topic, state, taken, is_retry)
             if held:
                 self._when_settled(lambda: self._release(topic, state, held, error))

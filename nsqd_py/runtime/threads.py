@@ -63,13 +63,6 @@ class Job:
         return result
 
 
-def run_here(work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
-    """Do what `DiskThreads.begin` does, in the calling thread."""
-    job = Job(work, arguments, on_done)
-    job.run()
-    on_done(job)
-
-
 class _Thread:
     """A thread without work waits until `lock` is released; then it runs `job`, or ends if there is none."""
 
@@ -122,10 +115,11 @@ class DiskThreads:
 
     def begin(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
         """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result."""
-        if not self._is_serving:
-            run_here(work, arguments, on_done)
-            return
         job = Job(work, arguments, on_done)
+        if not self._is_serving:
+            job.run()
+            on_done(job)
+            return
         if self._watcher is None:
             self._watcher = gevent.get_hub().loop.async_()
         if not self._running:

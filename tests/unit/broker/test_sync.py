@@ -65,14 +65,10 @@ class Bench:
         self.topic.disk_speed = self.disk_speed
         self.topic.slow_writer = SlowWriter(self.topic, self.log, FakeThreadPool(), self.disk_speed)
 
-    def begin_put(self, body: bytes = b"x") -> FakePublisher:
+    def put(self, body: bytes = b"x") -> FakePublisher:
         publisher = FakePublisher()
         self.topic.buffer.publish(sized(body), 1, 4 + len(body), publisher, 0)
         self.world.run()
-        return publisher
-
-    def put(self, body: bytes = b"x") -> FakePublisher:
-        publisher = self.begin_put(body)
         self.settle()
         return publisher
 
@@ -134,18 +130,6 @@ def test_the_log_goes_on_in_a_new_file(bench: Bench, disk: Disk) -> None:
     assert ended_well(bench.put(b"three")), "it is in a file that works"
     assert isinstance(bench.synced[-1], OSError), "and yet not all is well"
     assert [file.first_seq for file in bench.log.files] == [0, 2]
-
-
-def test_a_lone_publisher_waits_for_no_thread_while_syncs_are_quick(bench: Bench, disk: Disk) -> None:
-    disk.real = lambda _fd: None
-
-    def waits() -> bool:
-        holds = bench.begin_put().holds
-        bench.settle()
-        return bool(holds)
-
-    assert waits()
-    assert not all(waits() for _ in range(300))
 
 
 def test_publishers_to_a_topic_that_is_deleted_do_not_wait(bench: Bench) -> None:
