@@ -274,10 +274,10 @@ class Message:
         self.is_detached = False
 
     def __str__(self) -> str:
-        return f"message {self.id.decode()} of {self.topic}"
+        return f"message {self.id.decode('latin-1')} of {self.topic}"
 
     def __repr__(self) -> str:
-        return f"<Message {self.id.decode()} of {self.topic}, attempt {self.attempts}, {len(self.body)} bytes>"
+        return f"<Message {self.id.decode('latin-1')} of {self.topic}, attempt {self.attempts}, {len(self.body)} bytes>"
 
     @property
     def topic(self) -> str:
@@ -329,4 +329,4 @@ class Message:
 
 
 def _answered_before(message_id: bytes) -> AlreadyAnswered:
-    return AlreadyAnswered(f"message {message_id.decode()} was answered before")
+    return AlreadyAnswered(f"message {message_id.decode('latin-1')} was answered before")

@@ -212,7 +212,7 @@ def message_attributes(message: Message) -> Attributes:
         server: Attributes = {"server.address": host.strip("[]"), "server.port": int(port)}
     else:
         server = {"server.address": message.nsqd}
-    return {**server, "messaging.message.id": message.id.decode(), "messaging.nsq.message.attempts": message.attempts}
+    return {**server, "messaging.message.id": message.id.decode("latin-1"), "messaging.nsq.message.attempts": message.attempts}
 
 
 # The conventions ask for these boundaries, in seconds.

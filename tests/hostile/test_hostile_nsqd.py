@@ -136,6 +136,7 @@ NONSENSE = {
     "no frame": b"\xff" * 100,
     "a message of 2 GB": head(frames.MESSAGE, 2**31 - 1),
     "a negative size": head(frames.MESSAGE, -1),
+    "a spent message with an id that is no text": message(0, attempts=9).replace(b"%016x" % 0, b"\xff\n" * 8),
     "an end in a message": message(1)[:-1],
     "errors": frames.error(b"E_INVALID \xff\n") * 1000 + frames.error(b""),
     "answers to no question": (frames.OK + frames.CLOSE_WAIT + frames.response(b"?")) * 1000,

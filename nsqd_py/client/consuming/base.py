@@ -181,7 +181,7 @@ class BaseConsumer:
 
     def _giving_up(self, message: Any) -> Callable[[Any], object]:
         """Log that the message is given up, and return the function to call for that."""
-        self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
+        self._log.warning("giving up on message %s after %d attempts", message.id.decode("latin-1"), message.attempts - 1)
         return self._on_give_up or (lambda message: None)
 
     @staticmethod
