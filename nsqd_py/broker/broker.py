@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
 
+# Whatever the limit of memory is, the incomplete requests may hold as many bodies of --max-body-size.
+_UNFINISHED_BODIES = 32
+
 
 class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
@@ -174,8 +177,20 @@ class Broker:
         return "draining" if self.drain.is_active else None
 
     def count_buffers(self) -> None:
-        """Count the partly received requests and unsent output of connections: 0.3 us each."""
-        self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))
+        """Count the partly received requests and unsent output of connections: 0.3 us each.
+
+        If the requests alone exceed the limit of memory, close the connections with the largest ones.
+        """
+        received = {client: client.received_bytes for client in (*self.clients, *self.http_clients)}
+        excess = received_bytes = sum(received.values())
+        self.memory.note_buffers(received_bytes + sum(client.buffered_bytes for client in received))
+        excess -= max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
+        for client in sorted(received, key=received.__getitem__, reverse=True) if excess > 0 else ():
+            if excess <= 0:
+                break
+            excess -= received[client]
+            self.log.of_clients.warning("closed client(%s) - too many large requests are incomplete", client.peer)
+            client.close("too many large requests are incomplete")
 
     # ---- draining
 

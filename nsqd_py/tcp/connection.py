@@ -184,10 +184,11 @@ class ClientConnection(Client):
         self._parser.forget_pub()
 
     @property
-    def buffered_bytes(self) -> int:
-        """The bytes of unsent messages and answers, and of a command that is not complete."""
-        received = self._parser.gathered_bytes if self._parser is not None else 0
-        return super().buffered_bytes + received
+    def received_bytes(self) -> int:
+        """The bytes of a command that is not complete; 0 while complete commands wait for their turn or for the disk."""
+        if self._parser is None or self._is_behind or self._holds:
+            return 0
+        return self._parser.gathered_bytes
 
 
 # ---- handlers

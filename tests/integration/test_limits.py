@@ -23,7 +23,7 @@ from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import ERROR, MAGIC, Client, Frame, fin, identify, pub, rdy, sub
+from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, pub, rdy, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -353,6 +353,19 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
     Neighbour(nsqd).work()
     assert rss_bytes(nsqd) - before_bytes < 5 * MB
     assert not any(map(is_closed, crowd.socks))
+
+
+@pytest.mark.parametrize("what", ["PUB", "a body"])
+def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
+    nsqd = make_nsqd("--mem-queue-bytes=0", f"--max-body-size={MB}")
+    head = DECLARATIONS[what][1].replace(b"%d" % HUGE, b"%d" % MB).replace(struct.pack(">i", HUGE), struct.pack(">i", MB))
+    with nsqd.connect() as small:
+        small.send(pub("t", b"xx")[:-1])
+        for _ in range(50):
+            crowd.connect(nsqd.tcp_port if what == "PUB" else nsqd.http_port).sendall(head + bytes(MB - 1))
+        wait_until(lambda: sum(map(is_closed, crowd.socks)) in (18, 19))  # the others hold 32 bodies
+        small.send(b"x")
+        assert small.frame() == OK
 
 
 def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:

@@ -112,10 +112,9 @@ class HttpConnection(Stream, Generic[App]):
         self.early = EarlyAnswers(self.out)
 
     @property
-    def buffered_bytes(self) -> int:
-        """Bytes that the socket did not accept, and bytes of a request's body."""
-        body_bytes = sum(map(len, self._request.parts)) if self._request is not None else 0
-        return super().buffered_bytes + body_bytes
+    def received_bytes(self) -> int:
+        """The bytes of the body of a request that is not complete."""
+        return sum(map(len, self._request.parts)) if self._request is not None else 0
 
     # ---- bytes in
 
