@@ -176,7 +176,7 @@ def test_an_nsqlookupd_that_hangs_holds_nobody_up(
     ("status", "body", "reason"),
     [
         (500, b"{}", "got response 500"),
-        (200, b"no json", ""),
+        (200, b"\r\n" * 20_000, "too many lines"),
         (200, b'{"producers": [{"tcp_port": 1}]}', "broadcast_address"),
         (200, b"[]", "no list of producers"),
     ],

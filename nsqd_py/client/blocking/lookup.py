@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
+# Go's servers send chunks of 2 KiB or more; 16 MiB in chunks of one byte would take 2 s to read.
+_MAX_LINES = 20_000
 _OK, _NOT_FOUND = 200, 404
 
 
@@ -73,6 +75,8 @@ def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Ba
         sock.close()
     if not answer:
         raise ValueError("the connection was closed before an answer came")
+    if answer.count(b"\r\n") > _MAX_LINES:
+        raise ValueError("the answer has too many lines or chunks")
     return bytes(answer)
 
 
