@@ -45,18 +45,12 @@ LONG = pytest.mark.slow
 SHORT_FORMS = ("topics", "objects")
 
 
-@pytest.mark.parametrize("form", [form if form in SHORT_FORMS else pytest.param(form, marks=LONG) for form in FORMS])
-def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadmin, form: str) -> None:
-    reads_answers_in_bounded_memory(make_nsqadmin, FORMS[form](30 * MB))
+SIZES = [(form, 30, () if form in SHORT_FORMS else LONG) for form in FORMS] + [("objects", 200, LONG)]
 
 
-@LONG
-def test_nsqadmin_reads_very_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadmin) -> None:
-    reads_answers_in_bounded_memory(make_nsqadmin, FORMS["objects"](200 * MB))
-
-
-def reads_answers_in_bounded_memory(make_nsqadmin: MakeNsqadmin, answer: bytes) -> None:
-    with answering(answer) as address:
+@pytest.mark.parametrize(("form", "size_mb"), [pytest.param(form, size_mb, marks=marks) for form, size_mb, marks in SIZES])
+def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadmin, form: str, size_mb: int) -> None:
+    with answering(FORMS[form](size_mb * MB)) as address:
         admin = make_nsqadmin(f"--nsqd-http-address={address}")
         worst_s = watch(admin, time.monotonic() + 3)
         peak = peak_mb(admin.pid)

@@ -12,9 +12,7 @@ import pytest
 
 from tests.support import browser_hostile as hostile
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, identify_nsqd, path_of
-from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess, ServerProcess, wait_until
-from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.nsqd_process import REPOSITORY, ServerProcess, wait_until
 from tests.support.wire import Client
 
 # One worker runs them all: they share their processes.
@@ -27,18 +25,6 @@ SURROGATE = "a\ud800b"
 def harm(text: str) -> list[str]:
     """The characters that are more than text in lines."""
     return sorted({character for character in text if not character.isprintable() and character not in "\n\t"})
-
-
-@pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ...]]:
-    folder = tmp_path_factory.mktemp("characters")
-    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
-    nsqd = NsqdProcess(folder / "nsqd", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}").start()
-    flags = ("--history-file=", "--poll-interval=250ms", f"--lookupd-http-address={lookupd.http_address}")
-    admin = NsqadminProcess(folder / "nsqadmin.log", *flags).start()
-    yield nsqd, lookupd, admin
-    for process in (admin, nsqd, lookupd):
-        process.destroy()
 
 
 # ---- lone surrogates

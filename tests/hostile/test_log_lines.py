@@ -5,16 +5,14 @@ from __future__ import annotations
 import http.client
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
 from tests.support import hostile_table
-from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import NsqdProcess, ServerProcess
-from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.nsqd_process import ServerProcess
 from tests.support.wire import fin, identify, sized, sub
 
 TIMES = 300
@@ -23,28 +21,6 @@ MOST_LINES = 7 * CLIENT_BURST
 
 # One worker runs them all: they share their processes.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("log lines")]
-
-
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("log") / "nsqd").start()
-    yield process
-    process.destroy()
-
-
-@pytest.fixture(scope="module")
-def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("log") / "nsqlookupd.log").start()
-    yield process
-    process.destroy()
-
-
-@pytest.fixture(scope="module")
-def admin(tmp_path_factory: pytest.TempPathFactory, lookupd: NsqlookupdProcess) -> Iterator[NsqadminProcess]:
-    flags = ("--history-file=", f"--lookupd-http-address={lookupd.http_address}")
-    process = NsqadminProcess(tmp_path_factory.mktemp("log") / "nsqadmin.log", *flags).start()
-    yield process
-    process.destroy()
 
 
 def check(daemon: ServerProcess, repeat: Callable[[int], None]) -> None:
@@ -76,23 +52,13 @@ def request_of(daemon: ServerProcess, route: str, query: str) -> Callable[[int],
 SLOW = ("/debug/", "/drain", "/events", "/render")
 
 
-def routes(table: dict[str, str]) -> list[str]:
-    return sorted(route for route in table if not any(part in route for part in SLOW))
+TABLES = (hostile_table.NSQD_ROUTES, hostile_table.LOOKUPD_ROUTES, hostile_table.ADMIN_ROUTES)
+ROUTES = [(number, route) for number, table in enumerate(TABLES) for route in sorted(table) if not any(map(route.count, SLOW))]
 
 
-@pytest.mark.parametrize("route", routes(hostile_table.NSQD_ROUTES))
-def test_nsqd_routes(nsqd: NsqdProcess, route: str) -> None:
-    check(nsqd, request_of(nsqd, route, hostile_table.NSQD_ROUTES[route]))
-
-
-@pytest.mark.parametrize("route", routes(hostile_table.LOOKUPD_ROUTES))
-def test_nsqlookupd_routes(lookupd: NsqlookupdProcess, route: str) -> None:
-    check(lookupd, request_of(lookupd, route, hostile_table.LOOKUPD_ROUTES[route]))
-
-
-@pytest.mark.parametrize("route", routes(hostile_table.ADMIN_ROUTES))
-def test_nsqadmin_routes(admin: NsqadminProcess, route: str) -> None:
-    check(admin, request_of(admin, route, hostile_table.ADMIN_ROUTES[route]))
+@pytest.mark.parametrize(("number", "route"), ROUTES)
+def test_routes(daemons: tuple[ServerProcess, ...], number: int, route: str) -> None:
+    check(daemons[number], request_of(daemons[number], route, TABLES[number][route]))
 
 
 NSQD_LINES = [
@@ -124,16 +90,16 @@ def command_of(daemon: ServerProcess, magic: bytes, line: bytes) -> Callable[[in
 
 
 @pytest.mark.parametrize("line", NSQD_LINES)
-def test_nsqd_commands(nsqd: NsqdProcess, line: bytes) -> None:
-    check(nsqd, command_of(nsqd, b"  V2", line))
+def test_nsqd_commands(daemons: tuple[ServerProcess, ...], line: bytes) -> None:
+    check(daemons[0], command_of(daemons[0], b"  V2", line))
 
 
 @pytest.mark.parametrize("line", LOOKUPD_LINES)
-def test_nsqlookupd_commands(lookupd: NsqlookupdProcess, line: bytes) -> None:
-    check(lookupd, command_of(lookupd, b"  V1", line))
+def test_nsqlookupd_commands(daemons: tuple[ServerProcess, ...], line: bytes) -> None:
+    check(daemons[1], command_of(daemons[1], b"  V1", line))
 
 
 @pytest.mark.parametrize("first", [b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n\r\n", b"\xff\x1b\x9b\x00", b""])
-def test_what_is_no_protocol(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, first: bytes) -> None:
-    for daemon in (nsqd, lookupd):
+def test_what_is_no_protocol(daemons: tuple[ServerProcess, ...], first: bytes) -> None:
+    for daemon in daemons[:2]:
         check(daemon, command_of(daemon, first, b""))
