@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
+_CHECK_LOCK_NS = 1_000_000_000
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _DISK_THREADS = 16
@@ -96,6 +97,7 @@ class Daemon:
         self._make_guard = self._guard_maker()
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
+        self._lock_alarm = self._alarms.alarm(self._check_lock)
         self._limits = Limits.of(options, NSQ_VERSION)
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self._broker.count_buffers
@@ -104,7 +106,7 @@ class Daemon:
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
-        self._lock: int | None = None
+        self._lock = -1
         self._is_loaded = self._is_serving = False
         self._follower: Follower | None = None
         self._old_primary = ""  # that must be fenced
@@ -168,6 +170,7 @@ class Daemon:
             if self._election is not None:
                 self._lease_watch = self._election.watch(self._loop, self._lose_lease)
             self._is_serving = True
+            self._check_lock(self._broker.clock())
             if self._lookups is not None:
                 self._lookups.start()
             self._start_statsd()
@@ -367,6 +370,22 @@ class Daemon:
         self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)  # first: also if the check fails
         self._broker.tls.check()
 
+    def _check_lock(self, now_ns: int) -> None:
+        """Lock the data path again if it is another directory by now. End as after a kill if another nsqd works there."""
+        self._lock_alarm.set(now_ns + _CHECK_LOCK_NS)
+        path = self._options.data_path or "."
+        try:
+            if os.path.samestat(os.stat(path), os.fstat(self._lock)):
+                return
+            old, self._lock = self._lock, lock_directory(path)
+            os.close(old)
+            self._log.error("NSQ: %s was replaced by another directory, which is locked again", path)
+        except BlockingIOError:
+            self._log.fatal("NSQ: %s was replaced by another directory, which is in use by another nsqd", path)
+            os._exit(1)  # closing the topics would write over the files of that nsqd
+        except OSError:  # it is gone: publishes are refused
+            return
+
     def _reload(self) -> None:
         """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQ: reloading")
@@ -451,7 +470,7 @@ class Daemon:
         self._disk_threads.stop()
         self._write_threads.stop()
         self._log.info("NSQ: bye")
-        if self._lock is not None:
+        if self._lock >= 0:
             os.close(self._lock)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from nsq_apps.nsqd import main
 from nsqd_py.diskqueue.journal import read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.runtime.private_files import lock_directory
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
 from tests.support.wire import Closed, bodies, fin, rdy
@@ -255,3 +257,22 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdP
     nsqd.kill()
     nsqd.start()
     assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
+
+
+def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdProcess) -> None:
+    """The locked directory is another one then."""
+
+    def replace() -> int:
+        shutil.rmtree(nsqd.data_path)
+        nsqd.data_path.mkdir()
+        return lock_directory(nsqd.data_path)
+
+    os.close(replace())
+    wait_until(lambda: "locked again" in nsqd.log_text(), what="nsqd to lock the new one")
+    with pytest.raises(BlockingIOError):
+        lock_directory(nsqd.data_path)
+    other = replace()
+    assert nsqd.wait() == 1
+    assert "is in use by another nsqd" in nsqd.log_text()
+    assert not (nsqd.data_path / "nsqd.stop").exists()
+    os.close(other)
