@@ -11,6 +11,7 @@ from nsqd_py.errors import BadBody, Invalid
 from nsqd_py.protocol.session import INT64, Kind, decode_fields
 
 MAX_LINE_BYTES = 16 * 1024
+MAX_TEXT_LENGTH = 1000
 MAX_BODY_BYTES = 64 * 1024  # a body of nested lists of this size takes 2 ms to read
 
 _SPACE = b" \t\n\v\f\r"
@@ -108,4 +109,6 @@ def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:
         raise BadBody("IDENTIFY failed to decode JSON body") from error
     if not all(fields[name] for name in REQUIRED_FIELDS):
         raise BadBody("IDENTIFY missing fields")
+    if max(len(fields[name]) for name in (*_TEXTS, *_DETAILS)) > MAX_TEXT_LENGTH:
+        raise BadBody(f"IDENTIFY has a text of more than {MAX_TEXT_LENGTH} characters")
     return Peer(remote_address, fields, now_ns)

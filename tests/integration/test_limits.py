@@ -19,6 +19,7 @@ import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
 from tests.conftest import MakeNsqd
+from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
@@ -404,6 +405,17 @@ def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsql
             )
         wait_until(nsqlookupd.topics)
         assert rss_bytes(nsqlookupd) - before_bytes < 20 * 4 * MB
+
+
+def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+    nsqlookupd = make_nsqlookupd()
+    texts = dict.fromkeys(("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000)
+    for _ in range(50):
+        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1" + hostile_table.identify_nsqd(**texts) + b"REGISTER t\n")
+    wait_until(lambda: len(nsqlookupd.http("GET", "/lookup?topic=t").json()["producers"]) == 50)
+    with LookupClient(nsqlookupd.tcp_port) as peer:
+        peer.send(hostile_table.identify_nsqd(version="1" * 1001))
+        assert peer.read().startswith(b"E_BAD_BODY")
 
 
 def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:

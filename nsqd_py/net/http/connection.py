@@ -48,7 +48,7 @@ class HttpConnection(Stream, Generic[App]):
     """A client of the HTTP API of some program.
 
     _begun           number of requests that the parser has seen begin
-    _rest            yields the remaining pieces of a long answer
+    _rest            a request, and what yields the remaining pieces of its long answer
     _place           the parser's place in a request: new, at its start, in its head, in its body
     _request         the request whose body is read; None also while a body is skipped
     _is_deaf         True if further input is ignored
@@ -108,7 +108,7 @@ class HttpConnection(Stream, Generic[App]):
         self._owes_continue = False
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
-        self._rest: Iterator[bytes] | None = None
+        self._rest: tuple[Request[App], Iterator[bytes]] | None = None
         self.early = EarlyAnswers(self.out)
 
     @property
@@ -316,8 +316,10 @@ class HttpConnection(Stream, Generic[App]):
             self._is_deaf = True
         if self._worker is None and is_quick(request, self.peer) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
             self._perform(request)
-            return
-        self._queue.append(request)
+            if self._rest is None:
+                return
+        else:
+            self._queue.append(request)
         if self._worker is None:
             self.hold()
             self._worker = gevent.spawn(self._work)
@@ -325,14 +327,14 @@ class HttpConnection(Stream, Generic[App]):
     def _work(self) -> None:
         """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
         try:
-            while self._queue and not self.closed:
+            while (self._queue or self._rest) and not self.closed:
+                if self._rest is not None:
+                    self._send_rest(*self._rest)
+                    continue
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
-                request = self._queue.popleft()
-                self._perform_in_turn(request)
-                if self._rest is not None:
-                    self._send_rest(request, self._rest)
+                self._perform_in_turn(self._queue.popleft())
                 gevent.sleep(0)  # a client with many requests must not keep others waiting
         except Exception as error:  # noqa: BLE001 - a bug costs that connection only
             self._on_exception(error)
@@ -401,7 +403,7 @@ class HttpConnection(Stream, Generic[App]):
             self._app.response_limiter.count(self.peer, len(answer))
         self.send(answer)
         if reply.rest is not None and with_body:
-            self._rest = reply.rest
+            self._rest = request, reply.rest
             request.keep_alive = keep_alive and not is_http_1_0
         else:
             self._end_answer(request)
