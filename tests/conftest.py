@@ -16,7 +16,7 @@ from tests.support.examples import FULL
 from tests.support.forked import fork_daemons
 from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, started
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 from tests.support.signals import start_children_with_default_signals
 from tests.support.tally import pytest_terminal_summary, tally
@@ -80,16 +80,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture
 def make_nsqd(tmp_path: Path) -> Iterator[MakeNsqd]:
     """`make_nsqd(*flags)` starts an nsqd on a data directory of its own."""
-    processes: list[NsqdProcess] = []
-
-    def make(*flags: str) -> NsqdProcess:
-        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags)
-        processes.append(process)
-        return process.start()
-
-    yield make
-    for process in processes:
-        process.destroy()
+    with started(NsqdProcess, tmp_path / "nsqd") as start:
+        yield start
 
 
 @pytest.fixture
@@ -101,29 +93,17 @@ def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
 @pytest.fixture
 def make_nsqlookupd(tmp_path: Path) -> Iterator[MakeNsqlookupd]:
     """`make_nsqlookupd(*flags)` starts an nsqlookupd."""
-    processes: list[NsqlookupdProcess] = []
-
-    def make(*flags: str) -> NsqlookupdProcess:
-        process = NsqlookupdProcess(tmp_path / f"nsqlookupd{len(processes)}.log", *flags)
-        processes.append(process)
-        return process.start()
-
-    yield make
-    for process in processes:
-        process.destroy()
+    with started(NsqlookupdProcess, tmp_path / "nsqlookupd.log") as start:
+        yield start
 
 
 @pytest.fixture
 def make_nsqadmin(tmp_path: Path) -> Iterator[MakeNsqadmin]:
     """`make_nsqadmin(*flags)` starts an nsqadmin that asks four times a second and keeps its history in memory."""
-    processes: list[NsqadminProcess] = []
+    with started(NsqadminProcess, tmp_path / "nsqadmin.log") as start:
 
-    def make(*flags: str, command: list[str] | None = None) -> NsqadminProcess:
-        own = () if command else ("--poll-interval=250ms", "--history-file=")
-        process = NsqadminProcess(tmp_path / f"nsqadmin{len(processes)}.log", *own, *flags, command=command)
-        processes.append(process)
-        return process.start()
+        def make(*flags: str, command: list[str] | None = None) -> NsqadminProcess:
+            own = () if command else ("--poll-interval=250ms", "--history-file=")
+            return start(*own, *flags, command=command)
 
-    yield make
-    for process in processes:
-        process.destroy()
+        yield make

@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 from tests.support.faulty_nsqd import FaultyNsqd
+from tests.support.nsqd_process import started
 
 
 class MakeFaulty(Protocol):
@@ -19,14 +20,5 @@ class MakeFaulty(Protocol):
 
 @pytest.fixture
 def make_faulty(tmp_path: Path) -> Iterator[MakeFaulty]:
-    processes: list[FaultyNsqd] = []
-
-    def make(*flags: str) -> FaultyNsqd:
-        process = FaultyNsqd(tmp_path / f"nsqd{len(processes)}", *flags)
-        processes.append(process)
-        process.start()
-        return process
-
-    yield make
-    for process in processes:
-        process.destroy()
+    with started(FaultyNsqd, tmp_path / "nsqd") as start:
+        yield start

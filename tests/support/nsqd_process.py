@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -202,6 +202,23 @@ class ServerProcess:
     def is_healthy(self) -> bool:
         answer = self.http("GET", "/ping")
         return (answer.status, answer.body) == (200, b"OK")
+
+
+P = TypeVar("P", bound=ServerProcess)
+
+
+@contextlib.contextmanager
+def started(kind: Callable[..., P], path: Path) -> Iterator[Callable[..., P]]:
+    """Yield a function that starts a process on `path` with a number behind its name. All end with the block."""
+    processes: list[P] = []
+
+    def start(*flags: str, **settings: Any) -> P:
+        processes.append(kind(path.with_stem(f"{path.stem}{len(processes)}"), *flags, **settings))
+        return processes[-1].start()
+
+    yield start
+    for process in processes:
+        process.destroy()
 
 
 class NsqdProcess(ServerProcess):

@@ -1,10 +1,10 @@
-"""Publishers under whose load a cluster is upgraded."""
+"""Publishers under whose load a cluster is upgraded, and its consumers."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from nsqd_py.client import Producer
+from nsqd_py.client import Consumer, Message, Producer
 from tests.support.background import DEADLINE_S, Background
 from tests.support.nsqd_process import wait_until
 
@@ -12,6 +12,16 @@ TOPIC = "orders"
 PUBLISHERS = 3
 PAUSE_S = 0.002
 BETWEEN = 100  # messages between two steps
+
+
+def consumer_into(received: set[bytes], channel: str, lookupd: str) -> Consumer:
+    """Return a consumer that puts the bodies of all messages into a set."""
+
+    def handle(message: Message) -> None:
+        received.add(bytes(message.body))
+
+    settings = {"max_in_flight": 50, "lookupd_poll_interval": 0.2, "max_attempts": 0}
+    return Consumer(TOPIC, channel, handle, lookupd_http_addresses=lookupd, **settings)
 
 
 class Publishers(Background):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.client import Consumer, Message
 from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, nsqlookupd_command
-from tests.upgrade.publishers import BETWEEN, DEADLINE_S, TOPIC, Publishers
+from tests.upgrade.publishers import BETWEEN, DEADLINE_S, TOPIC, Publishers, consumer_into
 from tests.upgrade.write_directory import command_in, work_tree
 
 pytestmark = pytest.mark.ours
@@ -97,24 +96,9 @@ def go_on_consuming(received: dict[str, set[bytes]]) -> None:
 def roll(cluster: Cluster, end: Stop) -> None:
     """Upgrade one process after the other, under load, and count."""
     received: dict[str, set[bytes]] = {channel: set() for channel in CHANNELS}
-
-    def consumer(channel: str) -> Consumer:
-        def handle(message: Message) -> None:
-            received[channel].add(bytes(message.body))
-
-        return Consumer(
-            TOPIC,
-            channel,
-            handle,
-            lookupd_http_addresses=cluster.lookupd.http_address,
-            max_in_flight=50,
-            lookupd_poll_interval=0.2,
-            max_attempts=0,
-        )
-
     for nsqd in cluster.nsqds:
         nsqd.create(TOPIC, *CHANNELS)
-    consumers = [consumer(channel) for channel in CHANNELS]
+    consumers = [consumer_into(received[channel], channel, cluster.lookupd.http_address) for channel in CHANNELS]
     for one in consumers:
         one.start()
     try:

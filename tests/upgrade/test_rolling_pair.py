@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.client import Consumer, Message
 from tests.support.etcd import ETCD, Etcd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import is_primary, promote, wait_until_it_follows
-from tests.upgrade.publishers import DEADLINE_S, TOPIC, Publishers
+from tests.upgrade.publishers import DEADLINE_S, TOPIC, Publishers, consumer_into
 
 pytestmark = pytest.mark.ours
 
@@ -87,20 +86,8 @@ def upgrade_with_a_lease(lease: tuple[str, ...]) -> Callable[[Pair, Publishers],
 def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
     """Carry out the upgrade while others publish and consume; nothing is refused, nothing is lost."""
     received: set[bytes] = set()
-
-    def handle(message: Message) -> None:
-        received.add(bytes(message.body))
-
     pair.nsqds[0].create(TOPIC, CHANNEL)
-    consumer = Consumer(
-        TOPIC,
-        CHANNEL,
-        handle,
-        lookupd_http_addresses=pair.lookupd.http_address,
-        max_in_flight=50,
-        lookupd_poll_interval=0.2,
-        max_attempts=0,
-    )
+    consumer = consumer_into(received, CHANNEL, pair.lookupd.http_address)
     consumer.start()
     try:
         with Publishers([pair.address(0), pair.address(1)]) as publishers:

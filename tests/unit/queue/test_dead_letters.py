@@ -51,10 +51,11 @@ class Bench:
     def dead_consumer(self, rdy: int = 10) -> FakeConsumer:
         return self.consumer(self.broker.get_channel(self.dead, "ch"), rdy)
 
-    def requeue_all(self, consumer: FakeConsumer, delay_ns: int = 0) -> None:
-        for message in consumer.take():
-            consumer.requeue(message, delay_ns)
-        self.world.run()
+    def requeue_all(self, consumer: FakeConsumer, delay_ns: int = 0, times: int = 1) -> None:
+        for _ in range(times):
+            for message in consumer.take():
+                consumer.requeue(message, delay_ns)
+            self.world.run()
 
     def statistics(self) -> tuple[int, int, int]:
         return self.channel.depth, self.channel.in_flight_count, self.channel.deferred_count
@@ -70,18 +71,22 @@ def test_a_dead_topic_says_where_a_limited_number_comes_from(bench: Bench) -> No
     bench.publish(*[b"%d" % i for i in range(150)])
     consumer.set_rdy(200)
     bench.world.run()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
+    bench.requeue_all(consumer, times=2)
     assert (len(bench.dead.dead_letters), bench.channel.dead_letter_count) == (MOST_REMEMBERED, 150)
 
 
-def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, sync_every=1)
-    bench.publish(b"poison")
+def with_a_dead_one(path: Path, *bodies: bytes) -> tuple[Bench, FakeConsumer]:
+    """Messages that were requeued too often, and wait for a sync."""
+    bench = Bench(path, sync_every=1)
+    bench.publish(*bodies)
     gevent.idle()
     consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
+    bench.requeue_all(consumer, times=2)
+    return bench, consumer
+
+
+def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
+    bench, consumer = with_a_dead_one(tmp_path, b"poison")
     assert (bench.statistics(), bench.channel.dead_letter_count) == ((0, 1, 0), 0)
     gevent.idle()  # the sync
     bench.world.run()
@@ -89,12 +94,7 @@ def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
 
 
 def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(tmp_path, sync_every=1)
-    bench.publish(b"poison")
-    gevent.idle()
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
+    bench, consumer = with_a_dead_one(tmp_path, b"poison")
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fdatasync", refuse)
@@ -106,12 +106,7 @@ def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_emptied_on_its_way_is_not_finished_twice(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, sync_every=1)
-    bench.publish(b"poison", b"other")
-    gevent.idle()
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
+    bench, consumer = with_a_dead_one(tmp_path, b"poison", b"other")
     assert bench.statistics() == (0, 2, 0)
     bench.channel.empty()
     gevent.idle()
@@ -126,8 +121,7 @@ def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(benc
     bench.publish(b"poison", b"second")
     for channel in (bench.channel, other):
         consumer = bench.consumer(channel)
-        bench.requeue_all(consumer)
-        bench.requeue_all(consumer)
+        bench.requeue_all(consumer, times=2)
         consumer.leave()
     channel = bench.broker.get_channel(bench.dead, "ch")
     reader = bench.dead_consumer()
@@ -143,12 +137,10 @@ def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(benc
     assert channel.position.finished.floor == 4
     again = bench.consumer(bench.channel)
     bench.publish(b"third")
-    bench.requeue_all(again)
-    bench.requeue_all(again)
+    bench.requeue_all(again, times=2)
     again.leave()
     again = bench.consumer(other)
-    bench.requeue_all(again)
-    bench.requeue_all(again)
+    bench.requeue_all(again, times=2)
     assert reader.bodies() == [b"third"]
     assert (channel.in_flight_count, channel.deferred_count) == (1, 1)
 
@@ -156,8 +148,7 @@ def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(benc
 def test_a_topic_of_dead_letters_keeps_its_own(bench: Bench) -> None:
     bench.publish(b"poison")
     consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
+    bench.requeue_all(consumer, times=2)
     reader = bench.dead_consumer()
     for _ in range(5):
         bench.requeue_all(reader)
