@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -280,6 +281,9 @@ class Broker:
             self._settle(topic)
         if self.topics.get(name) is not topic:  # deleted in the meantime; a new one may have this name
             return
+        if topic.log is not None and not os.access(self.services.directory, os.W_OK):
+            # Otherwise its files would stay, while no consumer could reach the messages in them.
+            raise OSError(errno.EROFS, "the data path cannot be written to")
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()

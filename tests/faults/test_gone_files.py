@@ -263,10 +263,14 @@ def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdPro
     """The locked directory is another one then."""
 
     def replace() -> int:
-        shutil.rmtree(nsqd.data_path)
+        shutil.rmtree(nsqd.data_path, ignore_errors=True)
         nsqd.data_path.mkdir()
         return lock_directory(nsqd.data_path)
 
+    shutil.rmtree(nsqd.data_path)
+    refused = nsqd.http("POST", "/topic/delete?topic=t")
+    assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
+    assert nsqd.topic_stats("t"), "its messages still come"
     os.close(replace())
     wait_until(lambda: "locked again" in nsqd.log_text(), what="nsqd to lock the new one")
     with pytest.raises(BlockingIOError):
