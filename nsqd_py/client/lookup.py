@@ -10,12 +10,11 @@ from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.net.addresses import is_host
+from nsqd_py.runtime.documents import MOST_NSQDS
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.settings.flags import addresses_from_environment
 
 _SCHEMES = ("http", "https")
-# The most nsqds in one answer of an nsqlookupd: a client connects to each of them.
-MOST_NSQDS = 2000
 
 
 class LookupFailed(NsqClientError):

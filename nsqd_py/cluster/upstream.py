@@ -15,11 +15,9 @@ from gevent.event import Event
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 from nsqd_py.runtime.logs import one_line
 
-# The most producers in one answer of an nsqlookupd.
-MOST_PRODUCERS = 10_000
 _STARTED_AT_A_TIME = 20
 # The part of an error answer that the error shows.
 _SHOWN_BYTES = 1024
@@ -206,8 +204,8 @@ def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
     if not isinstance(document, dict) or not isinstance(document.get("producers"), list):
         raise UpstreamError("the answer is not from an nsqlookupd", place_of(address))
     rows = rows_in(document, "producers")
-    if len(rows) > MOST_PRODUCERS:
-        raise UpstreamError(f"names {len(rows)} nsqds, but at most {MOST_PRODUCERS} can be asked", place_of(address))
+    if len(rows) > MOST_NSQDS:
+        raise UpstreamError(f"names {len(rows)} nsqds, but at most {MOST_NSQDS} can be asked", place_of(address))
     return rows
 
 
