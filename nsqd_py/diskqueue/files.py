@@ -30,6 +30,8 @@ SPARE_SUFFIX = ".spare"
 COMPACT_SUFFIX = ".compact"
 _FIRST_STEP = 16 * 1024  # small: on tmpfs each topic takes this much memory
 LARGEST_STEP = 16 * 1024 * 1024
+_ZEROS = bytes(256 * 1024)
+_SMALL_SYNC_BYTES = 32 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 # The most bytes of one call. On a virtual machine with Linux 6.18, calls of 4 to 8 MB took 0.6 to 1.9 ms of system time for
 # each MB, those of 1 MB 0.2 to 0.6: 16 publishers of 1 MB got three times as many messages through.
@@ -136,6 +138,8 @@ class LogFile(LazyFile):
     synced_offset, synced_seq  the end of the synced data
     sync_error     error of the last sync, or None
     most_ahead     most bytes that are preallocated
+    writes_zeros   True if space is written too while syncs are small: one of new pages then changes no metadata, and takes
+                   125 us in place of 190
     most_bytes     size up to which the file is preallocated
     was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
     index_offsets  offsets of some records, about one per 64 KiB, in rising order
@@ -155,6 +159,7 @@ class LogFile(LazyFile):
         self.synced_offset = 0
         self.synced_seq = header.first_seq
         self.most_ahead = LARGEST_STEP
+        self.writes_zeros = False
         self.most_bytes = sys.maxsize
         self.allocated = allocated
         self._allocated_at_rest = 0
@@ -271,10 +276,14 @@ class LogFile(LazyFile):
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
         wanted = max(needed, min(needed + step, self.most_bytes))
+        are_syncs_small = needed - max(self.synced_offset, self._clean_offset) <= _SMALL_SYNC_BYTES
         # Full disk, or a file system without preallocation: the write itself will report an error.
         with contextlib.suppress(OSError):
-            os.posix_fallocate(fd, self.allocated, wanted - self.allocated)
-            self.allocated = wanted
+            if not (self.writes_zeros and are_syncs_small and wanted > needed):
+                os.posix_fallocate(fd, self.allocated, wanted - self.allocated)
+                self.allocated = wanted
+            elif written := os.pwrite(fd, _ZEROS[: wanted - needed], needed):  # the record comes before it
+                self.allocated = needed + written
 
     def cut(self) -> None:
         """Truncate the file behind the last record: preallocated space, and remains of a failed write."""

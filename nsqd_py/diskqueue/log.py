@@ -62,6 +62,8 @@ class TopicLog:
         max_file_bytes: int,
         on_damage: Callable[[str], None],
         in_background: Callable[[Callable[[], None]], object] = _at_once,
+        *,
+        writes_zeros: bool = False,
     ) -> None:
         self.directory = directory
         self._topic = topic
@@ -75,6 +77,7 @@ class TopicLog:
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
+        self._writes_zeros = writes_zeros
         self._pinned: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
         self.epochs: Epochs = ()
@@ -95,6 +98,7 @@ class TopicLog:
             self.damage.report_torn(recovered.file, *recovered.torn)
         if is_last or recovered.file.header.is_sparse:  # these are written to again
             recovered.file.cut()
+        recovered.file.writes_zeros = self._writes_zeros
         recovered.file.mark_clean()
         self.files.append(recovered.file)
         if is_last and not is_synced:
@@ -235,6 +239,7 @@ class TopicLog:
         header = FileHeader(new_salt(), self.next_seq, self.used_id, is_reused=spare is not None)
         file = yield from LogFile.creating(path, header, spare)
         file.most_ahead = self._most_ahead
+        file.writes_zeros = self._writes_zeros
         file.most_bytes = self.max_file_bytes
         return file
 
