@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from nsqd_py.net.http.browsers import CROSS_SITE, HEADERS, KnownHosts, check_hosts, refusal
 from tests.support.certificates import make_certificates
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, path_of
-from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, ServerProcess
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqadmin_process import MakeNsqadmin
+from tests.support.nsqd_process import MakeNsqd, ServerProcess
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 
 HOSTS = KnownHosts(["Node-7", "nsqd.internal.example.", ".corp.example", ""])
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150.0.0.0 Safari/537.36"
@@ -132,27 +131,7 @@ def test_an_absolute_url_must_name_a_known_host_too(url: bytes) -> None:
 # ---- the daemons
 
 
-@pytest.fixture
-def nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> NsqdProcess:
-    flags = (f"--http-unix-socket={tmp_path / 'http.sock'}", "--http-allowed-hosts=.corp.example")
-    return make_nsqd(*flags, *make_certificates(tmp_path).nsqd_flags)
-
-
-@pytest.fixture
-def lookupd(make_nsqlookupd: MakeNsqlookupd) -> NsqlookupdProcess:
-    return make_nsqlookupd("--http-allowed-hosts=.corp.example")
-
-
-@pytest.fixture
-def admin(lookupd: NsqlookupdProcess, tmp_path: Path) -> Iterator[NsqadminProcess]:
-    flags = ("--history-file=", f"--lookupd-http-address={lookupd.http_address}", "--http-allowed-hosts=.corp.example")
-    process = NsqadminProcess(tmp_path / "nsqadmin.log", *flags)
-    try:
-        yield process.start()
-    finally:
-        process.destroy()
-
-
+ALLOWED = "--http-allowed-hosts=.corp.example"
 MARKS = [
     {"Origin": "http://evil.example"},
     {"Origin": "null"},
@@ -194,7 +173,8 @@ def check(daemon: ServerProcess, routes: dict[str, str]) -> None:
             assert sock.recv(4096).split()[1] in (b"400", b"403", b"404"), head
 
 
-def test_nsqd(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    nsqd = make_nsqd(f"--http-unix-socket={tmp_path / 'http.sock'}", ALLOWED, *make_certificates(tmp_path).nsqd_flags)
     check(nsqd, NSQD_ROUTES)
     nsqd.post("/pub?topic=known", b"x")
     for _ in range(3):  # also when the head of a publish is known
@@ -213,10 +193,12 @@ def test_nsqd(nsqd: NsqdProcess, tmp_path: Path) -> None:
     assert [(topic["topic_name"], topic["message_count"]) for topic in nsqd.stats()["topics"]] == [("known", 4)]
 
 
-def test_nsqlookupd(lookupd: NsqlookupdProcess) -> None:
+def test_nsqlookupd(make_nsqlookupd: MakeNsqlookupd) -> None:
+    lookupd = make_nsqlookupd(ALLOWED)
     check(lookupd, LOOKUPD_ROUTES)
     assert lookupd.topics() == []
 
 
-def test_nsqadmin(admin: NsqadminProcess) -> None:
+def test_nsqadmin(make_nsqadmin: MakeNsqadmin, make_nsqlookupd: MakeNsqlookupd) -> None:
+    admin = make_nsqadmin(f"--lookupd-http-address={make_nsqlookupd().http_address}", ALLOWED)
     check(admin, {route: query for route, query in ADMIN_ROUTES.items() if route != "GET /render"})
