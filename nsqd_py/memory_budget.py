@@ -7,6 +7,7 @@ which exist only in memory; and the buffers of connections.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
@@ -29,6 +30,7 @@ class MemoryUser(Protocol):
         """Drop the oldest copies until at most `most_bytes` are held."""
 
 
+@dataclass(slots=True, eq=False)
 class MemoryBudget:
     """The bytes that all topics and connections of one nsqd hold.
 
@@ -38,26 +40,14 @@ class MemoryBudget:
     room_bytes       unsent output above which a client gets no more messages
     """
 
-    __slots__ = (
-        "_users",
-        "_is_making_room",
-        "_accounts",
-        "buffer_bytes",
-        "cached_bytes",
-        "ephemeral_bytes",
-        "limit_bytes",
-        "room_bytes",
-    )
-
-    def __init__(self, limit_bytes: int = sys.maxsize) -> None:
-        self.limit_bytes = limit_bytes
-        self.cached_bytes = 0
-        self.ephemeral_bytes = 0
-        self.buffer_bytes = 0
-        self.room_bytes = _MOST_ROOM_BYTES
-        self._is_making_room = False
-        self._users: dict[MemoryUser, None] = {}
-        self._accounts: dict[MemoryAccount, None] = {}
+    limit_bytes: int = sys.maxsize
+    cached_bytes: int = 0
+    ephemeral_bytes: int = 0
+    buffer_bytes: int = 0
+    room_bytes: int = _MOST_ROOM_BYTES
+    _is_making_room: bool = False
+    _users: dict[MemoryUser, None] = field(default_factory=dict)
+    _accounts: dict[MemoryAccount, None] = field(default_factory=dict)
 
     @property
     def memory_bytes(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -170,43 +171,23 @@ class JournalWriter:
         self._alarm.set(None)
 
 
+@dataclass(slots=True, eq=False)
 class SlowWriter:
     """Writes the publishes of one topic in a thread, in order; the publishers wait for their write.
 
     room  context manager around opening a file; it may block its greenlet, and raise OSError
     """
 
-    __slots__ = (
-        "_batches",
-        "_begun",
-        "_disk_speed",
-        "_greenlet",
-        "_log",
-        "_publishers",
-        "_room",
-        "_threadpool",
-        "_topic",
-        "is_idle",
-    )
-
-    def __init__(
-        self,
-        topic: Topic,
-        log: TopicLog,
-        threadpool: Any,
-        disk_speed: DiskSpeed,
-        room: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self._topic = topic
-        self._log = log
-        self._threadpool = threadpool
-        self._disk_speed = disk_speed
-        self._room = room
-        self._begun: tuple[Appending, Tickets] | None = None
-        self._batches: list[Batch] = []
-        self._publishers: Tickets = []
-        self._greenlet: Any = None
-        self.is_idle = True
+    _topic: Topic
+    _log: TopicLog
+    _threadpool: Any
+    _disk_speed: DiskSpeed
+    _room: Callable[[], AbstractContextManager[None]] = nullcontext
+    _begun: tuple[Appending, Tickets] | None = None
+    _batches: list[Batch] = field(default_factory=list)
+    _publishers: Tickets = field(default_factory=list)
+    _greenlet: Any = None
+    is_idle: bool = True
 
     def add(self, batches: list[Batch], publishers: Tickets) -> None:
         """Write these batches next; their numbers continue from those added before."""

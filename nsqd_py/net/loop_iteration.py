@@ -62,21 +62,6 @@ class Backlog:
     input_s  time for the input of one iteration, without that of the backlog
     """
 
-    __slots__ = (
-        "_input_until_s",
-        "_is_scheduled",
-        "is_working",
-        "_iteration",
-        "_light",
-        "_loop",
-        "_slow",
-        "_slow_timer",
-        "_timer",
-        "_workers",
-        "input_s",
-        "slice_s",
-    )
-
     def __init__(self, loop: Any) -> None:
         self.slice_s = _QUIET_S
         self.input_s = _INPUT_S
@@ -184,22 +169,6 @@ class LoopIteration:
     is_coming    True if there is work for the end of this iteration
     backlog      work that continues in later iterations
     """
-
-    __slots__ = (
-        "_committers",
-        "_deliverers",
-        "_delivers_since_ns",
-        "_flushers",
-        "_hub",
-        "_log",
-        "_poll_loop",
-        "_postponed",
-        "_postponed_until_ns",
-        "_waker",
-        "_watcher",
-        "backlog",
-        "is_coming",
-    )
 
     def __init__(self, hub: Any, log: LineWriter) -> None:
         self._hub = hub

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -206,6 +206,7 @@ def _split_origin(method: str, url: str) -> tuple[str, str]:
 # ---- requests
 
 
+@dataclass(slots=True, eq=False)
 class Request(Generic[App]):
     """A request whose head is read; its body is added to `parts`.
 
@@ -217,42 +218,21 @@ class Request(Generic[App]):
     is_unread    True if the rest of the body will not be read, so that the connection must end
     """
 
-    __slots__ = (
-        "app",
-        "connection",
-        "credentials",
-        "is_http_1_0",
-        "is_unread",
-        "keep_alive",
-        "method",
-        "parts",
-        "reply",
-        "size_bytes",
-        "size_limit",
-        "target",
-        "ticket",
-        "url",
-        "user",
-    )
-
-    def __init__(
-        self, app: App, connection: Any, method: str, url: str, target: Target[App], is_http_1_0: bool, keep_alive: bool
-    ) -> None:
-        self.app = app
-        self.connection = connection
-        self.method = method
-        self.url = url
-        self.target = target
-        self.is_http_1_0 = is_http_1_0
-        self.keep_alive = keep_alive
-        self.is_unread = False
-        self.credentials = b""
-        self.user = ""
-        self.reply: Reply | None = None
-        self.parts: list[bytes | bytearray] = []
-        self.size_bytes = 0
-        self.size_limit = UNLIMITED
-        self.ticket = 0
+    app: App
+    connection: Any
+    method: str
+    url: str
+    target: Target[App]
+    is_http_1_0: bool
+    keep_alive: bool
+    is_unread: bool = False
+    credentials: bytes = b""
+    user: str = ""
+    reply: Reply | None = None
+    parts: list[bytes | bytearray] = field(default_factory=list)
+    size_bytes: int = 0
+    size_limit: int = UNLIMITED
+    ticket: int = 0
 
     @property
     def route(self) -> Route[App]:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from time import monotonic
@@ -167,39 +167,32 @@ MAX_INCOMPLETE_ATTEMPTS = 5
 _SHOWN_BYTES = 200
 
 
+@dataclass(slots=True, eq=False)
 class Forwarder:
     """Publishes the messages of batches, and finishes a message only after its destination has answered OK.
 
     If a destination fails, its messages go to another one; if there is none, they are requeued with back-off.
+
+    `destinations` and `shares` have the same names; `clock` returns monotonic seconds.
     """
 
-    def __init__(
-        self,
-        destinations: Mapping[str, Producer],
-        shares: HostShares,
-        rules: JsonFilter,
-        timings: Timings,
-        log: Log,
-        clock: Callable[[], float],
-    ) -> None:
-        """`destinations` and `shares` have the same names; `clock` returns monotonic seconds."""
-        self._destinations = destinations
-        self._shares = shares
-        self._rules = rules
-        self._timings = timings
-        self._log = log
-        self._clock = clock
-        self._second_tries = Group()
-        self._is_stopping = False
+    destinations: Mapping[str, Producer]
+    shares: HostShares
+    rules: JsonFilter
+    timings: Timings
+    log: Log
+    clock: Callable[[], float]
+    _second_tries: Group = field(default_factory=Group)
+    _is_stopping: bool = False
 
     def handle(self, topic: str, batch: MessageBatch) -> None:
         """Begin forwarding a batch to this topic."""
         # By id: a message that timed out and was delivered again may be in the batch twice, but is answered once.
         messages = dict(zip(batch.ids, batch.bodies, strict=True))
-        if self._rules.is_on:
+        if self.rules.is_on:
             messages = self._filtered(batch, messages)
         if messages:
-            group = PublishGroup(batch, topic, list(messages), list(messages.values()), self._clock())
+            group = PublishGroup(batch, topic, list(messages), list(messages.values()), self.clock())
             self._distribute(group, "no destination is free")
 
     def stop_retrying(self) -> None:
@@ -216,7 +209,7 @@ class Forwarder:
         """Return the messages that pass, with the bodies to send. Answer the others."""
         passed, finished, incomplete = {}, [], []
         for message_id, body in messages.items():
-            verdict, passed_body = self._rules.judge(body)
+            verdict, passed_body = self.rules.judge(body)
             if verdict is FilterResult.PASS:
                 passed[message_id] = passed_body
             elif verdict is FilterResult.INCOMPLETE:
@@ -225,7 +218,7 @@ class Forwarder:
                 finished.append(message_id)
                 if verdict is FilterResult.UNREADABLE:
                     shown = body[:_SHOWN_BYTES].decode(errors="backslashreplace")
-                    self._log.of_clients.error("unable to decode json: %s", shown)
+                    self.log.of_clients.error("unable to decode json: %s", shown)
         if incomplete:
             finished += self._put_off(batch, incomplete)
         if finished:
@@ -234,7 +227,7 @@ class Forwarder:
 
     def _put_off(self, batch: MessageBatch, incomplete: list[bytes]) -> list[bytes]:
         """Requeue incomplete messages. Return those that have had too many attempts."""
-        self._log.of_clients.error("missing field to check required value")
+        self.log.of_clients.error("missing field to check required value")
         attempts = dict(zip(batch.ids, batch.attempts, strict=True))
         again = [message_id for message_id in incomplete if attempts[message_id] <= MAX_INCOMPLETE_ATTEMPTS]
         if again:
@@ -245,7 +238,7 @@ class Forwarder:
 
     def _distribute(self, group: PublishGroup, reason: object) -> None:
         """Send the messages to destinations that were not tried. Requeue the rest, and log `reason`."""
-        counts = self._shares.distribute(len(group), self._clock(), group.tried)
+        counts = self.shares.distribute(len(group), self.clock(), group.tried)
         start = 0
         for name, count in counts.items():
             for publishable in group.part(start, start + count).publishable():
@@ -255,9 +248,9 @@ class Forwarder:
             self._requeue(group.part(start, len(group)), reason)
 
     def _send(self, name: str, group: PublishGroup) -> None:
-        on_done = partial(self._answered, name, group, self._clock())
+        on_done = partial(self._answered, name, group, self.clock())
         try:
-            self._destinations[name].multi_publish_soon(group.topic, list(group.bodies), on_done)
+            self.destinations[name].multi_publish_soon(group.topic, list(group.bodies), on_done)
         except NsqClientError as error:  # nothing was sent
             on_done(error)
 
@@ -267,11 +260,11 @@ class Forwarder:
             # nsqd refused one of them; the others can still be published.
             self._second_tries.spawn(self._send_halves, name, group)
             return
-        now_s = self._clock()
+        now_s = self.clock()
         is_good = error is None or is_about_messages
-        self._shares.give_back(name, is_good, now_s - sent_s, now_s, len(group))
+        self.shares.give_back(name, is_good, now_s - sent_s, now_s, len(group))
         if error is None:
-            self._timings.add(now_s - group.began_s, name, AGGREGATE, count=len(group))
+            self.timings.add(now_s - group.began_s, name, AGGREGATE, count=len(group))
             group.batch.finish_some(group.ids)
         elif is_about_messages or self._is_stopping:
             self._requeue(group, error)
@@ -286,11 +279,11 @@ class Forwarder:
         self._send(name, group.part(middle, len(group)))
 
     def _try_elsewhere(self, name: str, group: PublishGroup, error: NsqClientError) -> None:
-        self._log.of_clients.warning("%s; looking for another destination for %d messages", error, len(group))
+        self.log.of_clients.warning("%s; looking for another destination for %d messages", error, len(group))
         self._distribute(replace(group, tried=group.tried | {name}), error)
 
     def _requeue(self, group: PublishGroup, reason: object) -> None:
-        self._log.of_clients.warning("%s; %d messages are requeued", reason, len(group))
+        self.log.of_clients.warning("%s; %d messages are requeued", reason, len(group))
         group.batch.requeue(None, group.ids, backoff=True)
 
 
