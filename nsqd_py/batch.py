@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol
 
@@ -178,55 +179,30 @@ class Publisher(Protocol):
 Tickets = list[tuple[Publisher, int]]
 
 
+@dataclass(slots=True, eq=False)
 class PublishBuffer:
     """The publishes of one topic that are not written yet, from all clients, over TCP and HTTP alike.
 
-    end_seq  the sequence number after the last message in the buffer
+    Ids and due times use the steady clock, timestamps the wall clock.
+
+    end_seq    the sequence number after the last message in the buffer
+    _on_first  called when the first publish arrives in an empty buffer
     """
 
-    __slots__ = (
-        "_bodies",
-        "_bytes",
-        "_count",
-        "_defer_ns",
-        "_guids",
-        "_is_waiting",
-        "_most_bytes",
-        "_on_first",
-        "_publishers",
-        "_sealed",
-        "_steady_clock",
-        "_stride",
-        "_wall_clock",
-        "end_seq",
-    )
-
-    def __init__(
-        self,
-        next_seq: int,
-        guids: GuidFactory,
-        wall_clock: Callable[[], int],
-        steady_clock: Callable[[], int],
-        on_first: Callable[[], None],
-    ) -> None:
-        """Ids and due times use the steady clock, timestamps the wall clock.
-
-        Call `on_first` when the first publish arrives in an empty buffer.
-        """
-        self.end_seq = next_seq
-        self._guids = guids
-        self._wall_clock = wall_clock
-        self._steady_clock = steady_clock
-        self._on_first = on_first
-        self._is_waiting = False
-        self._bodies: list[bytes] = []
-        self._count = 0
-        self._bytes = 0
-        self._most_bytes = -1  # of the batch that is being collected; -1: there is none
-        self._stride = 0
-        self._defer_ns = 0
-        self._sealed: list[Batch] = []
-        self._publishers: Tickets = []
+    end_seq: int
+    _guids: GuidFactory
+    _wall_clock: Callable[[], int]
+    _steady_clock: Callable[[], int]
+    _on_first: Callable[[], None]
+    _is_waiting: bool = False
+    _bodies: list[bytes] = field(default_factory=list)
+    _count: int = 0
+    _bytes: int = 0
+    _most_bytes: int = -1  # of the batch that is being collected; -1: there is none
+    _stride: int = 0
+    _defer_ns: int = 0
+    _sealed: list[Batch] = field(default_factory=list)
+    _publishers: Tickets = field(default_factory=list)
 
     def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
         """Add `count` messages, encoded as a batch's body. They are written at the end of this event-loop iteration.
