@@ -356,14 +356,15 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
     assert not any(map(is_closed, crowd.socks))
 
 
-@pytest.mark.parametrize("what", ["PUB", "a body"])
+@pytest.mark.parametrize("what", ["PUB", "a body", "a head"])
 def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
     nsqd = make_nsqd("--mem-queue-bytes=0", f"--max-body-size={MB}")
-    head = DECLARATIONS[what][1].replace(b"%d" % HUGE, b"%d" % MB).replace(struct.pack(">i", HUGE), struct.pack(">i", MB))
+    head = b"GET /" if what == "a head" else DECLARATIONS[what][1]
+    head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(struct.pack(">i", HUGE), struct.pack(">i", MB))
     with nsqd.connect() as small:
         small.send(pub("t", b"xx")[:-1])
         for _ in range(50):
-            crowd.connect(nsqd.tcp_port if what == "PUB" else nsqd.http_port).sendall(head + bytes(MB - 1))
+            crowd.connect(nsqd.tcp_port if what == "PUB" else nsqd.http_port).sendall(head + b"x" * (MB - 1))
         wait_until(lambda: sum(map(is_closed, crowd.socks)) in (18, 19))  # the others hold 32 bodies
         small.send(b"x")
         assert small.frame() == OK

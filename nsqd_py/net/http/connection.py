@@ -113,7 +113,9 @@ class HttpConnection(Stream, Generic[App]):
 
     @property
     def received_bytes(self) -> int:
-        """The bytes of the body of a request that is not complete."""
+        """The bytes of a request that is not complete: of its head, or of its body."""
+        if self._place == _IN_HEAD:
+            return self._stalled_bytes
         return sum(map(len, self._request.parts)) if self._request is not None else 0
 
     # ---- bytes in
