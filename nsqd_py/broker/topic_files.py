@@ -51,8 +51,8 @@ class LogMaker:
         file_bytes = options.max_bytes_per_file
         for max_bytes in filter(None, (policy_of(options, topic_name).max_bytes, options.max_disk_bytes)):
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
-        background, zeros = self._run_in_background, options.sync_every == 1
-        log = TopicLog(directory, topic_name, file_bytes, self._report_damage, background, writes_zeros=zeros)
+        log = TopicLog(directory, topic_name, file_bytes, self._report_damage, self._run_in_background)
+        log.writes_zeros = options.sync_every == 1
         log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log

@@ -53,6 +53,7 @@ class TopicLog:
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     chunks         reads the files, and caches what was read
+    writes_zeros   as of a `LogFile`; set it before there are files
     """
 
     def __init__(
@@ -62,8 +63,6 @@ class TopicLog:
         max_file_bytes: int,
         on_damage: Callable[[str], None],
         in_background: Callable[[Callable[[], None]], object] = _at_once,
-        *,
-        writes_zeros: bool = False,
     ) -> None:
         self.directory = directory
         self._topic = topic
@@ -77,7 +76,7 @@ class TopicLog:
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
-        self._writes_zeros = writes_zeros
+        self.writes_zeros = False
         self._pinned: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
         self.epochs: Epochs = ()
@@ -98,7 +97,7 @@ class TopicLog:
             self.damage.report_torn(recovered.file, *recovered.torn)
         if is_last or recovered.file.header.is_sparse:  # these are written to again
             recovered.file.cut()
-        recovered.file.writes_zeros = self._writes_zeros
+        recovered.file.writes_zeros = self.writes_zeros
         recovered.file.mark_clean()
         self.files.append(recovered.file)
         if is_last and not is_synced:
@@ -239,7 +238,7 @@ class TopicLog:
         header = FileHeader(new_salt(), self.next_seq, self.used_id, is_reused=spare is not None)
         file = yield from LogFile.creating(path, header, spare)
         file.most_ahead = self._most_ahead
-        file.writes_zeros = self._writes_zeros
+        file.writes_zeros = self.writes_zeros
         file.most_bytes = self.max_file_bytes
         return file
 
