@@ -87,8 +87,7 @@ class BaseConsumer:
             raise BadClientOption("give a handler or a batch_handler, not both")
         for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
-        if not callable(chance):
-            raise BadClientOption(f"chance must be a function, got {chance!r}")
+        refuse_what_does_not_run("chance", chance, is_awaited=False)
         read_argument("concurrency", concurrency, read_limit)
         if max_in_flight is not None:
             go_settings["max_in_flight"] = max_in_flight
