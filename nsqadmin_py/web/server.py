@@ -6,6 +6,7 @@ import errno
 import socket as standard_socket
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import LineTooLong
 from typing import Any
 
 import gevent
@@ -31,6 +32,7 @@ HEAD_S = 120.0
 BODY_S = 60.0
 # Chunks of one byte that arrive together in a buffer are parsed in 3 ms.
 _BUFFER_BYTES = 2048
+_MOST_HEAD_BYTES = 64 * 1024
 _STOP_S = 0.5
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -83,6 +85,21 @@ def _is_unfinished(body: Input) -> bool:
     return bool(body.position < (body.content_length or 0))
 
 
+class _HeadLines:
+    """The lines of the headers of one request. Raises LineTooLong if there are too many."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left_bytes = _MOST_HEAD_BYTES
+
+    def readline(self, size: int) -> bytes:
+        line: bytes = self._file.readline(size)
+        self._left_bytes -= len(line)
+        if self._left_bytes < 0:
+            raise LineTooLong("head")
+        return line
+
+
 class _Handler(WSGIHandler):
     """Notifies its connection when it waits. A client that disconnects or reads nothing causes no error message."""
 
@@ -98,6 +115,10 @@ class _Handler(WSGIHandler):
             return super().read_request(raw_requestline)
         finally:
             self.connection.has_request()
+
+    def MessageClass(self, *args: Any) -> Any:
+        lines: Any = _HeadLines(self.rfile)
+        return super().MessageClass(lines)
 
     def finalize_headers(self) -> None:
         super().finalize_headers()

@@ -85,6 +85,12 @@ def test_an_answer_says_that_the_connection_ends(port: int) -> None:
     assert last.count(b"\r\nConnection: close\r\n") == 1
 
 
+def test_a_long_head_is_refused(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), 40) as sock:
+        sock.sendall(b"GET /ping HTTP/1.1\r\n" + b"X: %b\r\n" % (b"x" * 13_000) * 6 + b"\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
 def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "BODY_S", 30.0)
     turns = 0
