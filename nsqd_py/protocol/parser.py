@@ -10,6 +10,7 @@ A line is checked against the session before its body is read, and sizes are che
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from struct import Struct
 
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
@@ -35,7 +36,7 @@ from nsqd_py.protocol.commands import (
     words,
 )
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 
 # The largest body of IDENTIFY and AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
 MAX_JSON_BYTES = 64 * 1024
@@ -53,6 +54,7 @@ _read_int32 = Struct(">i").unpack_from
 _read_two_int32 = Struct(">ii").unpack_from
 
 
+@dataclass(slots=True, eq=False)
 class CommandParser:
     """The reading half of a connection: a state machine that is either at a line or inside a body.
 
@@ -61,40 +63,24 @@ class CommandParser:
     next_read  the size of the next read that saves copies of large publishes: up to a body, or of its rest; 0: any size
     """
 
-    __slots__ = (
-        "_buffer",
-        "_gathered",
-        "_last_size",
-        "_limits",
-        "_needed",
-        "_params",
-        "_position",
-        "_pub",
-        "_pub_line",
-        "_pub_params",
-        "_rest",
-        "_session",
-        "_spec",
-        "_walk",
-        "next_read",
-    )
+    _session: Session
+    _buffer: bytes = b""
+    _position: int = 0
+    _pub_line: bytes = b""
+    _pub: tuple[int, bytes, int] = (PUB, b"", 0)  # the kind, topic and delay of that line
+    _pub_params: Params = field(default_factory=list)
+    _spec: CommandSpec | None = None
+    _params: Params = field(default_factory=list)
+    _gathered: bytearray = field(default_factory=bytearray)
+    _needed: int = 0
+    _last_size: int = 0  # the bytes of the last body with its size; the next one is probably equal
+    _rest: bytes = b""  # the end of a large body
+    next_read: int = 0
+    _walk: MessageWalk | None = None
+    _limits: Limits = field(init=False)
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._limits = session.limits
-        self._buffer = b""
-        self._position = 0
-        self._pub_line = b""
-        self._pub = (PUB, b"", 0)  # the kind, topic and delay of that line
-        self._pub_params: Params = []
-        self._spec: CommandSpec | None = None
-        self._params: Params = []
-        self._gathered = bytearray()
-        self._needed = 0
-        self._last_size = 0  # the bytes of the last body with its size; the next one is probably equal
-        self._rest = b""  # the end of a large body
-        self.next_read = 0
-        self._walk: MessageWalk | None = None
+    def __post_init__(self) -> None:
+        self._limits = self._session.limits
 
     def feed(self, data: bytes) -> None:
         """Add received data. Before the next call, call `next_command` until it returns None."""
