@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Protocol
+from typing import Any, Protocol
 
 SIZE_BYTES = 4
 # Measured memory of a batch in addition to its body: the object, its numbers, its references in lists.
@@ -178,6 +178,11 @@ class Publisher(Protocol):
 
 Tickets = list[tuple[Publisher, int]]
 
+# Those of all empty buffers; nothing is added to them.
+_NO_BODIES: list[bytes] = []
+_NO_BATCHES: list[Batch] = []
+_NO_TICKETS: Tickets = []
+
 
 @dataclass(slots=True, eq=False)
 class PublishBuffer:
@@ -186,14 +191,15 @@ class PublishBuffer:
     Ids and due times use the steady clock, timestamps the wall clock.
 
     end_seq    the sequence number after the last message in the buffer
-    _on_first  called when the first publish arrives in an empty buffer
+    _on_first  called with `_owner` when the first publish arrives in an empty buffer
     """
 
     end_seq: int
     _guids: GuidFactory
     _wall_clock: Callable[[], int]
     _steady_clock: Callable[[], int]
-    _on_first: Callable[[], None]
+    _on_first: Callable[[Any], None]
+    _owner: object
     _is_waiting: bool = False
     _bodies: list[bytes] = field(default_factory=list)
     _count: int = 0
@@ -226,16 +232,23 @@ class PublishBuffer:
         """Begin a batch, because there is none, or because the publish does not fit in it."""
         if self._bodies:
             self._seal()
+        self._bodies = []
         self._stride = stride
         self._defer_ns = defer_ns
         self._most_bytes = _SEAL_ABOVE
         if not self._is_waiting:
-            self._is_waiting = True
-            self._on_first()
+            self._start()
+
+    def _start(self) -> None:
+        """Make the lists of this iteration. An empty buffer has none: with many topics, each takes misses of the cache."""
+        self._is_waiting = True
+        self._sealed = []
+        self._publishers = []
+        self._on_first(self._owner)
 
     def close(self) -> None:
-        """Drop `on_first`, which refers to the topic. Call it after the last publish to the topic."""
-        self._on_first = _ignore
+        """Drop the owner, which refers to this buffer. Call it after the last publish to the topic."""
+        self._on_first, self._owner = _ignore, None
 
     def publish_parts(
         self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0
@@ -252,12 +265,11 @@ class PublishBuffer:
         """Add a batch that keeps its ids and timestamps."""
         if self._bodies:
             self._seal()
+        if not self._is_waiting:
+            self._start()
         self._sealed.append(Batch(self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body))
         self.end_seq += batch.count
         self._publishers.append((publisher, ticket))
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._on_first()
 
     def take(self) -> tuple[list[Batch], Tickets]:
         """Empty the buffer. Return its batches and their publishers."""
@@ -265,15 +277,13 @@ class PublishBuffer:
         if self._bodies:
             self._seal()
         taken = self._sealed, self._publishers
-        if taken[0]:
-            self._sealed = []
-            self._publishers = []
+        self._sealed, self._publishers = _NO_BATCHES, _NO_TICKETS
         return taken
 
     def _seal(self) -> None:
         """Make a batch of the collected publishes."""
         bodies, count, stride = self._bodies, self._count, self._stride
-        self._bodies = []
+        self._bodies = _NO_BODIES
         self._count = self._bytes = 0
         self._most_bytes = -1
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
@@ -284,5 +294,5 @@ class PublishBuffer:
         self.end_seq += count
 
 
-def _ignore() -> None:
+def _ignore(_: object) -> None:
     pass

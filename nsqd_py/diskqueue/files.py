@@ -249,7 +249,7 @@ class LogFile(LazyFile):
         """Append one record. Raises OSError; then the file is unchanged."""
         offset = self.end_offset
         after = offset + len(record)
-        if after > self.allocated or offset - self.index_offsets[-1] >= INDEX_EVERY:
+        if after > self.allocated or (offset >= INDEX_EVERY and offset - self.index_offsets[-1] >= INDEX_EVERY):
             self.append([record], len(record), end_seq)
             return
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from nsqd_py.batch import SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
@@ -29,6 +28,7 @@ _TRIM_EVERY = 64
 _LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
 _NO_POLICY = TopicPolicy()
+_NOTHING: list[Batch] = []
 
 # A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
 # ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
@@ -126,9 +126,7 @@ class Topic(Generic[L]):
         id_clock: Callable[[], int] | None = None,
     ) -> None:
         self.next_seq = log.next_seq if log is not None else 0
-        self.buffer = PublishBuffer(
-            self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(iteration.add_committer, self)
-        )
+        self.buffer = PublishBuffer(self.next_seq, guids, wall_clock, id_clock or wall_clock, iteration.add_committer, self)
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -155,7 +153,7 @@ class Topic(Generic[L]):
         self.messages = MessageReader(name, log, self._recent, wall_clock, report)
         self._account: MemoryAccount | None = None
         self._commits = 0
-        self._written: list[Batch] = []
+        self._written = _NOTHING
         self._write_failed = False
         self.unsynced = 0
 
@@ -268,12 +266,12 @@ class Topic(Generic[L]):
         if self._syncer is not None and self._syncer.every == 1:  # the answers may have to wait for it
             self.accept_written(batches, publishers)
         else:
-            self._written += batches
+            self._written = [*self._written, *batches] if self._written else batches
 
     def accept(self) -> None:
         """Release the messages that `write` has written."""
         if self._written:
-            written, self._written = self._written, []
+            written, self._written = self._written, _NOTHING
             self.accept_written(written, [])
 
     def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
@@ -338,18 +336,14 @@ class Topic(Generic[L]):
             self.trim_memory()
         elif recent.size_bytes > recent.report_above:
             recent.report()
-        self._note_written(self.next_seq - before, publishers)
-
-    def _note_written(self, count: int, publishers: Tickets) -> None:
-        """Count `count` written messages for the syncer, and report that writing succeeds again."""
         if self._write_failed:
             self._write_failed = False
             self.on_write(None)
         syncer = self._syncer
         if syncer is not None:
-            before = self.unsynced
-            self.unsynced = before + count
-            if not before or self.unsynced >= syncer.every:
+            were_unsynced = self.unsynced
+            self.unsynced = were_unsynced + self.next_seq - before
+            if not were_unsynced or self.unsynced >= syncer.every:
                 syncer.written(self, publishers)
 
     def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:

@@ -88,7 +88,7 @@ class FastConnection(ClientConnection):
                     if not self._in_iteration:
                         self._in_iteration = True
                         self._iteration.add_flusher(self)
-                    self.pub_counts[self._topic_name] += 1
+                    self.pub_counts[topic.name] += 1
                     self._heard_s = self._loop.now()
                     self.is_quick = True
                     self._reads_until_wait -= 1
