@@ -13,9 +13,8 @@ from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.upstream import tls_context
 from nsqadmin_py.web.access import AccessRights, basic_user, peer_of
-from nsqd_py.net.http.client import BadStatus, HttpClient, parse_url
+from nsqd_py.net.http.client import BadStatus, http_client, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
@@ -32,7 +31,7 @@ class AuditLog:
         self._log = log
         self._access = access
         self._endpoint = options.notification_http_endpoint
-        self._client = HttpClient.of(options, tls=tls_context(options))
+        self._client = http_client(options)
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] = gevent.spawn(self._send_all)
 

@@ -38,7 +38,7 @@ class TokenRule:
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
     """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
-    client = HttpClient.of(options, resolve=resolve, tls=tls_context(options), max_answer_bytes=MAX_STATS_BYTES)
+    client = HttpClient.of(options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES)
     return Upstream(client, headers_for(options))
 
 
@@ -67,8 +67,3 @@ def _read_token(token_file: str) -> str:
     if not token or not token.isprintable() or " " in token:
         raise BadOptions(f"cannot use --http-client-token-file {token_file}: expected one token")
     return token
-
-
-def tls_context(options: NsqadminOptions) -> HttpClientTls:
-    """Return the TLS context of requests to https URLs. Raises BadOptions."""
-    return HttpClientTls(options, verifies=not options.http_client_tls_insecure_skip_verify)

@@ -110,29 +110,15 @@ class HttpClientOptions(Options):
     tls_security_level: int = SECURITY_LEVEL
 
 
-def http_client_context(options: HttpClientOptions, context_class: Any, *, verifies: bool = True) -> Any:
-    """Return the TLS context of HTTP requests. Raises BadOptions if a file cannot be used."""
-    with bad_options("--http-client-tls-…: ", OSError):
-        return client_context(
-            context_class,
-            root_ca_file=options.http_client_tls_root_ca_file,
-            cert_file=options.http_client_tls_cert,
-            key_file=options.http_client_tls_key,
-            level=options.tls_security_level,
-            lowest_version=DEFAULT_TLS_VERSION,
-            verifies=verifies,
-        )
-
-
 def peer_context(options: Any, peer: str, context_class: Any) -> Any:
-    """Return the TLS context of nsqd's connections to a peer, from its --<peer>-tls-... options. Raises OSError."""
+    """Return the TLS context of connections to a peer, from its --<peer>-tls-... options. Raises OSError."""
     return client_context(
         context_class,
         root_ca_file=getattr(options, f"{peer}_tls_root_ca_file"),
         cert_file=getattr(options, f"{peer}_tls_cert"),
         key_file=getattr(options, f"{peer}_tls_key"),
         level=options.tls_security_level,
-        lowest_version=options.tls_min_version,
+        lowest_version=getattr(options, "tls_min_version", DEFAULT_TLS_VERSION),
         verifies=not getattr(options, f"{peer}_tls_insecure_skip_verify", False),
     )
 

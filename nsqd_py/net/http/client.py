@@ -23,10 +23,10 @@ from gevent import socket, ssl
 from nsqd_py.net.addresses import MAX_PORT, is_host, join_address
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
-from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
+from nsqd_py.net.tls_options import HttpClientOptions, peer_context
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
-from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.declaration import BadOptions, bad_options
 
 _FORBIDDEN = 403
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -235,11 +235,13 @@ class HttpClient:
 class HttpClientTls:
     """The TLS context of HTTP requests, made for the first https URL: to read the certificates of the system takes 20 ms."""
 
-    def __init__(self, options: HttpClientOptions, *, verifies: bool = True) -> None:
+    def __init__(self, options: HttpClientOptions) -> None:
         """Raises BadOptions if a file that the options name cannot be used."""
-        self._make = partial(http_client_context, options, ssl.SSLContext, verifies=verifies)
-        names_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
-        self._context: Any = self._make() if names_files else None
+        self._make = partial(peer_context, options, "http_client", ssl.SSLContext)
+        self._context: Any = None
+        if options.http_client_tls_root_ca_file or options.http_client_tls_cert:
+            with bad_options("--http-client-tls-…: ", OSError):
+                self._context = self._make()
 
     def wrap_socket(self, sock: Any, server_hostname: str) -> Any:
         self._context = self._context or self._make()
