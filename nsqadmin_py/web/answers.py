@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import gevent
@@ -133,18 +133,10 @@ def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
     return body
 
 
-@contextmanager
-def turn_of_body(request: Request) -> Iterator[None]:
-    """Wait for the turn of a long body, and hold it. Raises RequestRefused."""
-    if request.content_length is not None and request.content_length <= _SHORT_BYTES:
-        yield
-        return
-    if not _long_bodies.acquire(timeout=_DEADLINE_S):
-        raise RequestRefused(503, "TOO_MANY_BODIES")
-    try:
-        yield
-    finally:
-        _long_bodies.release()
+def turn_of_body(request: Request) -> AbstractContextManager[Any]:
+    """Return a context that waits for the turn of a long body, and holds it. The server ends connections that wait for long."""
+    is_short = request.content_length is not None and request.content_length <= _SHORT_BYTES
+    return nullcontext() if is_short else _long_bodies
 
 
 def object_in(request: Request, message: str = "", most_bytes: int = _SHORT_BYTES) -> dict[str, Any]:
