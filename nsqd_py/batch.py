@@ -178,10 +178,8 @@ class Publisher(Protocol):
 
 Tickets = list[tuple[Publisher, int]]
 
-# Those of all empty buffers; nothing is added to them.
-_NO_BODIES: list[bytes] = []
-_NO_BATCHES: list[Batch] = []
-_NO_TICKETS: Tickets = []
+# The lists of all empty buffers; nothing is added to it. With many topics, each list takes misses of the cache.
+NOTHING: list[Any] = []
 
 
 @dataclass(slots=True, eq=False)
@@ -240,10 +238,9 @@ class PublishBuffer:
             self._start()
 
     def _start(self) -> None:
-        """Make the lists of this iteration. An empty buffer has none: with many topics, each takes misses of the cache."""
+        """Make the lists of this iteration, and register for its end."""
         self._is_waiting = True
-        self._sealed = []
-        self._publishers = []
+        self._sealed, self._publishers = [], []
         self._on_first(self._owner)
 
     def close(self) -> None:
@@ -277,13 +274,13 @@ class PublishBuffer:
         if self._bodies:
             self._seal()
         taken = self._sealed, self._publishers
-        self._sealed, self._publishers = _NO_BATCHES, _NO_TICKETS
+        self._sealed = self._publishers = NOTHING
         return taken
 
     def _seal(self) -> None:
         """Make a batch of the collected publishes."""
         bodies, count, stride = self._bodies, self._count, self._stride
-        self._bodies = _NO_BODIES
+        self._bodies = NOTHING
         self._count = self._bytes = 0
         self._most_bytes = -1
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)

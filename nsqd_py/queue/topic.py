@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from nsqd_py.batch import SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
+from nsqd_py.batch import NOTHING, SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.interfaces import DaemonLog, IterationEnd, MessageLog
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
@@ -28,7 +28,6 @@ _TRIM_EVERY = 64
 _LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
 _NO_POLICY = TopicPolicy()
-_NOTHING: list[Batch] = []
 
 # A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
 # ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
@@ -153,7 +152,7 @@ class Topic(Generic[L]):
         self.messages = MessageReader(name, log, self._recent, wall_clock, report)
         self._account: MemoryAccount | None = None
         self._commits = 0
-        self._written = _NOTHING
+        self._written: list[Batch] = NOTHING
         self._write_failed = False
         self.unsynced = 0
 
@@ -271,7 +270,7 @@ class Topic(Generic[L]):
     def accept(self) -> None:
         """Release the messages that `write` has written."""
         if self._written:
-            written, self._written = self._written, _NOTHING
+            written, self._written = self._written, NOTHING
             self.accept_written(written, [])
 
     def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
