@@ -163,6 +163,21 @@ def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
         nsqd.destroy()
 
 
+def live(nsqd: NsqdProcess, ledger: Ledger, seed: int, lives: int, end: Callable[[], object]) -> list[bytes]:
+    """`lives` times: load nsqd, end it at a random moment, and start it again. Return what is left to drain then."""
+    moments = random.Random(seed)
+    nsqd.create(TOPIC, CHANNEL)
+    for ledger.life in range(lives):
+        with Load(nsqd, ledger, seed + ledger.life):
+            ledger.wait_for_load()
+            time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
+            end()
+        nsqd.start()
+    drained = drain(nsqd, ledger)
+    nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+    return drained
+
+
 @pytest.mark.ours
 @pytest.mark.crash
 @pytest.mark.parametrize(
@@ -173,20 +188,9 @@ def test_killed_under_load_loses_nothing(
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    moments = random.Random(seed)
     ledger = Ledger()
     with nsqd_on(tmp_path / "nsqd") as nsqd:
-        nsqd.create(TOPIC, CHANNEL)
-        for kill in range(KILLS_EACH):
-            ledger.life = kill
-            with Load(nsqd, ledger, seed + kill):
-                ledger.wait_for_load()
-                time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
-                ledger.kills.append(time.monotonic())
-                nsqd.kill()
-            nsqd.start()
-        drain(nsqd, ledger)
-        nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+        live(nsqd, ledger, seed, KILLS_EACH, lambda: (ledger.kills.append(time.monotonic()), nsqd.kill()))
     statistics = {
         "seed": seed,
         "acknowledged": len(ledger.acknowledged),
@@ -210,18 +214,11 @@ def test_stopped_under_load_loses_and_repeats_nothing(
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    moments = random.Random(seed)
     ledger = Ledger()
+    statuses: list[int] = []
     with nsqd_on(tmp_path / "nsqd") as nsqd:
-        nsqd.create(TOPIC, CHANNEL)
-        for stop in range(STOPS):
-            with Load(nsqd, ledger, seed + stop):
-                ledger.wait_for_load()
-                time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
-                assert nsqd.stop() == 0
-            nsqd.start()
-        drained = drain(nsqd, ledger)
-        nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+        drained = live(nsqd, ledger, seed, STOPS, lambda: statuses.append(nsqd.stop()))
+    assert set(statuses) == {0}
     record_property("seed", seed)
     record_property("acknowledged", len(ledger.acknowledged))
     tally(acknowledged=len(ledger.acknowledged), lost=len(ledger.lost), doubled=len(drained) - len(set(drained)))

@@ -10,8 +10,18 @@ import pytest
 from tests.standby.hosts import Hosts
 from tests.support.etcd import ETCD
 from tests.support.network import NamespaceNetwork, Unavailable
+from tests.support.nsqd_process import NsqdProcess
 
 MakeHosts = Callable[..., Hosts]
+
+
+@pytest.fixture
+def processes() -> Iterator[list[NsqdProcess]]:
+    """Processes that end with the test."""
+    started: list[NsqdProcess] = []
+    yield started
+    for process in started:
+        process.destroy()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,6 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import pub
 
 pytestmark = pytest.mark.ours
-
-
-@pytest.fixture
-def processes() -> Iterator[list[NsqdProcess]]:
-    started: list[NsqdProcess] = []
-    yield started
-    for process in started:
-        process.destroy()
 
 
 @pytest.fixture

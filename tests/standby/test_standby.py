@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,14 +30,6 @@ from tests.support.wire import pub, sub
 pytestmark = pytest.mark.ours
 
 Start = Callable[..., NsqdProcess]
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[list[NsqdProcess]]:
-    started: list[NsqdProcess] = []
-    yield started
-    for process in started:
-        process.destroy()
 
 
 @pytest.fixture

@@ -106,8 +106,7 @@ class FakeIteration:
     def add_deliverer(self, deliverer: Any) -> None:
         self._deliverers.append(deliverer)
 
-    def add_patient_deliverer(self, deliverer: Any) -> None:
-        self._deliverers.append(deliverer)
+    add_patient_deliverer = add_deliverer
 
     def is_late(self) -> bool:
         self.looks_left -= 1
