@@ -182,7 +182,7 @@ Tickets = list[tuple[Publisher, int]]
 NOTHING: list[Any] = []
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PublishBuffer:
     """The publishes of one topic that are not written yet, from all clients, over TCP and HTTP alike.
 

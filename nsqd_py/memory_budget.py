@@ -30,7 +30,7 @@ class MemoryUser(Protocol):
         """Drop the oldest copies until at most `most_bytes` are held."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class MemoryBudget:
     """The bytes that all topics and connections of one nsqd hold.
 

@@ -171,7 +171,7 @@ class JournalWriter:
         self._alarm.set(None)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class SlowWriter:
     """Writes the publishes of one topic in a thread, in order; the publishers wait for their write.
 

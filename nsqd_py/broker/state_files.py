@@ -141,35 +141,30 @@ def _name(entry: dict[str, object]) -> str:
 _RETRY_NS = 5_000_000_000
 
 
+@dataclass(eq=False, repr=False)
 class MetadataWriter:
-    """Writes `nsqd.dat` whenever the topics or channels have changed."""
+    """Writes `nsqd.dat` whenever the topics or channels have changed.
 
-    def __init__(
-        self,
-        services: BrokerServices,
-        topics: Mapping[str, Topic],
-        being_made: Container[tuple[str, str]],
-        on_written: Callable[[], None],
-        epochs: Callable[[], bytes | None],
-    ) -> None:
-        """`being_made` has the names (topic, channel) of channels that are being created.
+    _being_made  the names (topic, channel) of channels that are being created
+    _epochs      returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file
+    """
 
-        `epochs` returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file.
-        """
-        self._on_written = on_written
-        self._epochs = epochs
-        self._path = services.directory / METADATA_FILE
-        self._being_made = being_made
-        self._topics = topics
-        self._services = services
-        self._log = services.log
-        self._deleted: list[tuple[str, str, PositionJournal]] = []  # topic, channel, journal
-        self._lock = gevent.lock.Semaphore()
-        self._is_wanted = False
-        self._is_closing = False
-        self._is_urgent = Event()
-        self._greenlet: Any = None
-        self._alarm = services.alarms.alarm(lambda _now_ns: self.want())
+    _services: BrokerServices
+    _topics: Mapping[str, Topic]
+    _being_made: Container[tuple[str, str]]
+    _on_written: Callable[[], None]
+    _epochs: Callable[[], bytes | None]
+    _deleted: list[tuple[str, str, PositionJournal]] = field(default_factory=list)  # topic, channel, journal
+    _lock: Any = field(default_factory=gevent.lock.Semaphore)
+    _is_wanted: bool = False
+    _is_closing: bool = False
+    _is_urgent: Event = field(default_factory=Event)
+    _greenlet: Any = None
+
+    def __post_init__(self) -> None:
+        self._path = self._services.directory / METADATA_FILE
+        self._log = self._services.log
+        self._alarm = self._services.alarms.alarm(lambda _now_ns: self.want())
 
     def want(self) -> None:
         """Write the file soon."""

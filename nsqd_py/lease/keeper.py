@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
@@ -42,41 +43,34 @@ class _EndsFirst(BaseException):
     """The lease ends before the store has answered. No store takes it for a failure of a member."""
 
 
+@dataclass(eq=False, repr=False)
 class LeaseKeeper:
     """Competes for a lease until it is closed.
 
-    may_take   called before each attempt to take the lease, and as its holder; False leaves it to others. It may raise
-               LeaseError.
-    on_change  called when the lease was taken, when it has ended here, when it has another holder, and when the keeper
-               has failed
+    _may_take   called before each attempt to take the lease, and as its holder; False leaves it to others. It may raise
+                LeaseError.
+    _on_change  called when the lease was taken, when it has ended here, when it has another holder, and when the keeper
+                has failed
     """
 
-    def __init__(
-        self,
-        store: EtcdStore,
-        holder: str,
-        ttl_s: float,
-        log: LineWriter,
-        may_take: Callable[[], bool],
-        on_change: Callable[[], object],
-        clock: Callable[[], float] = boot_clock,
-    ) -> None:
-        self._store = store
-        self._holder = holder
-        self._ttl_s = ttl_s
-        self._lasts_s = ttl_s * (1 - MARGIN)
-        self._log = log
-        self._may_take = may_take
-        self._on_change = on_change
-        self._clock = clock
-        self._outage = OutageLog(log, clock)
-        self._lease: Lease | None = None
-        self._ends_s = 0.0
-        self._closed = Event()
-        self._greenlet: gevent.Greenlet[[], None] | None = None
-        self.other_holder: str | None = None
-        self.error = ""  # why the store has not answered the last request; empty if it has
-        self.has_failed = False  # True if it ended without `close`, by a defect; then it holds no lease
+    _store: EtcdStore
+    _holder: str
+    _ttl_s: float
+    _log: LineWriter
+    _may_take: Callable[[], bool]
+    _on_change: Callable[[], object]
+    _clock: Callable[[], float] = boot_clock
+    _lease: Lease | None = None
+    _ends_s: float = 0.0
+    _closed: Event = field(default_factory=Event)
+    _greenlet: gevent.Greenlet[[], None] | None = None
+    other_holder: str | None = None
+    error: str = ""  # why the store has not answered the last request; empty if it has
+    has_failed: bool = False  # True if it ended without `close`, by a defect; then it holds no lease
+
+    def __post_init__(self) -> None:
+        self._lasts_s = self._ttl_s * (1 - MARGIN)
+        self._outage = OutageLog(self._log, self._clock)
 
     @property
     def is_held(self) -> bool:

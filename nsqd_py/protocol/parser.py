@@ -54,7 +54,7 @@ _read_int32 = Struct(">i").unpack_from
 _read_two_int32 = Struct(">ii").unpack_from
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CommandParser:
     """The reading half of a connection: a state machine that is either at a line or inside a body.
 

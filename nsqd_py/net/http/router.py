@@ -206,7 +206,7 @@ def _split_origin(method: str, url: str) -> tuple[str, str]:
 # ---- requests
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Request(Generic[App]):
     """A request whose head is read; its body is added to `parts`.
 

@@ -167,7 +167,7 @@ MAX_INCOMPLETE_ATTEMPTS = 5
 _SHOWN_BYTES = 200
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Forwarder:
     """Publishes the messages of batches, and finishes a message only after its destination has answered OK.
 
