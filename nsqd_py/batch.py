@@ -197,7 +197,7 @@ class PublishBuffer:
     _wall_clock: Callable[[], int]
     _steady_clock: Callable[[], int]
     _on_first: Callable[[Any], None]
-    _owner: object
+    _owner: Any
     _is_waiting: bool = False
     _bodies: list[bytes] = field(default_factory=list)
     _count: int = 0
