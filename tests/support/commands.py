@@ -21,7 +21,14 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def main_of(name: str) -> Callable[[list[str]], Any]:
     """Return the function of a command: a daemon has a module, a tool a function in one."""
     main: Callable[[list[str]], Any] = getattr(tools, name, None) or importlib.import_module(f"nsq_apps.{name}").main
-    return main
+
+    def call(arguments: list[str]) -> Any:
+        try:
+            return main(arguments)
+        finally:
+            unblock_signals()  # one that fails leaves them blocked, and the programs that later tests start inherit that
+
+    return call
 
 
 class _Command(click.Command):
@@ -36,10 +43,7 @@ def runner(capfd: pytest.CaptureFixture[str]) -> Run:
 
     def run(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
         capfd.readouterr()
-        try:
-            result = CliRunner().invoke(_Command(name), flags, catch_exceptions=False)
-        finally:
-            unblock_signals()
+        result = CliRunner().invoke(_Command(name), flags, catch_exceptions=False)
         out, err = capfd.readouterr()  # log lines are written without sys.stderr
         return subprocess.CompletedProcess(flags, result.exit_code, result.stdout + out, result.stderr + err)
 
