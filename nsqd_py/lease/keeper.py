@@ -59,7 +59,7 @@ class LeaseKeeper:
     _log: LineWriter
     _may_take: Callable[[], bool]
     _on_change: Callable[[], object]
-    _clock: Callable[[], float] = boot_clock
+    clock: Callable[[], float] = boot_clock
     _lease: Lease | None = None
     _ends_s: float = 0.0
     _closed: Event = field(default_factory=Event)
@@ -70,17 +70,17 @@ class LeaseKeeper:
 
     def __post_init__(self) -> None:
         self._lasts_s = self._ttl_s * (1 - MARGIN)
-        self._outage = OutageLog(self._log, self._clock)
+        self._outage = OutageLog(self._log, self.clock)
 
     @property
     def is_held(self) -> bool:
         """True while the lease is held, judged by the steady clock: also right when this process was stopped."""
-        return self._lease is not None and self._clock() < self._ends_s
+        return self._lease is not None and self.clock() < self._ends_s
 
     @property
     def remaining_s(self) -> float:
         """The time until the lease ends here; 0.0 if it is not held."""
-        return max(0.0, self._ends_s - self._clock()) if self._lease is not None else 0.0
+        return max(0.0, self._ends_s - self.clock()) if self._lease is not None else 0.0
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
@@ -114,12 +114,12 @@ class LeaseKeeper:
 
     def _take(self) -> bool:
         """Try to take the lease. Return True if that succeeded."""
-        began_s = self._clock()
+        began_s = self.clock()
         try:
             holder = self._store.holder()
             lease = None
             if holder is None and self._may_take():
-                began_s = self._clock()
+                began_s = self.clock()
                 lease = self._acquire()
         except LeaseError as error:
             self._fail(str(error))
@@ -165,7 +165,7 @@ class LeaseKeeper:
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease. Return False if the store says that it has ended."""
-        began_s = self._clock()
+        began_s = self.clock()
         try:
             # A request that outlives the lease must not keep this greenlet from stopping its holder.
             with gevent.Timeout(self.remaining_s, _EndsFirst()):

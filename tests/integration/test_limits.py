@@ -413,7 +413,7 @@ def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNs
     texts = dict.fromkeys(("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000)
     for _ in range(50):
         crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1" + hostile_table.identify_nsqd(**texts) + b"REGISTER t\n")
-    wait_until(lambda: len(nsqlookupd.http("GET", "/lookup?topic=t").json()["producers"]) == 50)
+    wait_until(lambda: len(nsqlookupd.lookup("t")) == 50)
     with LookupClient(nsqlookupd.tcp_port) as peer:
         peer.send(hostile_table.identify_nsqd(version="1" * 1001))
         assert peer.read().startswith(b"E_BAD_BODY")
