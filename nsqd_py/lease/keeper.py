@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -62,7 +62,6 @@ class LeaseKeeper:
     clock: Callable[[], float] = boot_clock
     _lease: Lease | None = None
     _ends_s: float = 0.0
-    _closed: Event = field(default_factory=Event)
     _greenlet: gevent.Greenlet[[], None] | None = None
     other_holder: str | None = None
     error: str = ""  # why the store has not answered the last request; empty if it has
@@ -71,6 +70,7 @@ class LeaseKeeper:
     def __post_init__(self) -> None:
         self._lasts_s = self._ttl_s * (1 - MARGIN)
         self._outage = OutageLog(self._log, self.clock)
+        self._closed = Event()
 
     @property
     def is_held(self) -> bool:
