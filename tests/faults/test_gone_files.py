@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -262,12 +261,14 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdP
 def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdProcess) -> None:
     """The locked directory is another one then."""
 
+    def remove(number: int) -> None:  # at once: nsqd may be writing a file in it
+        nsqd.data_path.rename(nsqd.data_path.with_name(f"removed{number}"))
+
     def replace() -> int:
-        shutil.rmtree(nsqd.data_path, ignore_errors=True)
         nsqd.data_path.mkdir()
         return lock_directory(nsqd.data_path)
 
-    shutil.rmtree(nsqd.data_path)
+    remove(1)
     refused = nsqd.http("POST", "/topic/delete?topic=t")
     assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
     assert nsqd.topic_stats("t"), "its messages still come"
@@ -275,6 +276,7 @@ def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdPro
     wait_until(lambda: "locked again" in nsqd.log_text(), what="nsqd to lock the new one")
     with pytest.raises(BlockingIOError):
         lock_directory(nsqd.data_path)
+    remove(2)
     other = replace()
     assert nsqd.wait() == 1
     assert "is in use by another nsqd" in nsqd.log_text()
