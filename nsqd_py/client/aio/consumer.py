@@ -138,10 +138,9 @@ class Consumer(blocking.Consumer):
         ending = self._cancel_handlers()
         try:
             asyncio.run_coroutine_threadsafe(ending, self._loop).result(_CANCEL_S)
-        except RuntimeError:  # the loop is closed: no handler runs
-            ending.close()
-        except TimeoutError:
-            pass  # the loop is busy: the messages are redelivered after their time-out
+        except (RuntimeError, TimeoutError):  # if the loop is busy, the messages are redelivered after their time-out
+            if self._loop.is_closed():  # no handler runs
+                ending.close()
 
     async def _cancel_handlers(self) -> None:
         self._tasks.close()

@@ -37,6 +37,12 @@ class Loop:
     def timer(self, after_s: float) -> Timer:
         return Timer(self, after_s)
 
+    def ring(self, first: int) -> None:
+        """Let this timer ring and those that are started by then: a busy machine needs more of them for the work."""
+        while first < len(self.started):
+            self.started[first][1]()
+            first += 1
+
 
 class Timer:
     def __init__(self, loop: Loop, after_s: float) -> None:
@@ -107,10 +113,11 @@ def test_a_bug_in_one_does_not_end_the_work_of_others(add: Callable[..., None]) 
     with pytest.raises(TypeError):
         loop.started[0][1]()
     assert backlog.has_time()
-    loop.started[1][1]()
+    loop.ring(1)
     assert other.steps == 0
+    timers = len(loop.started)
     add(backlog, Job(1))
-    assert len(loop.started) == 3
+    assert len(loop.started) == timers + 1
 
 
 def test_one_that_is_forgiven_is_in_one_queue_only() -> None:
@@ -124,5 +131,5 @@ def test_one_that_is_forgiven_is_in_one_queue_only() -> None:
     backlog.add(job)
     loop.started[1][1]()
     assert job.steps == 2
-    loop.started[-1][1]()
+    loop.ring(2)
     assert job.steps == 0
