@@ -300,20 +300,12 @@ class Claim:
 
     @classmethod
     def make(cls, directory: Path, token: str, details: ClaimDetails) -> Claim:
-        """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
-        path = side_path(directory, token, _SUFFIX)
-        unnamed = path.with_suffix(".new")
-        descriptor = open_file(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
-        claim = cls(path, descriptor, details)
+        """Create a claim. Raises OSError."""
+        claim = cls(side_path(directory, token, _SUFFIX), -1, details)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             claim.update(details)
-            os.rename(unnamed, path)
-            sync_directory(directory)
         except OSError:
             claim.drop()
-            with contextlib.suppress(OSError):
-                unnamed.unlink()
             raise
         return claim
 
@@ -332,17 +324,31 @@ class Claim:
         return self.work_dir / self.details.work_name
 
     def update(self, details: ClaimDetails) -> None:
-        """Replace the data of the claim. Raises OSError."""
-        data = orjson.dumps(asdict(details))
-        os.ftruncate(self._fd, max(len(data), os.fstat(self._fd).st_size))  # a full disk fails here
-        os.pwrite(self._fd, data, 0)
-        os.ftruncate(self._fd, len(data))
-        os.fsync(self._fd)
+        """Write a new claim, which replaces the old one when it is locked and complete. Raises OSError."""
+        unnamed = self._path.with_suffix(".new")
+        unnamed.unlink(missing_ok=True)  # of a process that was killed here
+        descriptor = open_file(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data = orjson.dumps(asdict(details))
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+            os.rename(unnamed, self._path)
+        except OSError:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                unnamed.unlink()
+            raise
+        self.drop()
+        self._fd = descriptor
+        sync_directory(self.work_dir)
         self.details = details
 
     def release(self) -> None:
         """Delete the claim, because its file is finished or deleted. Raises OSError."""
-        self._path.unlink(missing_ok=True)
+        for path in (self._path, self._path.with_suffix(".new")):
+            path.unlink(missing_ok=True)
         self.drop()
 
     def drop(self) -> None:
