@@ -340,7 +340,7 @@ def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: py
     [
         ({"startingOffsets": "{"}, "option startingOffsets .*: expected JSON"),
         ({"endingOffsets": '{"a:1":-3}'}, "option endingOffsets .*: expected sequence numbers, -2"),
-        ({"startingPosition": "latest"}, "option startingposition was removed: use startingOffsets"),
+        ({"startingPosition": "latest"}, "there is no option startingposition; is it startingOffsets"),
     ],
 )
 def test_options_that_are_none(options: dict[str, str], text: str) -> None:
@@ -368,12 +368,15 @@ def test_nsqds_that_nsqlookupd_names(make_nsqd: MakeNsqd, make_nsqlookupd: MakeN
         (PRODUCER % (b"h", b'"x"'), "nonnumeric port"),
         (PRODUCER % (b"h" * 64, b"1"), "label"),
         (b'{"producers":[%s]}' % b",".join([b"0"] * 2001), "2001 nsqds"),
+        (b" " * 1000, "no complete answer within 2 s"),
     ],
-    ids=["deep", "port", "host", "many"],
+    ids=["deep", "port", "host", "many", "slow"],
 )
 def test_an_nsqlookupd_that_names_no_nsqds(answer: bytes, text: str) -> None:
-    with answering(answer) as lookupd:
-        one = LiveReader(live_options({"lookupd": lookupd, "topic": TOPIC, "giveUpAfter": "1s"}, 0), ("body",))
+    is_slow = "2 s" in text
+    with answering(answer, pause_s=0.1 if is_slow else 0) as lookupd:
+        options = live_options({"lookupd": lookupd, "topic": TOPIC, "giveUpAfter": "1s"}, 0)
+        one = LiveReader(replace(options, access=replace(options.access, answer_s=2 if is_slow else 60)), ("body",))
         with pytest.raises(ArchiveError, match=text):
             one.initialOffset()
 

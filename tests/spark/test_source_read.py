@@ -136,7 +136,6 @@ def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> N
     ("options", "text"),
     [
         ({"topik": "orders"}, "there is no option topik; is it topic?"),
-        ({"columns": "position"}, "option columns was removed: use schema(...)"),
         ({"format": "avro"}, "'avro' is no format; there are lines"),
     ],
 )

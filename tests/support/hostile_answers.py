@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 MB = 1024 * 1024
@@ -39,8 +40,8 @@ FORMS: dict[str, Callable[[int], bytes]] = {
 
 
 @contextlib.contextmanager
-def answering(body: bytes, *, status: str = "200 OK", one_byte_chunks: bool = False) -> Iterator[str]:
-    """Yield the address of a server in threads; it answers all that it is asked with `body`."""
+def answering(body: bytes, *, status: str = "200 OK", one_byte_chunks: bool = False, pause_s: float = 0.0) -> Iterator[str]:
+    """Yield the address of a server in threads; it answers all that it is asked with `body`, after each byte with a pause."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(sock: socket.socket) -> None:
@@ -53,7 +54,10 @@ def answering(body: bytes, *, status: str = "200 OK", one_byte_chunks: bool = Fa
                         sock.sendall(block)
                 else:
                     sock.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-                    sock.sendall(body)
+                    sock.sendall(b"" if pause_s else body)
+                    for byte in body if pause_s else b"":
+                        sock.sendall(bytes((byte,)))
+                        time.sleep(pause_s)
 
         def accept() -> None:
             with contextlib.suppress(OSError):

@@ -58,13 +58,16 @@ def compiled_glob(pattern: str) -> re.Pattern[str]:
 
 # ---- the time in a file name
 
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
 _TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[_T](\d\d)(?:[-_:]?(\d\d))?)?(?!\d)")
 
 
 def zone_of(name: str) -> tzinfo:
-    """Raises ArchiveError."""
+    """Return the time zone of a name, or of an offset as Spark writes it: +02:00, UTC+02:00. Raises ArchiveError."""
     if name == "UTC":
         return UTC
+    if offset := _OFFSET.fullmatch(name):
+        return datetime.strptime(offset[1], "%z").tzinfo or UTC
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems

@@ -73,11 +73,15 @@ LIVE_OPTIONS = (
 
 @dataclass(frozen=True)
 class HttpAccess:
-    """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty."""
+    """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty.
+
+    timeout_s  of each read of an answer; `answer_s` of all of it
+    """
 
     client: ClientOptions
     login: str = field(default="", repr=False)
     timeout_s: float = 30.0
+    answer_s: float = 120.0
 
     @property
     def headers(self) -> dict[str, str]:

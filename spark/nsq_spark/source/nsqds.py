@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import http.client
 import logging
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -121,13 +123,17 @@ def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.
     scheme, _, host = address.rpartition("://")
     try:
         connection = http.client.HTTPConnection(host, timeout=access.timeout_s)
-        if scheme == "https":
-            context = tls_context(access.client, ssl.SSLContext)
-            connection = http.client.HTTPSConnection(host, timeout=access.timeout_s, context=context)
         with closing(connection):
-            connection.request("GET", path, headers=access.headers if scheme == "https" else {})
-            response = connection.getresponse()
-            body = response.read(_MOST_ANSWER_BYTES + 1)
+            connection.connect()
+            if scheme == "https":
+                context = tls_context(access.client, ssl.SSLContext)
+                connection.sock = context.wrap_socket(
+                    connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
+                )
+            with _all_within(access.answer_s, connection.sock):
+                connection.request("GET", path, headers=access.headers if scheme == "https" else {})
+                response = connection.getresponse()
+                body = response.read(_MOST_ANSWER_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an nsqlookupd may name any host and port
         is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
         reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
@@ -135,6 +141,27 @@ def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.
     if len(body) > _MOST_ANSWER_BYTES:
         raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
     return response.status, response.headers, body
+
+
+@contextmanager
+def _all_within(seconds: float, sock: socket.socket) -> Iterator[None]:
+    """Shut the socket down after this time, since its timeout is for each read only. Raises TimeoutError then."""
+    is_over = threading.Event()
+
+    def shut_down() -> None:
+        is_over.set()
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, shut_down)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_over.is_set():
+            raise TimeoutError(f"no complete answer within {seconds:g} s")
 
 
 def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: HttpAccess) -> int | None:

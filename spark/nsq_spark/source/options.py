@@ -118,14 +118,6 @@ WRITE_OPTIONS = (
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 
-_REMOVED = {
-    "columns": "use schema(...), or select(...) of nsq_archive",
-    "compression": "it is recognized",
-    "gochannel": "start our nsqd on the data of Go's, and read its topics",
-    "startingposition": "use startingOffsets",
-    "unreadonly": "start our nsqd on the data of Go's, and read its topics",
-    "windowbytes": "8 MiB of a task may be unanswered",
-}
 # What Spark itself adds.
 _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZONE.name)
 
@@ -246,8 +238,6 @@ class Values:
     def _check_names(self, prefixes: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
         for name in self._given:
-            if name in _REMOVED:
-                raise BadOption(f"nsq: option {name} was removed: {_REMOVED[name]}")
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
