@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.net.addresses import is_host
+from nsqd_py.net.addresses import is_host, join_address
 from nsqd_py.runtime.documents import MOST_NSQDS
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.settings.flags import addresses_from_environment
@@ -79,19 +79,17 @@ def lookup_headers(options: ClientOptions) -> dict[str, str]:
 
 
 def nsqds_in(document: Any) -> tuple[str, ...]:
-    """Return the TCP addresses in an answer to /lookup or /nodes, each once. Raises ValueError."""
-    return tuple(dict.fromkeys(_address(producer) for producer in producers_in(document)))
+    """Return the TCP addresses in an answer to /lookup or /nodes, each once, up to MOST_NSQDS. Raises ValueError."""
+    return tuple(dict.fromkeys(map(_address, producers_in(document))))[:MOST_NSQDS]
 
 
 def producers_in(document: Any) -> list[Any]:
-    """Return the producers in an answer to /lookup or /nodes. Raises ValueError, also if there are more than MOST_NSQDS."""
+    """Return the producers in an answer to /lookup or /nodes. Raises ValueError."""
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
         document = document["data"]  # nsqlookupds before 1.0
     producers = document.get("producers") if isinstance(document, dict) else None
     if not isinstance(producers, list):
         raise ValueError("the answer has no list of producers")
-    if len(producers) > MOST_NSQDS:
-        raise ValueError(f"the answer names {len(producers)} nsqds, but a client takes at most {MOST_NSQDS}")
     return producers
 
 
@@ -100,7 +98,7 @@ def _address(producer: Any) -> str:
     port = producer.get("tcp_port") if isinstance(producer, dict) else None
     if not (isinstance(host, str) and host and isinstance(port, int)):
         raise ValueError("a producer in the answer has no broadcast_address and tcp_port")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host if host.isprintable() else ascii(host), port)  # it is logged
 
 
 def poll_after_s(options: ClientOptions, chance: float) -> float:

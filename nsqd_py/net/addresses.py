@@ -7,6 +7,7 @@ from typing import Any
 
 MAX_PORT = 65535
 _LONGEST_LABEL = 63
+_NOT_IN_NAMES = frozenset(" \t\r\n/\\[]@:,?#\"'")
 
 
 def split_address(address: str) -> tuple[str, int] | None:
@@ -50,7 +51,7 @@ def ip_version(host: str) -> int:
 
 def is_host(host: str) -> bool:
     """True for a host name or IPv4 address that a resolver can take; it may not exist."""
-    if not host.isprintable() or any(character in " /\\[]@:,?#\"'" for character in host):
+    if not host.isprintable() or not _NOT_IN_NAMES.isdisjoint(host):
         return False
     try:
         labels = (host if host.isascii() else host.encode("idna").decode()).removesuffix(".").split(".")
@@ -92,8 +93,11 @@ def check_port(port: int) -> str | None:
 
 
 def join_address(host: str, port: int) -> str:
-    """Return `host:port`, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    """Return `host:port`, with an IPv6 address in brackets.
+
+    Brackets also keep what is no host, and may come from anyone, from being read as a path, a login or a query.
+    """
+    return f"{host}:{port}" if _NOT_IN_NAMES.isdisjoint(host) else f"[{host.replace(']', '')}]:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, str]:

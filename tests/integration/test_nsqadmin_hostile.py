@@ -113,7 +113,7 @@ def test_answers(admin: NsqadminProcess, liar: int) -> None:
         f"{topic}/channels/{IN_URL}/peek",
         "/api/v2/nodes",
         f"/api/v2/nodes/{node}",
-        f"/api/v2/nodes/[{IN_URL}]:1",
+        f"/api/v2/nodes/[{IN_URL.replace('%5D', '')}]:1",
         f"/api/v2/history?topic={IN_URL}",
     ]
     for path in paths:

@@ -32,9 +32,10 @@ from nsq_spark.source.live_options import (
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
+from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.protocol.wrong_port import not_http
-from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
@@ -191,26 +192,25 @@ def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses
 
 def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return addresses_in(nsqd, "/info", access, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+    return addresses_in(nsqd, "/info", access, "nsqd", lambda found: join_address(found["broadcast_address"], found["tcp_port"]))
 
 
 def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
     """Return the TCP addresses of nsqds, by their HTTP addresses, in an answer to /lookup or /nodes. Raises ArchiveError."""
 
     def producers(found: Any) -> dict[str, str]:
+        rows = producers_in(found)
+        if len(rows) > MOST_NSQDS:  # without the others, messages would be missing
+            raise ValueError(f"it names {len(rows)} nsqds, but at most {MOST_NSQDS} can be read")
         return {
-            _address(one["broadcast_address"], one["http_port"]): _address(one["broadcast_address"], one["tcp_port"])
-            for one in producers_in(found)
+            join_address(one["broadcast_address"], one["http_port"]): join_address(one["broadcast_address"], one["tcp_port"])
+            for one in rows
         }
 
     try:
         return addresses_in(lookupd, path, access, "nsqlookupd", producers)
     except NoTopic:
         return {}
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def patiently(question: Callable[[], T], give_up_after_s: float) -> T:

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.net.addresses import check_listen_address, parse_host_port
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.errors import BadAddress
+from nsqd_py.net.addresses import check_listen_address, join_address, parse_host_port
+from nsqd_py.net.http.client import http_url
+from nsqd_py.settings.declaration import BadOptions
 from tests.support.commands import main_of
 
 _BAD = [
@@ -50,10 +54,16 @@ def test_a_listen_address(address: str) -> None:
     check_listen_address(address)
 
 
-@pytest.mark.parametrize("address", [*_BAD, "", "127.0.0.1:0"])
+# Hosts that anyone can announce to an nsqlookupd: neither a path, a query, a login nor a unix socket may come of them.
+_FOREIGN = [join_address(host, 80) for host in ("a/b?c=", "a#", "x@a", "::1]:80/p?[", "/run/a", "unix:/run/a", "a\n")]
+
+
+@pytest.mark.parametrize("address", [*_BAD, *_FOREIGN, "", "127.0.0.1:0"])
 def test_an_address_to_connect_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ValueError):
-        parse_host_port(address)
+    parsers = (parse_host_port, parse_address, http_url) if address in _FOREIGN else (parse_host_port,)
+    for parser in parsers:
+        with pytest.raises((ValueError, BadAddress, BadOptions)):
+            parser(address)
 
 
 _FLAGS = [
