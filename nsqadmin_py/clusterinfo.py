@@ -15,6 +15,7 @@ from nsqadmin_py.go_json import topic_stats
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
 from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, place_of
 from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
+from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
 
 T = TypeVar("T")
 Errors = list[UpstreamError]
@@ -83,8 +84,7 @@ class ClusterInfo:
     def producers(self) -> tuple[list[Statistics], Errors]:
         """Return all nsqds."""
         if self.lookupds:
-            answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/nodes", {}))
-            _check(answers, "nsqlookupd")
+            answers = self._ask_lookupds("/nodes", {})
             return merged_producers({place_of(who): nodes for who, nodes in answers.good.items()}), answers.errors
         nodes = ask_all(self.nsqds, self._node)
         _check(nodes, "nsqd")
@@ -93,16 +93,24 @@ class ClusterInfo:
     def producers_of(self, topic: str) -> tuple[list[Statistics], Errors]:
         """Return the nsqds that have a topic."""
         if self.lookupds:
-            answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/lookup", {"topic": topic}))
-            _check(answers, "nsqlookupd")
+            answers = self._ask_lookupds("/lookup", {"topic": topic})
             by_address = {http_address(node): node for nodes in answers.good.values() for node in nodes}
             return list(by_address.values()), answers.errors
         found = ask_all(self.nsqds, lambda nsqd: self._node_with(nsqd, topic))
         _check(found, "nsqd")
         return [node for node in found.good.values() if node is not None], found.errors
 
-    def _producers_at(self, lookupd: str, path: str, query: Mapping[str, str]) -> list[Statistics]:
-        return [producer(row) for row in named_producers(lookupd, self.upstream.get(lookupd, path, query))]
+    def _ask_lookupds(self, path: str, query: Mapping[str, str]) -> Answers[list[Statistics]]:
+        """Return the nsqds that each nsqlookupd names, and an error for one that names too many."""
+
+        def ask(lookupd: str) -> list[Statistics]:
+            return [producer(row) for row in named_producers(lookupd, self.upstream.get(lookupd, path, query))]
+
+        answers = ask_all(self.lookupds, ask)
+        _check(answers, "nsqlookupd")
+        crowded = [lookupd for lookupd, nodes in answers.good.items() if len(nodes) >= MOST_NSQDS]
+        answers.errors += [UpstreamError(TOO_MANY_NSQDS, place_of(lookupd)) for lookupd in crowded]
+        return answers
 
     def _node(self, nsqd: str) -> Statistics:
         info = self.upstream.get(nsqd, "/info")

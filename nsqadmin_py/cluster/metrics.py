@@ -102,16 +102,8 @@ def state_of(node: Node, now_s: float) -> str:
 # ---- roles
 
 # The metrics of an nsqd that has no standby, and is none.
-NO_ROLE: Json = {
-    "role": "",
-    "epoch": None,
-    "lag_messages": None,
-    "lag_bytes": None,
-    "lag_s": None,
-    "standby": None,
-    "standbys": None,
-    "troubles": [],
-}
+NO_ROLE: Json = dict.fromkeys(("epoch", "lag_messages", "lag_bytes", "lag_s", "standby", "standbys"))
+NO_ROLE |= {"role": "", "troubles": []}
 
 
 class Roles:

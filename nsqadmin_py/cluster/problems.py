@@ -16,6 +16,7 @@ from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import KnownStandby, troubles
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, TopicRow
+from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 ERROR, WARNING = "error", "warning"
 
@@ -80,7 +81,7 @@ KINDS = {
     ),
     "disk": ProblemKind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
     "lookup_failed": ProblemKind(
-        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
+        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd, or not all. Look at its process and log."
     ),
     "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
     "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
@@ -143,9 +144,12 @@ def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float)
 
 
 def _of_lookups(cluster: Cluster) -> Iterator[Problem]:
-    kind = "no_lookup" if len(cluster.failed_lookups) >= cluster.lookups else "lookup_failed"
-    for address, reason in list(cluster.failed_lookups.items()):  # it may change while other greenlets run
-        yield Problem(kind, f"nsqlookupd {address} does not answer: {reason}", node=address)
+    failed = cluster.failed_lookups.copy()  # it may change while other greenlets run
+    silent = sum(reason != TOO_MANY_NSQDS for reason in failed.values())
+    kind = "no_lookup" if silent >= cluster.lookups else "lookup_failed"
+    for address, reason in failed.items():
+        verb = "" if reason == TOO_MANY_NSQDS else "does not answer: "
+        yield Problem(kind, f"nsqlookupd {address} {verb}{reason}", node=address)
     for address, shared in cluster.shared.items():
         yield Problem("same_address", _shared_text(cluster, address, shared), node=shared.node)
 

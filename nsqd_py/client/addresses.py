@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from nsqd_py.client.errors import BadAddress
 from nsqd_py.net.addresses import join_address, parse_host_port
@@ -95,13 +96,9 @@ class Discovery:
         self._answers: dict[str, tuple[str, ...]] = {}
 
     @property
-    def wanted(self) -> list[str]:
+    def wanted(self) -> dict[str, None]:
         """Return every address once, beginning with those that were named."""
-        found = (address for answer in self._answers.values() for address in answer)
-        return list(dict.fromkeys([*self._direct, *found]))
-
-    def is_wanted(self, address: str) -> bool:
-        return address in self._direct or any(address in answer for answer in self._answers.values())
+        return dict.fromkeys(chain(self._direct, *self._answers.values()))
 
     def add(self, address: str) -> None:
         self._direct[address] = None

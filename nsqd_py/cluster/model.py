@@ -119,7 +119,7 @@ class Node:
 class Cluster:
     """All nodes, topics and channels. `tick` is the number of the round; a sum that changes is marked with it.
 
-    failed_lookups   why nsqlookupds do not answer, by address
+    failed_lookups   why nsqlookupds do not answer, or not as they should, by address
     lookups          how many nsqlookupds are asked
     unheard_lookups  how many of them have not answered since the start
     shared           addresses that several nsqds announce

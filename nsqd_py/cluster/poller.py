@@ -20,6 +20,7 @@ from nsqd_py.cluster.producers import SharedAddress, http_address, merged_produc
 from nsqd_py.cluster.roles import KnownStandby, Primary
 from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Statistics, texts_in
+from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
 _WAITING_PART = 0.5
@@ -284,6 +285,8 @@ class ClusterPoller:
                     self._shared[address] = shared_addresses(rows)
                     self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
+            if len(self._told[address]) >= MOST_NSQDS:
+                self.cluster.failed_lookups[place] = TOO_MANY_NSQDS
         except UpstreamError as error:
             self.cluster.failed_lookups[place] = error.reason
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer

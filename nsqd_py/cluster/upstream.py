@@ -200,13 +200,10 @@ def parsed(address: str, body: bytes) -> Any:
 
 
 def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
-    """Return the nsqds that an nsqlookupd names. Raises UpstreamError, also if there are too many to ask."""
+    """Return the first MOST_NSQDS nsqds that an nsqlookupd names. Raises UpstreamError."""
     if not isinstance(document, dict) or not isinstance(document.get("producers"), list):
         raise UpstreamError("the answer is not from an nsqlookupd", place_of(address))
-    rows = rows_in(document, "producers")
-    if len(rows) > MOST_NSQDS:
-        raise UpstreamError(f"names {len(rows)} nsqds, but at most {MOST_NSQDS} can be asked", place_of(address))
-    return rows
+    return rows_in(document, "producers")[:MOST_NSQDS]
 
 
 def place_of(address: str) -> str:

@@ -94,5 +94,6 @@ def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> 
 def test_an_nsqlookupd_that_names_far_too_many(make_nsqadmin: MakeNsqadmin) -> None:
     with answering(FORMS["producers"](2 * MB)) as address:
         admin = make_nsqadmin(f"--lookupd-http-address={address}")
-        wait_until(lambda: "nsqds, but at most" in admin.http("GET", "/api/v2/nodes").text, what="the reason")
+        wait_until(lambda: "names 2000 nsqds or more" in admin.http("GET", "/api/v2/attention").text, what="the reason")
+        assert admin.http("GET", "/api/v2/nodes").json()["total"] == 2000
         assert peak_mb(admin.pid) < MOST_ADMIN_MB

@@ -17,6 +17,7 @@ from tests.support.web_server import Reply, WebServer
 
 TOPIC, CHANNEL = "topic", "channel"
 POLL = "100ms"
+_PRODUCER = b'{"broadcast_address": "127.0.0.1", "tcp_port": %d}'
 
 
 class Found:
@@ -179,6 +180,7 @@ def test_an_nsqlookupd_that_hangs_holds_nobody_up(
         (200, b"\r\n" * 20_000, "too many lines"),
         (200, b'{"producers": [{"tcp_port": 1}]}', "broadcast_address"),
         (200, b"[]", "no list of producers"),
+        (200, b'{"producers": [%s]}' % b",".join(_PRODUCER % port for port in range(1, 2002)), "only the first 2000 are used"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_told(

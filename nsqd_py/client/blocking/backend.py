@@ -22,6 +22,9 @@ from typing import Any, Generic, TypeVar
 
 from nsqd_py.client.process import refuse_in_event_loop
 
+# Connections that one client opens at a time, each in a thread: an nsqlookupd may name thousands of nsqds that do not answer.
+MOST_DIALS = 64
+
 
 class Poller:
     """Waits for descriptors. All methods but `wake` belong to one thread."""

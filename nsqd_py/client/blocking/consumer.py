@@ -9,7 +9,7 @@ from typing import Any, Self
 from weakref import ref
 
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkQueue
+from nsqd_py.client.blocking.backend import MOST_DIALS, THREADS, Backend, Latch, WorkQueue
 from nsqd_py.client.blocking.connection import ClientContext
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
@@ -378,7 +378,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         with self._lock:
             wanted = self._discovery.wanted
             for address, nsqd in self._nsqds.items():
-                if nsqd.connection is None and not self._discovery.is_wanted(address):
+                if nsqd.connection is None and address not in wanted:
                     nsqd.leave()
         for finder in self._finders:
             nsqds = finder.step()
@@ -387,8 +387,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         for address in wanted:
             if address not in self._nsqds:
                 self._nsqds[address] = NsqdSubscription(address, self._subscription, self._context)
+        dials = sum(nsqd.is_dialling for nsqd in self._nsqds.values())
         for nsqd in self._nsqds.values():
-            nsqd.keep_connected()
+            dials += nsqd.keep_connected(may_dial=dials < MOST_DIALS)
 
     def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from nsqd_py.client.blocking.connection import ClientContext, tls_context
 from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
-from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS, load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 
@@ -149,5 +149,8 @@ class Finder:
             self._outage.report("nsqlookupd %s", error)
             return None
         self.failure = None
-        self._outage.end("nsqlookupd %s: answers again", hidden_url(self.address))
+        if len(nsqds) < MOST_NSQDS:
+            self._outage.end("nsqlookupd %s: answers again", hidden_url(self.address))
+        else:
+            self._outage.report("nsqlookupd %s: %s", hidden_url(self.address), TOO_MANY_NSQDS)
         return nsqds

@@ -48,18 +48,26 @@ class NsqdSubscription:
 
     # ---- connecting
 
-    def keep_connected(self) -> None:
-        """Dial when it is due, and take a connection that has opened."""
+    @property
+    def is_dialling(self) -> bool:
+        return self._opening is not None
+
+    def keep_connected(self, *, may_dial: bool) -> bool:
+        """Dial when it is due, and take a connection that has opened. Return True if it began to dial."""
         if self._opening is not None:
             if self._opening.is_done:
                 self._opened(self._opening)
                 self._opening = None
-        elif self.connection is None and not self.is_leaving and (self._dials_soon or self._redial.wait_s(monotonic()) <= 0):
+            return False
+        if self.connection is not None or not may_dial or self.is_leaving:
+            return False
+        if self._dials_soon or self._redial.wait_s(monotonic()) <= 0:
             self._dials_soon = False
             self._dialled_s = monotonic()
             backend, poller = self._context.backend, self._context.poller
             call = partial(opened, self.address, self._options, self._subscription.subscribe, backend)
             self._opening = WorkerThread(backend, poller, call, Connection.close)
+        return self.is_dialling
 
     def _opened(self, opening: WorkerThread[Connection]) -> None:
         try:

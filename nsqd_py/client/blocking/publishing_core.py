@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 
 from nsqd_py.client.addresses import Discovery
-from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
+from nsqd_py.client.blocking.backend import MOST_DIALS, THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import ClientContext, Connection, opened
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.callables import check_result
@@ -179,7 +179,9 @@ class PublishingCore:
             if opening is not None and opening.is_done:
                 del self._opening[writer.address]
                 self._opened(writer, opening)
-            elif opening is None and writer.connection is None and not self.dispatcher.pause_s(writer, now_s):
+        for writer in self.dispatcher.writers.values():
+            may_dial = len(self._opening) < MOST_DIALS and writer.connection is None and writer.address not in self._opening
+            if may_dial and not self.dispatcher.pause_s(writer, now_s):
                 call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
                 self._opening[writer.address] = WorkerThread(self._backend, self.poller, call, Connection.close)
 
