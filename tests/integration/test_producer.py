@@ -416,7 +416,7 @@ def test_an_nsqd_that_hangs_is_left_for_another(
 
 
 def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer = make_producer(other_nsqd, answer_timeout_s=0.3, publish_timeout_s=0.8)
+    producer = make_producer(other_nsqd, answer_timeout_s=1.0, publish_timeout_s=3.0)
     producer.publish(topic, b"x")
     other_nsqd.signal(signal.SIGSTOP)
     try:
