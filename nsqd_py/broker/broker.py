@@ -97,7 +97,7 @@ class Broker:
         self.disk = DiskHealth(log)
         self.disk_speed = DiskSpeed(alarms, self.clock, time.monotonic_ns, log)
         directory = Path(options.data_path or ".")
-        services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed)
+        services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed, iteration)
         self.services = services
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)

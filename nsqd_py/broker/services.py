@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import HttpError
+from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.queue import topic as queue_topic
@@ -39,6 +40,7 @@ class BrokerServices:
     clock: Callable[[], int]
     wall_clock: Callable[[], int]
     disk_speed: DiskSpeed
+    iteration: LoopIteration
 
 
 class Lookups(Protocol):

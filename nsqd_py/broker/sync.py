@@ -22,7 +22,7 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_one_by_one, sync_together
+from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_together
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import Job
@@ -43,10 +43,11 @@ class _TopicSync:
     held      waiting publishers, each with the number after its last message
     waiting   number of waiting publishers
     expected  number of publishers for which the next sync waits
+    problem   the error if another program has removed or cut a file of the last sync
     retry_ns  files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "waiting")
+    __slots__ = ("alarm", "expected", "held", "log", "problem", "retry_after_ns", "retry_ns", "waiting")
 
     def __init__(self, log: TopicLog, alarm: Alarm) -> None:
         self.log = log
@@ -54,6 +55,7 @@ class _TopicSync:
         self.waiting = 0
         self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
+        self.problem: OSError | None = None
         self.retry_ns = 0
         self.retry_after_ns = 0
 
@@ -211,7 +213,10 @@ class GroupSync:
         if state is None:
             return
         try:
-            self._set_next(topic, state, self._note(topic, state, taken, is_retry=True))
+            state.problem = self._look(topic, state.log, _files_of(taken))
+            error = self._note(topic, state, taken, is_retry=True)
+            self._on_sync(topic, error)
+            self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
             self._fail(topic, state, [], bug)
 
@@ -223,7 +228,9 @@ class GroupSync:
         if state is None or topic in self._running or topic in self._together or self._is_closed:
             return
         self._running[topic] = None
-        self._forget_due(topic, state)
+        topic.unsynced = 0  # nothing that was written before is due
+        self._unsynced.pop(topic, None)
+        state.alarm.set(None)
         held, state.held, state.waiting = state.held, [], 0
         is_retry = self._clock() >= state.retry_ns
         try:
@@ -232,12 +239,15 @@ class GroupSync:
             self._services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
+        else:  # while the thread wakes up and syncs
+            self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
+            state.problem = self._look(topic, state.log, _files_of(taken))
 
     def _sync_files(self, topic: Topic, taken: Sequence[Unsynced]) -> int:
         """Sync files, then their directory; return the duration in ns. Runs in a thread."""
         self._running[topic] = self._clock()
         began_ns = monotonic_ns()
-        sync_one_by_one(taken)
+        sync_and_release(taken)
         return monotonic_ns() - began_ns
 
     def _synced(self, topic: Topic, state: _TopicSync, held: _Held, taken: Sequence[Unsynced], is_retry: bool, job: Job) -> None:
@@ -245,7 +255,7 @@ class GroupSync:
         self._running[topic] = None  # what follows may wait for others
         self._disk_speed.end_stall(topic)
         try:
-            self.durations_s.observe(job.end() / 1e9)
+            took_ns = job.end()
             error = self._note(topic, state, taken, is_retry)
             if held:
                 self._when_settled(lambda: self._release(topic, state, held, error))
@@ -253,11 +263,15 @@ class GroupSync:
                 self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
+        else:  # after the answers
+            self.durations_s.observe(took_ns / 1e9)
+            self._on_sync(topic, error)
 
     def _release(self, topic: Topic, state: _TopicSync, held: _Held, error: OSError | None) -> None:
         answered = sum(len(publishers) for _, publishers in held)
         try:
             _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
+            self._services.iteration.end()  # sends the answers before the work that they need not wait for
             state.expected = state.waiting + answered  # they may publish at once
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
@@ -271,23 +285,14 @@ class GroupSync:
         _answer(held, lambda _end_seq: error)
         self._set_next(topic, state, error)
 
-    def _forget_due(self, topic: Topic, state: _TopicSync) -> None:
-        """A sync begins: nothing that was written before it is due."""
-        self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
-        topic.unsynced = 0
-        self._unsynced.pop(topic, None)
-        state.alarm.set(None)
-
     def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
-        files = [unsynced.file for unsynced in taken if unsynced.file is not None]
-        error = state.log.note_synced(taken) or self._look(topic, state.log, files)
+        error = state.log.note_synced(taken) or state.problem
         if error is None:
             state.retry_ns = state.retry_after_ns = 0
         elif is_retry:
             state.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * state.retry_after_ns), _LONGEST_RETRY_NS)
             state.retry_ns = self._clock() + state.retry_after_ns
-        self._on_sync(topic, error)
         return error
 
     def _set_next(self, topic: Topic, state: _TopicSync, error: OSError | None) -> None:
@@ -326,6 +331,10 @@ class GroupSync:
         """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
         self.join()
         self._is_closed = True
+
+
+def _files_of(taken: Sequence[Unsynced]) -> list[LogFile]:
+    return [unsynced.file for unsynced in taken if unsynced.file is not None]
 
 
 def _answer(held: _Held, failure_of: Callable[[int], OSError | None]) -> None:

@@ -154,12 +154,6 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
                 file.unpin()
 
 
-def sync_one_by_one(taken: Sequence[Unsynced]) -> None:
-    """Sync files as `sync_and_release` does, then their directories. May run in a thread."""
-    sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
-    sync_directories([unsynced for unsynced in taken if unsynced.file is None])
-
-
 def sync_together(taken: Sequence[Unsynced]) -> None:
     """Sync files and directories of one file system as `sync_and_release` does, if possible with one call.
 
@@ -169,7 +163,8 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
     calls = _kernel_calls()
     descriptor = next((each.file.fileno() for each in of_files if each.file is not None and each.file.is_open), -1)
     if calls is None or file_system_of(descriptor) not in _SYNCED_WHOLE or calls.syncfs(descriptor):
-        sync_one_by_one(taken)
+        sync_and_release(of_files)
+        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
         return
     sync_and_release(of_files[:1])  # so that the disk's own cache is flushed, even if the file system had nothing to write
     for unsynced in of_files[1:]:
@@ -273,13 +268,14 @@ class UnsyncedFiles:
 
         Without `with_failed`, files whose last sync failed are left for later.
         """
-        files = {file for file in self.unsynced if with_failed or file.sync_error is None}
-        for file in files:
-            file.pin()
-        taken = [Unsynced(file, self._directory, file.end_offset, file.end_seq) for file in files]
+        taken = []
+        for file in list(self.unsynced):
+            if with_failed or file.sync_error is None:
+                file.pin()
+                taken.append(Unsynced(file, self._directory, file.end_offset, file.end_seq))
+                self.unsynced.discard(file)
         if self.directory_changed:
             taken.append(Unsynced(None, self._directory))
-        self.unsynced -= files
         self.directory_changed = False
         return taken
 
@@ -303,7 +299,7 @@ class UnsyncedFiles:
                 file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
                 if self._failed:
                     self._failed -= {file}
-        return self.directory_error or next((file.sync_error for file in self._failed), None)
+        return self.directory_error or (next(file.sync_error for file in self._failed) if self._failed else None)
 
     def error_of(self, seq: int) -> OSError | None:
         """Return why the message with this number may not be on the disk; None if it is, or if no sync was tried."""

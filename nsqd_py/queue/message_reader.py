@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import Protocol
@@ -25,48 +26,34 @@ _REPORT_EVERY_BYTES = 16 * 1024
 _BYTES_A_MESSAGE = 3 * 1024
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BatchCache:
-    """The newest batches: about `most_count` messages, fewer if they are larger than 3 KiB on average.
+    """The newest batches: about `_most` messages, fewer if they are larger than 3 KiB on average.
 
-    If `most_count` is None, it keeps all messages, because they are in no log.
+    Without a limit, it keeps all messages, because they are in no log.
 
     batches, first_seqs  in order; the caller appends to both and updates `count` and `size_bytes`
     trim_above           call `trim` when `count` exceeds this
     size_bytes           the memory that the batches take
-    report_above           call `report` when `size_bytes` exceeds this
+    report_above         call `report` when `size_bytes` exceeds this
     """
 
-    __slots__ = (
-        "_look_at",
-        "_look_at_bytes",
-        "_most",
-        "_most_batches",
-        "_most_bytes",
-        "_on_change",
-        "_reported_bytes",
-        "batches",
-        "count",
-        "first_seqs",
-        "size_bytes",
-        "report_above",
-        "trim_above",
-    )
+    _most: int = sys.maxsize
+    batches: list[Batch] = field(default_factory=list)
+    first_seqs: list[int] = field(default_factory=list)
+    count: int = 0
+    size_bytes: int = 0
+    report_above: int = sys.maxsize
+    trim_above: int = field(init=False)
+    _reported_bytes: int = 0
+    _on_change: Callable[[int], None] | None = None
+    _most_batches: int = field(init=False)
+    _look_at: int = _RECHECK_FROM
+    _look_at_bytes: int = _RECHECK_FROM_BYTES
 
-    def __init__(self, most_count: int | None) -> None:
-        self.batches: list[Batch] = []
-        self.first_seqs: list[int] = []
-        self.count = 0
-        self.size_bytes = 0
-        self.report_above = sys.maxsize
-        self._reported_bytes = 0
-        self._on_change: Callable[[int], None] | None = None
-        self._most = sys.maxsize if most_count is None else most_count
-        self._most_batches = sys.maxsize if most_count is None else _MOST_BATCHES
-        self._most_bytes = self._most * _BYTES_A_MESSAGE
-        self._look_at = _RECHECK_FROM
-        self._look_at_bytes = _RECHECK_FROM_BYTES
-        slack = self._most // 8 if most_count is not None and most_count >= _SLACK_FROM else 0
-        self.trim_above = self._most + slack
+    def __post_init__(self) -> None:
+        self._most_batches = _MOST_BATCHES if self._most < sys.maxsize else sys.maxsize
+        self.trim_above = self._most + (self._most // 8 if _SLACK_FROM <= self._most < sys.maxsize else 0)
 
     # ---- the budget
 
@@ -77,8 +64,8 @@ class BatchCache:
 
     def report(self) -> None:
         """Report the change of size to the budget; drop the oldest batches if the cache is too large."""
-        if self.size_bytes > self._most_bytes:
-            self.keep_bytes(self._most_bytes)
+        if self.size_bytes > self._most * _BYTES_A_MESSAGE:
+            self.keep_bytes(self._most * _BYTES_A_MESSAGE)
             return
         if self._on_change is not None and self.size_bytes != self._reported_bytes:
             change = self.size_bytes - self._reported_bytes

@@ -148,7 +148,7 @@ class Topic(Generic[L]):
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
-        self._recent = BatchCache(mem_queue_size if log is not None else None)
+        self._recent = BatchCache(mem_queue_size) if log is not None else BatchCache()
         self.messages = MessageReader(name, log, self._recent, wall_clock, report)
         self._account: MemoryAccount | None = None
         self._commits = 0
