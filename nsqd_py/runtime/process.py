@@ -111,6 +111,23 @@ class StopSignals:
         """Wait for a signal, for `stop`, or until `timeout_s` is over. Return True if the daemon must stop."""
         return self._asked.wait(timeout_s)
 
+    @contextmanager
+    def cutting(self, after_s: float = 0.0) -> Iterator[None]:
+        """Leave the block, wherever its greenlet waits, `after_s` after the daemon was asked to stop."""
+        timer: Any = gevent.get_hub().loop.timer(after_s)
+        worker = gevent.getcurrent()
+
+        def cut(event: object) -> None:
+            timer.start(worker.throw)
+
+        self._asked.rawlink(cut)
+        try:
+            with suppress(gevent.GreenletExit):
+                yield
+        finally:
+            self._asked.unlink(cut)
+            timer.close()
+
     def stop(self) -> None:
         """Ask the daemon to stop, as the first signal does."""
         self._asked.set()

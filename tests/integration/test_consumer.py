@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
 from collections import Counter
@@ -431,7 +432,11 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
         consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
         consumer.start()
         kit.wait(lambda: ready_count(nsqd) == 1)
-        kit.spawn(consumer.stop).get(timeout=40)
+        nsqd.signal(signal.SIGSTOP)
+        try:
+            kit.spawn(consumer.stop).get(timeout=20)  # the time of a stop is 30 s
+        finally:
+            nsqd.signal(signal.SIGCONT)
 
 
 # ---- handlers

@@ -265,14 +265,18 @@ def is_leaving(nsqd: NsqdProcess) -> bool:
     return [client["state"] for client in stats["clients"]] == [CLOSING]
 
 
-def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Start) -> None:
-    with WebServer(lambda _: HANG) as web, start(f"--post={web.url}", "--n=5", "--max-in-flight=5") as tool:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Start, hangs: bool) -> None:
+    flags = "--n=5", "--max-in-flight=5", "--http-client-request-timeout=5m"
+    with WebServer(lambda _: HANG) as web, start(f"--post={web.url}", *flags) as tool:
         publish(nsqd, *numbered(20))
         web.wait_until_asked(5)
         tool.signal()
         wait_until(lambda: is_leaving(nsqd), what="the tool to leave")
-        web.go_on()
+        if not hangs:
+            web.go_on()
         assert tool.wait() == 0
         stats = nsqd.wait_for_channel("t", "nsq_to_http", in_flight_count=0, client_count=0)
         assert len(web.asked) == 5
-        assert (stats["depth"], stats["timeout_count"], stats["requeue_count"]) == (15, 0, 0)
+        left, requeued = (20, 5) if hangs else (15, 0)
+        assert (stats["depth"], stats["timeout_count"], stats["requeue_count"]) == (left, 0, requeued)

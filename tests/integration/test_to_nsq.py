@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shlex
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -315,15 +317,21 @@ def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tupl
         assert ("has taken nothing for 1s" if flags else "nothing is published") in tool.log_text().splitlines()[-1]
 
 
-def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start) -> None:
+@pytest.mark.parametrize(("flags", "limit"), [(("--retry-timeout=1s",), "1s"), ((), "5s")])
+def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start, flags: tuple[str, ...], limit: str) -> None:
     nsqd = make_nsqd()
-    with start(*to(nsqd), "--retry-timeout=1s") as tool:
+    with start(*to(nsqd), *flags) as tool:
         feed(tool, b"one\n")
         wait_until(lambda: count_of(nsqd) == 1)
         nsqd.signal(signal.SIGSTOP)
-        assert end(tool, b"two\nthree\n") == 1
+        feed(tool, b"two\nthree\n")
+        wait_until(lambda: not any(fcntl.ioctl(tool.stdin, termios.FIONREAD, bytes(4))), what="the tool to read")
+        tool.end_input()
+        if not flags:
+            tool.signal()
+        assert tool.wait() == 1
         nsqd.signal(signal.SIGCONT)
-        assert "has taken nothing for 1s, with 2 messages due" in tool.log_text()
+        assert f"has taken nothing for {limit}, with 2 messages due" in tool.log_text()
         assert "published 1 message to" in tool.log_text()
 
 

@@ -8,6 +8,9 @@ from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tool_checks import client_options, user_agent
 
+# How long a tool waits for servers and nsqds after the signal to stop: less than the 10 s of `docker stop`.
+STOP_TIMEOUT_S = 5.0
+
 
 class ConsumingOptions(Protocol):
     """The settings of a tool that consumes."""

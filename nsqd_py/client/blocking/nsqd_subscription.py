@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -19,6 +20,7 @@ from nsqd_py.runtime.outages import Backoff, OutageLog
 _FIRST_REDIAL_S = 0.1
 _LASTED_S = 2.0  # a connection that lasted this long has not failed: redial soon
 _CLOSE_WAIT = b"CLOSE_WAIT"
+_SILENT_S = 2.0  # an nsqd that sends nothing for this long after CLS hangs
 
 
 class NsqdSubscription:
@@ -45,6 +47,7 @@ class NsqdSubscription:
         self._outage = OutageLog(self._log, monotonic)
         self._dials_soon = False
         self._nsqd_is_done = False
+        self._left_s = math.inf
 
     # ---- connecting
 
@@ -153,14 +156,24 @@ class NsqdSubscription:
         """Request no more messages. Those in flight must still be answered."""
         if not self.is_leaving and self.window is not None:
             self.window.say(outgoing.CLS)
+            self._left_s = monotonic()
         self.is_leaving = True
 
     @property
     def is_over(self) -> bool:
         """True if it has left: no message comes any more, none is in flight, and all answers were taken to be sent."""
         window = self.window
-        is_drained = window is None or (self._nsqd_is_done and window.is_empty and not window.has_output)
-        return self.is_leaving and (self.connection is None or is_drained)
+        if not self.is_leaving or window is None:
+            return self.is_leaving
+        return window.is_empty and not window.has_output and (self._nsqd_is_done or self._hangs)
+
+    @property
+    def _hangs(self) -> bool:
+        """True if nsqd does not answer CLS. It redelivers what it may have sent."""
+        connection = self.connection
+        if connection is None or self._nsqd_is_done:
+            return False
+        return monotonic() - max(self._left_s, connection.last_received_s) > _SILENT_S
 
     def abandon(self) -> None:
         """In a forked child: close the descriptor, without sending or logging. Locks may belong to lost threads."""
@@ -175,8 +188,10 @@ class NsqdSubscription:
         opening, self._opening = self._opening, None
         if opening is not None:  # nsqd would have a subscription of which no one knows
             opening.kill()
-        connection, self.connection = self.connection, None
+        hangs, connection, self.connection = self._hangs, self.connection, None
         if connection is not None:
+            if hangs:
+                connection.fail(reason)  # no goodbye, which waits for nsqd
             connection.close()
             with self._subscription.lock:
                 self._lost(reason)

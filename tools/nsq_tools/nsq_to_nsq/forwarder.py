@@ -120,7 +120,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 # Time without an answer after which messages go to another destination.
 PUBLISH_TIMEOUT_S = 5.0
 # Longer, so that the messages that are being published at the end are answered.
-STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 5.0
+STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 1.0
 # --max-in-flight limits the messages; with a limit here, all would wait for one destination that hangs.
 _NO_LIMIT = 1 << 40
 # Well below the default of nsqd's --max-body-size, 5 MB.
@@ -182,7 +182,7 @@ class Forwarder:
     timings: Timings
     log: Log
     clock: Callable[[], float]
-    _second_tries: Group = field(default_factory=Group)
+    second_tries: Group = field(default_factory=Group)
     _is_stopping: bool = False
 
     def handle(self, topic: str, batch: MessageBatch) -> None:
@@ -198,10 +198,6 @@ class Forwarder:
     def stop_retrying(self) -> None:
         """Do not try other destinations any more, because the tool is stopping."""
         self._is_stopping = True
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the retries that have begun."""
-        self._second_tries.join(timeout_s)
 
     # --- filtering
 
@@ -258,7 +254,7 @@ class Forwarder:
         is_about_messages = isinstance(error, PublishFailed) and error.code in _ABOUT_MESSAGES
         if is_about_messages and len(group) > 1:
             # nsqd refused one of them; the others can still be published.
-            self._second_tries.spawn(self._send_halves, name, group)
+            self.second_tries.spawn(self._send_halves, name, group)
             return
         now_s = self.clock()
         is_good = error is None or is_about_messages
@@ -269,7 +265,7 @@ class Forwarder:
         elif is_about_messages or self._is_stopping:
             self._requeue(group, error)
         else:
-            self._second_tries.spawn(self._try_elsewhere, name, group, error)
+            self.second_tries.spawn(self._try_elsewhere, name, group, error)
 
     # --- retries; each in a new greenlet, as sending may block
 
@@ -321,7 +317,6 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         signals.wait()
         forwarder.stop_retrying()
         gevent.joinall([gevent.spawn(consumer.stop, timeout_s=STOP_TIMEOUT_S) for consumer in consumers])
-    forwarder.join(STOP_TIMEOUT_S)
     for producer in producers.values():
         with suppress(NsqClientError):  # the messages without an answer were not finished
             producer.close(timeout_s=0)

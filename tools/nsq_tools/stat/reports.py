@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import gevent
 
@@ -211,19 +211,10 @@ def run(options: StatOptions, log: Log) -> int:
         LiveTable(options, cluster, model, rounds(options, poller, waits_for_all=False), signals.stop).run()
         return DONE
 
+    status = DONE
     with StopSignals() as signals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
             gevent.signal_handler(signal.SIGHUP, signals.stop)
-        stopper = gevent.spawn(_end_at_stop, signals, gevent.getcurrent())
-        try:
-            return work()
-        except gevent.GreenletExit:
-            return DONE
-        finally:
-            stopper.kill()
-            poller.close()
-
-
-def _end_at_stop(signals: StopSignals, worker: Any) -> None:
-    signals.wait()
-    gevent.kill(worker)
+        with closing(poller), signals.cutting():
+            status = work()
+    return status

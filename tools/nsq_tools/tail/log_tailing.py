@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer
-from nsq_tools.tail.tailing import open_output
+from nsq_tools.tail.tailing import LAST_WRITES_S, open_output
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
@@ -158,7 +158,7 @@ class LogTail:
 def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
     output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
-    with StopSignals() as stop:
+    with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
         found = tail.first()
         while not stop.is_asked:

@@ -56,7 +56,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 # Time at the stop for writing the messages that have arrived.
-_LAST_WRITES_S = 2.0
+LAST_WRITES_S = 2.0
 _FOR_ANSWERS_S = 0.5  # the part of it for requeueing unwritten messages
 # Interval of the check for a closed output while there are no messages.
 _LOOK_S = 1.0
@@ -148,8 +148,8 @@ class Tail:
 
     def stop(self) -> None:
         """Write the messages that have arrived, as far as the reader takes them; requeue the others."""
-        stoppers = [gevent.spawn(consumer.stop, _LAST_WRITES_S) for consumer in self._consumers]
-        gevent.joinall(stoppers, _LAST_WRITES_S - _FOR_ANSWERS_S)
+        stoppers = [gevent.spawn(consumer.stop, LAST_WRITES_S) for consumer in self._consumers]
+        gevent.joinall(stoppers, LAST_WRITES_S - _FOR_ANSWERS_S)
         for batch in self._unwritten:
             batch.requeue(0)
         gevent.joinall(stoppers)

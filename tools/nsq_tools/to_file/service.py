@@ -222,12 +222,14 @@ class Service:
             signals.wait()
             return
         client = http_client(self._options)
-        is_over = False
-        while not is_over:
-            self._update(
-                sorted({topic for address in self._options.lookupd_http_address for topic in self._listed(client, address)})
-            )
-            is_over = signals.wait(self._options.topic_refresh_ns / _NS)
+        while not signals.is_asked:
+            topics: set[str] = set()
+            with signals.cutting():
+                for address in self._options.lookupd_http_address:
+                    topics.update(self._listed(client, address))
+            if not signals.is_asked:
+                self._update(sorted(topics))
+            signals.wait(self._options.topic_refresh_ns / _NS)
 
     def _listed(self, client: HttpClient, address: str) -> list[str]:
         """Return the topics of an nsqlookupd; none, and a log line, if it does not answer."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 from random import Random
 from time import monotonic
 
-from nsq_tools.clients import make_consumer
+from nsq_tools.clients import STOP_TIMEOUT_S, make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.to_http.options import ALL, ToHttpOptions
 from nsq_tools.to_http.requests import headers_of, make_requests
 from nsq_tools.to_http.sender import HttpSender, NotDelivered
 from nsqd_py.client.message import Message, Requeue
-from nsqd_py.net.http.client import http_client, limit_s
+from nsqd_py.net.http.client import http_client
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
 from nsqd_py.settings.program import DONE
 
-# Time to wait at the stop for requests, if they have no time-out.
-PATIENCE_S = 30.0
-# Added to the time of a request, so that its message is answered.
-_MARGIN_S = 5.0
-
 
 def run(options: ToHttpOptions, log: Log) -> int:
-    """Send messages until a stop signal. Requests that are being sent then are completed first."""
+    """Send messages until a stop signal. Requests that are being sent then may take STOP_TIMEOUT_S more."""
     raise_descriptor_limit()
     sender = HttpSender(http_client(options))
     delivery = HttpDelivery(options, sender, log)
@@ -32,7 +27,7 @@ def run(options: ToHttpOptions, log: Log) -> int:
         consumer.start()
         signals.wait()
         delivery.is_stopping = True
-        consumer.stop(timeout_s=(limit_s(options.http_client_request_timeout_ns) or PATIENCE_S) + _MARGIN_S)
+        consumer.stop(STOP_TIMEOUT_S)
     sender.close()
     return DONE
 

@@ -43,6 +43,7 @@ class PublishTarget:
     acknowledged  number of messages that nsqd has stored
     is_waited_for  True until nsqd has answered for the first time
     failure       the reason for giving up this nsqd, or None
+    retry_timeout_s  how long nsqd may acknowledge nothing before it is given up
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class PublishTarget:
         self.acknowledged = 0
         self.failure: str | None = None
         self._topic = topic
-        self._retry_timeout_s = retry_timeout_s
+        self.retry_timeout_s = retry_timeout_s
         self._log = log
         self._on_refusal = on_refusal
         self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
@@ -205,7 +206,7 @@ class PublishTarget:
         while self.failure is None:
             gevent.sleep(_LOOK_S)
             is_due = self.is_waited_for or self._held_batches or self._splits
-            if is_due and monotonic() - self._progress_s > self._retry_timeout_s:
-                period = format_duration(round(self._retry_timeout_s * SECOND_NS))
+            if is_due and monotonic() - self._progress_s > self.retry_timeout_s:
+                period = format_duration(round(self.retry_timeout_s * SECOND_NS))
                 due = f", with {self._held_messages:,} messages due" if self._held_messages else ""
                 self._give_up(f"{self.address} has taken nothing for {period}{due}")

@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsq_tools.clients import STOP_TIMEOUT_S
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
@@ -96,6 +97,8 @@ class StdinPublisher:
         self._reader = RecordReader(parse_delimiter(options.delimiter))
         self._rate = options.rate
         self._next_s = 0.0  # when --rate allows the next message
+        self._wake = Event()
+        self._stopper = gevent.spawn(self._at_stop)
         self._chunk_bytes = CHUNK_BYTES
         if options.rate > 0:
             self._chunk_bytes = min(max(options.rate * _RECORD_BYTES_GUESS, _SMALLEST_CHUNK_BYTES), CHUNK_BYTES)
@@ -125,6 +128,7 @@ class StdinPublisher:
             self._finish()
 
     def close(self) -> None:
+        self._stopper.kill()
         for destination in self._destinations:
             destination.close()
 
@@ -146,26 +150,25 @@ class StdinPublisher:
 
         Raises OSError.
         """
-        wake = Event()
         ready: Any = gevent.get_hub().loop.io(descriptor, _READABLE)  # a file is always ready
-        stopper = gevent.spawn(self._wake_at_stop, wake)
         try:
             while not self._stop.is_asked:
-                wake.clear()
-                ready.start(wake.set)
-                wake.wait()
+                self._wake.clear()
+                ready.start(self._wake.set)
+                self._wake.wait()
                 ready.stop()
                 if self._stop.is_asked or not (chunk := os.read(descriptor, self._chunk_bytes)):
                     return
                 yield chunk
         finally:
-            stopper.kill()
             ready.close()
 
-    def _wake_at_stop(self, wake: Event) -> None:
+    def _at_stop(self) -> None:
         self._stop.wait()
         self._log.info("stopping: what was read is still published; a second signal ends it")
-        wake.set()
+        for destination in self._destinations:
+            destination.retry_timeout_s = min(destination.retry_timeout_s, STOP_TIMEOUT_S)
+        self._wake.set()
 
     def _publish(self, batch: RecordBatch) -> None:
         for part in self._paced(batch):
