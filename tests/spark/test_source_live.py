@@ -206,16 +206,17 @@ def test_an_end_and_a_beginning_need_every_nsqd(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_offsets_of_an_unknown_nsqd_are_an_error(nsqd: NsqdProcess, option: str) -> None:
+def test_offsets_that_do_not_fit_the_logs_are_an_error(nsqd: NsqdProcess, option: str) -> None:
     nsqd.create(TOPIC, "c")
-    given = {option: json.dumps({address(nsqd): 0, "nowhere:1": 3})}
-    text = f"option {option}: nowhere:1 is no nsqd of topic {TOPIC}; there are {address(nsqd)}"
-    if option == "startingOffsets":
-        with pytest.raises(ArchiveError, match=text):
-            reader(nsqd, **given).initialOffset()
-    options = live_options({"nsqd": address(nsqd), "topic": TOPIC, **given}, 0)
-    with pytest.raises(ArchiveError, match=text):
-        LiveBatchReader(options, ("body",)).partitions()
+    no_nsqd = f"nowhere:1 is no nsqd of topic {TOPIC}; there are {address(nsqd)}"
+    cases = [({address(nsqd): 0, "nowhere:1": 3}, no_nsqd), ({address(nsqd): 7}, "up to 0, not 7")]
+    for offsets, text in [*cases, ({}, f"no number for topic {TOPIC}")][: 2 + (option == "endingOffsets")]:
+        given = {"nsqd": address(nsqd), "topic": TOPIC, option: json.dumps({TOPIC: offsets})}
+        with pytest.raises(ArchiveError, match=f"option {option}: .*{text}"):
+            LiveBatchReader(live_options(given, 0), ("body",)).partitions()
+        if option == "startingOffsets":
+            with pytest.raises(ArchiveError, match=text):
+                reader(nsqd, **given).initialOffset()
 
 
 def test_an_nsqd_that_comes_back_is_waited_for(tmp_path: Path) -> None:

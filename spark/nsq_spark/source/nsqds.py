@@ -344,12 +344,20 @@ class LiveTopics:
     def seqs(self, option: str, place: Place, there: dict[LogKey, Kept]) -> dict[LogKey, int]:
         """Return the sequence numbers of a place in the options, as the logs have it: EARLIEST is the earliest that is kept.
 
-        Change `there` where that is the answer to a time. Raises ArchiveError for an unknown nsqd.
+        Change `there` where that is the answer to a time. Raises ArchiveError if numbers do not fit the logs.
         """
-        for topic, nsqd in place if isinstance(place, Mapping) else ():
-            if LogKey(topic, nsqd) not in there:
+        named = place if isinstance(place, Mapping) else {}
+        for (topic, nsqd), seq in named.items():
+            kept = there.get(LogKey(topic, nsqd))
+            if kept is None:
                 known = ", ".join(sorted(log.nsqd for log in there if log.topic == topic)) or "none"
                 raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {topic}; there are {known}")
+            if seq > kept.end_seq:
+                raise ArchiveError(f"nsq: option {option}: {nsqd} has numbers of topic {topic} up to {kept.end_seq}, not {seq}")
+        if place is named and option == "endingOffsets" and (left := sorted(there.keys() - named.keys())):
+            raise ArchiveError(
+                f"nsq: option {option}: there is no number for topic {left[0].topic} on {left[0].nsqd}; -1: latest"
+            )
         return {log: self._seq(log, there, place) for log in list(there)}
 
     def _seq(self, log: LogKey, there: dict[LogKey, Kept], place: Place) -> int:
