@@ -16,6 +16,7 @@ from nsqd_py.cluster.producers import http_address, merged_producers, producer, 
 from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, place_of
 from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
+from nsqd_py.runtime.threads import in_slices
 
 T = TypeVar("T")
 Errors = list[UpstreamError]
@@ -138,7 +139,7 @@ class ClusterInfo:
         now_s = self.clock()
         rows = [
             topic_stats(row, address, by_address[address], now_s)
-            for address, answer in answers.good.items()
+            for address, answer in in_slices(answers.good.items())
             for row in rows_in(answer, "topics")
             if not topic or text_in(row, "topic_name") == topic
         ]

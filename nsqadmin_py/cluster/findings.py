@@ -8,14 +8,12 @@ from functools import cache
 
 from nsqadmin_py.cluster.attention import Attention, FoundProblems
 from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.metrics import Pace
 from nsqadmin_py.cluster.problems import problems
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import without_counts
 from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
-
-# The problems that are found before other greenlets run: about 1 ms.
-_PROBLEMS_AT_A_TIME = 200
 
 
 @dataclass(slots=True)
@@ -27,20 +25,16 @@ class Findings:
     attention: Attention = field(default_factory=lambda: Attention(FoundProblems(), 0.0))
     time_s: float = 0.0
 
-    def noting_round(self, cluster: Cluster, now_s: float, time_s: float) -> Iterator[None]:
+    def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
         """Take a round of the cluster. `now_s` is on its clock, `time_s` is since the epoch.
 
-        Yield whenever other greenlets may run; they must not change the cluster until the end.
+        Greenlets that run at the pace must not change the cluster.
         """
         before = self.attention if self.time_s else None
         self.time_s = time_s
-        self.memory.note_round(cluster, now_s, time_s)
-        self.trends.note_round(cluster, now_s)
-        found = FoundProblems()
-        for number, problem in enumerate(problems(cluster, self.memory, self.trends, now_s), start=1):
-            found.add(problem)
-            if number % _PROBLEMS_AT_A_TIME == 0:
-                yield
+        self.memory.note_round(cluster, now_s, time_s, pace)
+        self.trends.note_round(cluster, now_s, pace)
+        found = FoundProblems(pace(problems(cluster, self.memory, self.trends, now_s)))
         self.attention = Attention(found, time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
@@ -57,12 +51,12 @@ Sees = Callable[[str], bool]
 class VisibleCluster(Cluster):
     """A cluster without the hidden topics, as of one round. Its topics are those of the whole cluster."""
 
-    def __init__(self, whole: Cluster, sees: Sees) -> None:
+    def __init__(self, whole: Cluster, sees: Sees, pace: Pace = iter) -> None:
         super().__init__()
         sees = cache(sees)  # each name is on many nsqds
         self.tick = whole.tick
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
-        self.nodes = {address: _visible_node(node, sees) for address, node in whole.nodes.items()}
+        self.nodes = {address: _visible_node(node, sees) for address, node in pace(list(whole.nodes.items()))}
         self.failed_lookups = whole.failed_lookups
         self.lookups, self.unheard_lookups = whole.lookups, whole.unheard_lookups
         self.shared = {address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()}

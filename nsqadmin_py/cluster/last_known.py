@@ -7,10 +7,10 @@ remembered until somebody dismisses it, so that the page can say what is missing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsqadmin_py.cluster.metrics import RATES, node_metrics_json
+from nsqadmin_py.cluster.metrics import RATES, Pace, node_metrics_json
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
@@ -54,9 +54,9 @@ class NodeMemory:
     def __init__(self) -> None:
         self.nodes: dict[str, LastKnown] = {}
 
-    def note_round(self, cluster: Cluster, now_s: float, time_s: float) -> None:
+    def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
         """Take what the nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
-        for address, node in cluster.nodes.items():
+        for address, node in pace(cluster.nodes.items()):
             if node.answered_s is None:
                 continue
             seen_s = time_s - (now_s - node.answered_s)
@@ -70,18 +70,11 @@ class NodeMemory:
                 known.metrics = {name: metrics[name] for name in _METRICS}
         if not cluster.unheard_lookups:  # one of them may list what the others do not
             for known in [known for known in self.nodes.values() if not known.is_gone]:
-                if known.address not in cluster.nodes:
-                    self._note_removed(known)
-
-    def _note_removed(self, known: LastKnown) -> None:
-        """Note that an nsqd is no longer part of the cluster."""
-        if not known.is_silent:  # its nsqlookupd was taken out of the configuration
+                known.is_gone = known.address not in cluster.nodes
+                if known.is_gone and not known.is_silent:  # its nsqlookupd was taken out of the configuration
+                    del self.nodes[known.address]
+        for known in sorted(self.gone(), key=lambda one: -one.seen_s)[MOST_GONE:]:
             del self.nodes[known.address]
-            return
-        known.is_gone = True
-        gone = self.gone()
-        if len(gone) > MOST_GONE:
-            del self.nodes[min(gone, key=lambda one: one.seen_s).address]
 
     def gone(self) -> list[LastKnown]:
         """Return the nsqds that are no longer part of the cluster."""
@@ -118,9 +111,9 @@ class NodeMemory:
 
     # ---- in the history file
 
-    def dump(self) -> list[dict[str, Any]]:
-        """Return a document for `load`."""
-        return [asdict(known) for known in self.nodes.values()]
+    def dump(self) -> list[LastKnown]:
+        """Return what is a document for `load` as JSON."""
+        return list(self.nodes.values())
 
     def load(self, document: Any) -> None:
         """Add what `dump` returned. An nsqd that does not answer is gone from the next round on."""
@@ -128,17 +121,10 @@ class NodeMemory:
             address, seen_s = text_in(row, "address"), row.get("seen_s")
             if not address or not isinstance(seen_s, float | int):
                 continue
-            self.nodes[address] = LastKnown(
-                address,
-                float(seen_s),
-                text_in(row, "hostname"),
-                text_in(row, "version"),
-                number_in(row, "start_time"),
-                True,
-                flag_in(row, "is_gone"),
-                text_in(row, "primary"),
-                {name: number_in(row.get("metrics"), name) for name in _METRICS},
-            )
+            known = text_in(row, "hostname"), text_in(row, "version"), number_in(row, "start_time")
+            state = True, flag_in(row, "is_gone"), text_in(row, "primary")
+            metrics = {name: number_in(row.get("metrics"), name) for name in _METRICS}
+            self.nodes[address] = LastKnown(address, float(seen_s), *known, *state, metrics)
 
 
 NOTHING_KNOWN = NodeMemory()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 
 Json = dict[str, Any]
+# Returns an iterable of the same items, which may let other greenlets run between two of them.
+Pace = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class BadViewQuery(ValueError):

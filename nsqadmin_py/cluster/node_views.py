@@ -67,16 +67,16 @@ def _gone_json(known: LastKnown, now_s: float, roles: metrics.Roles) -> metrics.
     return row | {"state": metrics.GONE, "role": "standby" if known.primary else ""}
 
 
-def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> metrics.View:
+def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN, pace: metrics.Pace = iter) -> metrics.View:
     """Return all nsqds, also those that are gone and not dismissed yet."""
     view = metrics.View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
-    gone = {known.address: known for known in memory.gone()}
     roles = metrics.Roles(cluster)
-    for address in sorted(cluster.nodes.keys() | gone.keys()):
-        if address in gone:
-            view.rows[address] = _gone_json(gone[address], now_s, roles)
+    found: dict[str, Node | LastKnown] = cluster.nodes | {known.address: known for known in memory.gone()}
+    for address, node in pace(sorted(found.items())):
+        if isinstance(node, LastKnown):
+            view.rows[address] = _gone_json(node, now_s, roles)
         else:
-            view.rows[address] = _node_json(cluster.nodes[address], now_s, memory.nodes.get(address), roles)
+            view.rows[address] = _node_json(node, now_s, memory.nodes.get(address), roles)
     return view
 
 

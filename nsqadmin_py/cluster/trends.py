@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsqadmin_py.cluster.metrics import Pace
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
 
@@ -113,8 +114,8 @@ class Trends:
     def __init__(self) -> None:
         self._trends: dict[tuple[str, str], Trend] = {}
 
-    def note_round(self, cluster: Cluster, now_s: float) -> None:
-        for name, topic in cluster.topics.items():
+    def note_round(self, cluster: Cluster, now_s: float, pace: Pace = iter) -> None:
+        for name, topic in pace(cluster.topics.items()):
             for channel_name, channel in topic.channels.items():
                 self._note(name, channel_name, channel, now_s)
         # The channel was deleted, or has been idle for long.

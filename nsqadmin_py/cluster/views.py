@@ -137,7 +137,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     return view
 
 
-def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
+def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: metrics.Pace = iter) -> metrics.View:
     """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
@@ -147,8 +147,7 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
     view = metrics.View(head | {"dead_letters": dead_letters})
     for channel_name in sorted(row.channels):
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
-    for node, _ in cluster.parts_of(name):
-        part = node.topics[name]
+    for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
         shown = metrics.metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
         about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
         view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | shown
@@ -193,7 +192,9 @@ def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> metrics.Json
     return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
 
 
-def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
+def channel(
+    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: metrics.Pace = iter
+) -> metrics.View:
     """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)
     if row is None:
@@ -201,7 +202,7 @@ def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings
     if name not in cluster.topics[topic_name].channels:
         raise metrics.NotKnown("CHANNEL_NOT_FOUND")
     view = metrics.View(channel_json(cluster, topic_name, name, findings))
-    for node, part in cluster.parts_of(topic_name, name):
+    for node, part in pace(list(cluster.parts_of(topic_name, name))):
         view.rows[node.address] = _part_json(node, part, now_s) | metrics.channel_metrics_json(part.counts, part.rates)
     return view
 

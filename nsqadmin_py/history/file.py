@@ -27,7 +27,7 @@ from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import in_slices, in_thread
 
 _MAGIC = b"nsqadmin-history 2 "
 _LEVEL = 1
@@ -44,7 +44,7 @@ def encode(history: History, nodes: Any = ()) -> bytes:
     """Return the document of a history and of the last known states of nsqds, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
-    for key, series in history.series.items():
+    for key, series in in_slices(list(history.series.items())):
         rings = {}
         for name, rings_of_metric in series.rings.items():
             dumps = [ring.dump() for ring in rings_of_metric]

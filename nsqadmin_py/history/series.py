@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from nsqadmin_py.cluster.metrics import Roles, channel_metrics_json, metrics_json, node_metrics_json
+from nsqadmin_py.cluster.metrics import Pace, Roles, channel_metrics_json, metrics_json, node_metrics_json
 from nsqd_py.cluster.model import Cluster, totals
 from nsqd_py.cluster.statistics import Latency
 
@@ -143,6 +143,7 @@ class Key(NamedTuple):
 
 
 Values = Mapping[str, float]
+Record = tuple[Key, Values, tuple[float, ...]]
 
 
 class Rings(NamedTuple):
@@ -182,11 +183,11 @@ class History:
 
     # ---- writing
 
-    def record(self, time_s: float, metrics: Iterable[tuple[Key, Values, tuple[float, ...]]]) -> None:
+    def record(self, time_s: float, metrics: Iterable[Record], pace: Pace = iter) -> None:
         """Record metrics at a time in s since the epoch, with the quantiles of their latencies."""
-        self._end_minutes(time_s)
+        self._end_minutes(time_s, pace)
         step = int(time_s / self.fine_step_s)
-        for key, values, quantiles in metrics:
+        for key, values, quantiles in pace(metrics):
             series = self.series.get(key)
             if series is None:
                 if len(self.series) >= MOST_SERIES:
@@ -208,18 +209,18 @@ class History:
                     fine.put(missed, value)
             fine.put(step, value)
 
-    def _end_minutes(self, time_s: float) -> None:
+    def _end_minutes(self, time_s: float, pace: Pace) -> None:
         """Put the mean of each finished minute into the coarse rings."""
         coarse_step = int(time_s / COARSE_STEP_S)
         if self._coarse_step >= 0 and coarse_step > self._coarse_step:
-            self._end_minute(self._coarse_step)
+            self._end_minute(self._coarse_step, pace)
             self._drop_old(coarse_step)
         self._coarse_step = max(self._coarse_step, coarse_step)
 
-    def _end_minute(self, coarse_step: int) -> None:
+    def _end_minute(self, coarse_step: int, pace: Pace) -> None:
         begin = int(coarse_step * COARSE_STEP_S / self.fine_step_s)
         end = int((coarse_step + 1) * COARSE_STEP_S / self.fine_step_s)
-        for series in self.series.values():
+        for series in pace(self.series.values()):
             for rings in series.rings.values():
                 average = mean(rings.fine.read(begin, end))
                 if not isnan(average):
@@ -257,9 +258,6 @@ class History:
         """Return the memory of the values in bytes."""
         all_rings = (ring for series in self.series.values() for rings in series.rings.values() for ring in rings)
         return sum(ring.size_bytes for ring in all_rings)
-
-
-Record = tuple[Key, Values, tuple[float, ...]]
 
 
 def records(cluster: Cluster) -> Iterator[Record]:

@@ -26,6 +26,7 @@ from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.threads import in_slices
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
@@ -56,13 +57,14 @@ class Views:
     def read(self, query: Query) -> View:
         """Raises RequestRefused."""
         if self.cluster.tick != self._known_tick:
-            self._known.clear()
+            self._known = {}
             self._known_tick = self.cluster.tick
         key = tuple(sorted((name, query[name]) for name in _VIEW_WORDS if name in query))
-        view = self._known.get(key)
+        known = self._known  # while the view is made, the next round may end
+        view = known.get(key)
         if view is None:
             try:
-                view = self._known[key] = self._make(query)
+                view = known[key] = self._make(query)
             except BadViewQuery as error:
                 raise RequestRefused(400, str(error)) from error
             except NotKnown as error:
@@ -85,11 +87,11 @@ class Views:
             case "channels":
                 return channel_list(cluster, Page.read(query, SORTS), findings, node)
             case "topic":
-                return views.topic(cluster, topic, now_s, findings)
+                return views.topic(cluster, topic, now_s, findings, in_slices)
             case "channel":
-                return views.channel(cluster, topic, channel, now_s, findings)
+                return views.channel(cluster, topic, channel, now_s, findings, in_slices)
             case "nodes":
-                return node_views.nodes(cluster, now_s, memory)
+                return node_views.nodes(cluster, now_s, memory, in_slices)
             case "node":
                 return node_views.node(cluster, node, now_s, memory)
         raise RequestRefused(400, "INVALID_ARG_VIEW")
@@ -114,7 +116,7 @@ class ViewsOfUsers:
             return whole
         views = self._visible.pop(scope, None)
         if views is None or views.cluster.tick != whole.cluster.tick:
-            cluster = VisibleCluster(whole.cluster, scope.sees)
+            cluster = VisibleCluster(whole.cluster, scope.sees, in_slices)
             views = Views(cluster, visible_findings(whole.findings, cluster, whole.clock()), whole.clock)
         self._visible[scope] = views  # the one that was asked for last is at the end
         if len(self._visible) > _MOST_SCOPES:

@@ -50,8 +50,6 @@ _SETTLED_AFTER_S = 30.0
 _QUIET_AFTER_ROUNDS = 3
 # The topics and channels of an answer that are processed before other greenlets run: about 1 ms.
 _ROWS_AT_A_TIME = 100
-# The parts that are added up or removed before other greenlets run: about 1 ms.
-_PARTS_AT_A_TIME = 500
 _TOPICS_AT_A_TIME = 1000
 
 
@@ -182,7 +180,7 @@ class Cluster:
                     seen = {channel["channel_name"] for channel in channels}
                     for number, gone in enumerate(part.channels.keys() - seen, start=1):
                         self._remove_channel(node, row["topic_name"], gone)
-                        if number % _PARTS_AT_A_TIME == 0:
+                        if number % _ROWS_AT_A_TIME == 0:
                             yield
                 part.add_up()
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -235,23 +233,14 @@ class Cluster:
 
     def _adding_up(self) -> Iterator[None]:
         """Add up what changed in this round."""
-        work = 0
         for topic in self.topics.values():
-            work += 1
             if topic.changed == self.tick:
-                work += len(topic.parts)
                 topic.add_up(topic.parts.values(), NO_TOPIC)
             for channel in topic.channels.values():
-                work += 1
                 if channel.changed == self.tick:
-                    work += len(channel.parts)
                     channel.add_up(channel.parts.values(), NO_CHANNEL)
-                if work > _PARTS_AT_A_TIME:
-                    yield
-                    work = 0
-            if work > _PARTS_AT_A_TIME:
                 yield
-                work = 0
+            yield
         for node in self.nodes.values():
             if node.of_topics.changed == self.tick:
                 yield from node.adding_up()
@@ -391,10 +380,9 @@ class Cluster:
 
     def _removing_topic(self, node: Node, name: str) -> Iterator[None]:
         row = self.topics[name]
-        for number, channel in enumerate(list(node.topics[name].channels), start=1):
+        for channel in list(node.topics[name].channels):
             self._remove_channel(node, name, channel)
-            if number % _PARTS_AT_A_TIME == 0:
-                yield
+            yield
         del node.topics[name]
         self._touch(node, row)
         del row.parts[node.address]
@@ -402,10 +390,9 @@ class Cluster:
             del self.topics[name]
 
     def _forgetting(self, node: Node) -> Iterator[None]:
-        for number, name in enumerate(list(node.topics), start=1):
+        for name in list(node.topics):
             yield from self._removing_topic(node, name)
-            if number % _PARTS_AT_A_TIME == 0:
-                yield
+            yield
         node.digest = (0, 0)
         node.is_moving = node.is_whole = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.values import Statistics, list_in, number_in, text_in, texts_in
@@ -111,6 +112,7 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
     return {tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1} | shared
 
 
+@lru_cache(1024)
 def version_key(version: str) -> tuple[Any, ...]:
     """Return a sort key that orders versions as semver.org does; a text that is not a version comes first."""
     core, _, extra = version.partition("+")[0].partition("-")

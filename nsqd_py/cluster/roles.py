@@ -90,18 +90,10 @@ def read_role(document: Any) -> Role:
     standby, standbys = document.get("standby"), document.get("standbys")
     lease = _lease(document.get("lease"))
     if isinstance(standby, Mapping):
-        is_known = isinstance(standby.get("last_round_ms_ago"), int)
-        return KnownStandby(
-            number_in(standby, "epoch"),
-            text_in(standby, "primary"),
-            text_in(standby, "state"),
-            flag_in(standby, "is_complete"),
-            _lag(standby),
-            number_in(standby, "last_round_ms_ago") if is_known else None,
-            number_in(standby, "set_aside_messages"),
-            flag_in(standby, "lease_decides"),
-            lease,
-        )
+        ago_ms = number_in(standby, "last_round_ms_ago") if isinstance(standby.get("last_round_ms_ago"), int) else None
+        epoch, primary, state = number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state")
+        about = _lag(standby), ago_ms, number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides")
+        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease)
     if isinstance(standbys, Mapping):
         listed = tuple(
             ListedStandby(text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row))
@@ -215,39 +207,20 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
 def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
     """Return a pair whose standby is not known itself."""
     state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
-    lag = _NO_LAG if listed is None else listed.lag
-    return Pair(
-        primary.address,
-        standby,
-        primary.is_answering,
-        state,
-        state == FOLLOWING,
-        lag,
-        0 if listed else None,
-        role.epoch,
-        role.acks,
-        role.is_alone,
-    )
+    lag, as_of_ms = (_NO_LAG, None) if listed is None else (listed.lag, 0)
+    nodes = primary.address, standby, primary.is_answering
+    return Pair(*nodes, state, state == FOLLOWING, lag, as_of_ms, role.epoch, role.acks, role.is_alone)
 
 
 def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None) -> Pair:
     of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
     is_connected = listed is not None and role.state != CONNECTING
     lag, as_of_ms = (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)
-    return Pair(
-        primary.address if primary is not None else role.primary,
-        member.address,
-        primary is not None and primary.is_answering,
-        role.state if member.is_answering else FAILED,
-        role.is_complete,
-        lag,
-        as_of_ms,
-        role.epoch,
-        of_primary.acks if of_primary is not None else 0,
-        of_primary is not None and of_primary.is_alone,
-        role.set_aside,
-        role.lease_decides,
-    )
+    state = role.state if member.is_answering else FAILED
+    acks, is_alone = (0, False) if of_primary is None else (of_primary.acks, of_primary.is_alone)
+    address, answers = (role.primary, False) if primary is None else (primary.address, primary.is_answering)
+    about = state, role.is_complete, lag, as_of_ms, role.epoch, acks, is_alone, role.set_aside, role.lease_decides
+    return Pair(address, member.address, answers, *about)
 
 
 class Trouble(NamedTuple):

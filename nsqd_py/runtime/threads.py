@@ -1,14 +1,29 @@
-"""Blocking work, done in threads."""
+"""Work that would stop the event loop: it is done in threads, or in slices."""
 
 from __future__ import annotations
 
 from _thread import allocate_lock, start_new_thread
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import Any, TypeVar
 
 import gevent
 from gevent.hub import Waiter
+
+_SLICE_S = 0.002
+
+T = TypeVar("T")
+
+
+def in_slices(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items. Other greenlets run between two of them whenever 2 ms have passed."""
+    until_s = perf_counter() + _SLICE_S
+    for item in items:
+        yield item
+        if perf_counter() > until_s:
+            gevent.sleep(0)
+            until_s = perf_counter() + _SLICE_S
 
 
 def in_thread(threadpool: Any, work: Callable[..., object], *arguments: Any) -> None:

@@ -31,7 +31,7 @@ class Console:
     def say(self, **answers: dict[str, Any]) -> None:
         self.now_s += ROUND_S
         self.cluster.say(self.now_s, **answers)
-        list(self.findings.noting_round(self.cluster, self.now_s, EPOCH_S + self.now_s))
+        self.findings.note_round(self.cluster, self.now_s, EPOCH_S + self.now_s)
 
     def flow(self, rounds: int, came: int, finished: int, **counts: int) -> None:
         """Rounds in which messages come to channel c of topic t, and are finished; both per round."""

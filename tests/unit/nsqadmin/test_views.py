@@ -256,7 +256,7 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
             list(cluster.observing(cluster.nodes[address], document, now_s))
         cluster.say(now_s)
         history.record(now_s, records(cluster))
-        list(findings.noting_round(cluster, now_s, now_s))
+        findings.note_round(cluster, now_s, now_s)
         seen = [views.overview(cluster, now_s, findings), node_views.nodes(cluster, now_s, findings.memory)]
         seen += [views.topic_list(cluster, Page(), findings), findings.attention.view()]
         seen += [node_views.node(cluster, name, now_s, findings.memory) for name in cluster.nodes]
