@@ -207,9 +207,8 @@ class Consumer(blocking.Consumer):
             if self._fail(message, error, handler):
                 raise
         else:
+            self._subscription.given_up += is_spent
             message.settle()
-            if is_spent:
-                self._subscription.given_up += 1
 
     def _ends(self, error: BaseException) -> bool:
         if isinstance(error, asyncio.CancelledError):  # other code cancelled the task, or the handler raised it

@@ -166,9 +166,8 @@ class BaseConsumer:
             if self._fail(item, error, handler):
                 raise
         else:
+            self._subscription.given_up += is_spent
             item.settle()
-            if is_spent:
-                self._subscription.given_up += 1
 
     def _ends(self, error: BaseException) -> bool:
         """True if this exception of a handler ends the consumer. Any other one is a failure of the handler."""
