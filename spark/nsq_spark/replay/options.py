@@ -188,14 +188,6 @@ PROGRAM = Program(
         ),
     ),
     argument="archive",
-    removed={
-        "go-channel": "start our nsqd on the data path of Go's, and replay its topics",
-        "grep": "use --where=\"body RLIKE 'expression'\"",
-        "batch-bytes": "512 KiB are in one command, or less if nsqd takes no more",
-        "parallelism": "use --master='local[4]', or --conf=spark.cores.max=4",
-        "sample": "use --where='pmod(xxhash64(id), 100) < 5'",
-        "unread-only": "start our nsqd on the data path of Go's: it imports what was not consumed",
-    },
     exit_statuses=(
         (0, "all messages that matched were sent; also after a dry run, and after the answer `no`"),
         (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),

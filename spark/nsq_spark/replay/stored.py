@@ -25,7 +25,7 @@ class StoredBefore:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S)
+        self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._ends: dict[LogKey, NumberRange] = {}
         self._nsqds: set[str] = set()
         try:

@@ -138,11 +138,6 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: tuple[s
     assert refusal(capsys, *words).startswith(f"spark-replay: {reason}")
 
 
-@pytest.mark.parametrize("name", ["sample", "grep", "parallelism", "batch-bytes", "go-channel", "unread-only"])
-def test_a_former_flag_says_what_to_use(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert f"--{name} was removed: " in refusal(capsys, "/archive", "--yes", TO, f"--{name}=1")
-
-
 @pytest.mark.parametrize("words", [("--dedupe=name",), ("--order=size",), ("--format=xml",), ("--no-such-flag",)])
 def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert words[0].partition("=")[0].strip("-") in refusal(capsys, "/archive", "--yes", TO, *words)

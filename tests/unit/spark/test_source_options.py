@@ -28,12 +28,8 @@ def test_nothing_but_a_path() -> None:
     assert (options.skip_damaged, options.split_bytes) == (False, None)
 
 
-def test_several_paths_as_spark_gives_them() -> None:
-    assert read_options({"paths": '["/a", "/b,c"]'}, 0).paths == ("/a", "/b,c")
-
-
 def test_names_in_any_case() -> None:
-    options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1MiB", "Topic": " a, b "}, 0)
+    options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1MiB", "Subscribe": " a, b "}, 0)
     assert (options.skip_damaged, options.split_bytes, options.wanted.topics) == (True, MIB, frozenset("ab"))
 
 
@@ -122,11 +118,6 @@ def test_a_value_is_a_body() -> None:
 def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, column: str) -> None:
     with pytest.raises(BadOption, match=f"column {column} cannot be published: NSQ's messages have none"):
         write_columns(schema_of(schema), "t")
-
-
-def test_options_that_have_another_name_here() -> None:
-    options = read_options({"path": "/archive", "subscribe": "a,b", "subscribePattern": "^c"}, 0)
-    assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
 
 
 def test_pyspark_finds_it_by_itself() -> None:

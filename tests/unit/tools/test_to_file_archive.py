@@ -232,13 +232,15 @@ class FullDisk:
 
 @EACH_KIND
 @pytest.mark.parametrize("room", [0, 3, 70])
+@pytest.mark.parametrize("is_new", [False, True])
 def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
-    harness: ArchiveHarness, form: str, codec: str, room: int, monkeypatch: pytest.MonkeyPatch
+    harness: ArchiveHarness, form: str, codec: str, room: int, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch, 1 << 30)
     archive = harness.archive(form, codec)
-    before = FakeBatch(b"before")
-    store(archive, before)
+    before = FakeBatch(*([] if is_new else [b"before"]))
+    if not is_new:
+        store(archive, before)
     unsynced, refused = FakeBatch(b"unsynced"), FakeBatch(os.urandom(100).replace(b"\n", b""))
     store(archive, unsynced, sync=False)
     disk.room = room
@@ -253,7 +255,7 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
     answer(archive)
     assert (unsynced.finished, set(refused.finished)) == (unsynced.ids, set(refused.ids))
     (name,) = close(archive)
-    assert bodies(harness.output / name) == [b"before", b"unsynced", refused.bodies[0], refused.bodies[0]]
+    assert bodies(harness.output / name) == [*before.bodies, b"unsynced", refused.bodies[0], refused.bodies[0]]
 
 
 def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from nsq_tools.to_file.destinations import upload
+from nsq_tools.to_file.destinations import check_table, upload
 from nsq_tools.to_file.finishing import FinishedFile, repair
+from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import Claim, left_behind
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
@@ -97,6 +100,13 @@ def test_a_file_whose_snapshot_has_expired(tmp_path: Path, monkeypatch: pytest.M
     Claim.make(tmp_path / "work", file.claim.token, file.claim.details).drop()
     assert next_start(tmp_path) == names[:1]
     assert table.files() == names
+
+
+@pytest.mark.parametrize(("schema", "parts"), [(parquet_schema(), ["topic"]), (parquet_schema().remove(6), [])])
+def test_a_table_that_cannot_have_our_files(schema: pa.Schema, parts: list[str], tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path), schema, partition_by=parts)
+    with pytest.raises(OSError, match="is partitioned, or its columns are not those of nsq-to-file"):
+        check_table("delta", str(tmp_path))
 
 
 def test_a_file_that_is_neither_here_nor_in_the_store(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,14 @@ class _Current:
     claim: Claim
     size_bytes: int
     synced: Tally
-    is_empty: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        return self.output.end == self.output.start_offset
+
+    def append(self, data: bytes) -> None:
+        """Append data, and before it the file's header if it is not there: a failed sync takes that back, too."""
+        self.output.append(self.encoder.header + data if self.is_empty else data)
 
 
 class Archive:
@@ -168,7 +175,7 @@ class Archive:
             return
         try:
             if current.is_empty:
-                current.output.append(current.encoder.empty())
+                current.append(current.encoder.empty())
             self._sync()
         except OSError:
             self._take_back()
@@ -194,9 +201,8 @@ class Archive:
         batches = self._take(current.size_bytes)
         self._unsynced.extend(batches)  # before the write, so that `_take_back` finds them after an error
         encoded = current.encoder.encode(batches)
-        current.output.append(encoded.data)
+        current.append(encoded.data)
         current.size_bytes += encoded.plain_bytes
-        current.is_empty = False
 
     def _take(self, file_bytes: int) -> list[MessageBatch]:
         """Remove the queued batches that one write takes: up to its maximum size, or until the file is large enough."""
@@ -312,9 +318,6 @@ class Archive:
         plan = self._plan
         output = OutputFile(claim.work_path, is_shared=plan.is_shared)
         try:
-            encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
-            if encoder.header:
-                output.append(encoder.header)
             if output.start_offset:
                 claim.update(replace(claim.details, offset=output.start_offset))
         except OSError:
@@ -322,4 +325,5 @@ class Archive:
                 output.discard()
             raise
         self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
+        encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
         return _Current(name, now_ns, output, encoder, claim, output.end, Tally())

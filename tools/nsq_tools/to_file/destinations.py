@@ -109,9 +109,14 @@ def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeat
 
 
 def _delta_table(root: str) -> Any:
-    from deltalake import DeltaTable  # of an extra
+    from deltalake import DeltaTable, Schema  # of an extra
 
-    return DeltaTable.create(root, parquet_schema(), mode="ignore")
+    table = DeltaTable.create(root, parquet_schema(), mode="ignore")
+    there = {field.name: field.type for field in table.schema().fields}
+    is_ours = all(there.get(field.name) == field.type for field in Schema.from_arrow(parquet_schema()).fields)
+    if table.metadata().partition_columns or not is_ours:  # no reader could read it with one of our files
+        raise OSError(f"the table in {root} is partitioned, or its columns are not those of nsq-to-file")
+    return table
 
 
 def _commit_to_delta(root: str, entry: ManifestEntry, token: str) -> None:
