@@ -92,5 +92,5 @@ def _quoted(text: str) -> str:
 def _url_of(request: Request) -> str:
     is_secure = request.scheme == "https" or request.headers.get("X-Scheme") == "https"
     query = request.query_string.decode("latin-1")
-    url = f"{'https' if is_secure else 'http'}://{request.headers.get('Host', '')}{quote_url(request.path)}"
+    url = f"{'https' if is_secure else 'http'}://{request.headers.get('Host', '')}" + quote_url(request.path, safe="$&+,/:;=@")
     return f"{url}?{query}" if query else url

@@ -83,7 +83,7 @@ def as_json(document: Any, status: int = 200) -> Response:
 def as_go(data: Any, status: int = 200) -> Response:
     """Return an answer as Go's nsqadmin does: text unchanged, all else as JSON."""
     response = plain(data) if isinstance(data, str) else as_json(data, status)
-    response.headers["X-NSQ-Content-Type"] = "nsq; version=1.0"
+    response.headers["X-Nsq-Content-Type"] = "nsq; version=1.0"
     return response
 
 

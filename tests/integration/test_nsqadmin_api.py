@@ -171,14 +171,14 @@ def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
 def test_notifications(cluster: AdminCluster) -> None:
     with WebServer() as server:
         admin = cluster.admin(f"--notification-http-endpoint={server.url}reported")
-        headers = {"User-Agent": "me", "Authorization": "Basic Ym9iOng="}
-        admin.http("POST", "/api/topics?x=1", b'{"topic":"t","channel":"c"}', headers)
-        server.wait_until_asked(2)
-    first, second = map(json.loads, server.bodies())
-    assert (first["action"], second["action"]) == ("create_topic", "create_channel")
+        admin.http("POST", "/api/topics", b'{"topic":"t","channel":"c"}', {"User-Agent": "me", "Authorization": "Basic Ym9iOng="})
+        admin.http("DELETE", path := f"/api/nodes/{address(cluster.nsqds[1])}?x=1", b'{"topic":"t"}')
+        server.wait_until_asked(3)
+    first, second, third = map(json.loads, server.bodies())
     assert first.keys() == {"action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via"}
+    assert [each["action"] for each in (first, second, third)] == ["create_topic", "create_channel", "tombstone_topic_producer"]
     assert (second["topic"], second["channel"], second["user"], second["user_agent"]) == ("t", "c", "bob", "me")
-    assert second["url"].endswith("/api/topics?x=1")
+    assert third["url"].endswith(path)
     assert server.asked[0].headers["content-type"] == "application/json"
 
 
