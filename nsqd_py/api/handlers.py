@@ -23,7 +23,7 @@ from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
-from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.threads import in_thread
@@ -326,6 +326,9 @@ def promote(request: Request[Broker]) -> Reply:
 
 def create_topic(request: Request[Broker]) -> Reply:
     """Create a topic; answer when it has the channels that nsqlookupds know of it."""
+    name = topic_name(request)
+    if name not in request.app.topics and not is_ephemeral(name):
+        request.app.check_writable()  # as its first publish would fail
     request.app.wait_until_started(_topic_to_publish_to(request))
     return answers.EMPTY
 

@@ -281,9 +281,8 @@ class Broker:
             self._settle(topic)
         if self.topics.get(name) is not topic:  # deleted in the meantime; a new one may have this name
             return
-        if topic.log is not None and not os.access(self.services.directory, os.W_OK):
-            # Otherwise its files would stay, while no consumer could reach the messages in them.
-            raise OSError(errno.EROFS, "the data path cannot be written to")
+        if topic.log is not None:  # otherwise its files would stay, while no consumer could reach the messages in them
+            self.check_writable()
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
@@ -306,6 +305,11 @@ class Broker:
             self.journal(name).remove()
             self.metadata.want()
         topic.free()
+
+    def check_writable(self) -> None:
+        """Raise OSError if nothing can be created or deleted in the data path."""
+        if not os.access(self.services.directory, os.W_OK):
+            raise OSError(errno.EROFS, "the data path cannot be written to")
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
@@ -468,6 +472,7 @@ class Broker:
         channel = topic.channels[name]
         if channel.journal is not None:
             self.journals.settle()
+            self.check_writable()
         if topic.channels.get(name) is not channel:  # deleted in the meantime; a new one may have this name
             return
         topic.commit()

@@ -269,9 +269,10 @@ def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdPro
         return lock_directory(nsqd.data_path)
 
     remove(1)
-    refused = nsqd.http("POST", "/topic/delete?topic=t")
-    assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
-    assert nsqd.topic_stats("t"), "its messages still come"
+    for path in ("topic/delete?topic=t", "channel/delete?topic=t&channel=some", "topic/create?topic=new"):
+        refused = nsqd.http("POST", f"/{path}")
+        assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
+    assert nsqd.channel_stats("t", "some"), "its messages still come"
     os.close(replace())
     wait_until(lambda: "locked again" in nsqd.log_text(), what="nsqd to lock the new one")
     with pytest.raises(BlockingIOError):
