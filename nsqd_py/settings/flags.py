@@ -123,7 +123,7 @@ def _load(path: str) -> dict[str, Any]:
         raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadOptions(f"failed to load config file {path} - {error}") from error
-    loaded = _load_yaml(path, text) if path.endswith((".yaml", ".yml")) else _load_toml(path, text)
+    loaded = _load_yaml(path, text) if path.lower().endswith((".yaml", ".yml")) else _load_toml(path, text)
     if not isinstance(loaded, dict):
         raise BadOptions(f"failed to load config file {path} - it must be a mapping of keys to values")
     return loaded
@@ -141,13 +141,24 @@ def _load_toml(path: str, text: str) -> Any:
 def _load_yaml(path: str, text: str) -> Any:
     import yaml  # slow to import
 
+    class Loader(yaml.SafeLoader):
+        """A key that is there twice is an error, as in TOML."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys: list[object] = []
+            for key, _ in node.value:
+                if key.value in keys:
+                    raise yaml.MarkedYAMLError(problem=f'the key "{key.value}" is there twice', problem_mark=key.start_mark)
+                keys.append(key.value)
+            return super().construct_mapping(node, deep)
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            """Return the type of a value. In YAML 1.1, 1:30 is the number 90, which would be 90 ms; here it is text."""
+            plain = (False, True) if ":" in (value or "") else implicit
+            return super().resolve(kind, value, plain)  # type: ignore[no-untyped-call]
+
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        keys = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
-        for key in keys:
-            if keys.count(key) > 1:  # the later one would count, where TOML refuses both
-                raise BadOptions(f'failed to load config file {path} - the key "{key}" is there twice')
-        return yaml.safe_load(text) or {}
+        return Loader(text).get_single_data() or {}
     except yaml.YAMLError as error:
         # str(error) would show the line, which may contain a secret.
         problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)

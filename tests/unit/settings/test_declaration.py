@@ -173,9 +173,13 @@ def test_a_wrong_file_is_refused_by_name(config: WriteConfig, text: str, complai
 def test_a_missing_ambiguous_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadOptions, match="/nonexistent/pump.cfg - No such file"):
         read("--config=/nonexistent/pump.cfg")
-    (tmp_path / "twice.yaml").write_text("topic: a\nmode: fast\nmode: safe\n")
-    with pytest.raises(BadOptions, match='twice.yaml - the key "mode" is there twice'):
-        read(f"--config={tmp_path}/twice.yaml")
+    for name, text, complaint in (
+        ("twice.YAML", "topic: a\nmode: fast\nmode: safe\n", ' - the key "mode" is there twice (at line 3, column 1)'),
+        ("minutes.yml", "msg_timeout: 1:30\n", ': invalid value \'1:30\' for "msg_timeout": "1:30" is not a duration'),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(BadOptions, match=re.escape(name + complaint)):
+            read(f"--config={tmp_path}/{name}")
     (tmp_path / "binary.cfg").write_bytes(b"\xff\xfe")
     with pytest.raises(BadOptions, match="binary.cfg - .*decode"):
         read(f"--config={tmp_path / 'binary.cfg'}")
