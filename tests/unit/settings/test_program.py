@@ -103,6 +103,7 @@ REFUSED = {
     "a file that is not there": ("nsqd", ("--tls-cert=none.pem", "--tls-key=none.pem"), "none.pem"),
     "no data path": ("nsqd", ("--data-path=none",), "none"),
     "standbys without a proof": ("nsqd", ("--accept-standbys",), "--standby-secret-file"),
+    "one address twice": ("nsqd", ("--tcp-address=:4151",), "--tcp-address and --http-address are the same"),
     "an unknown key": ("nsqlookupd", ("--config=bad.toml",), 'unknown key "nonsense"'),
     "no source": ("nsqadmin", (), "required"),
     "no token": ("nsqadmin", ("--nsqd-http-address=a:1", "--http-client-token-file=none"), "none"),
