@@ -9,29 +9,11 @@ from typing import Any
 
 from nsqd_py.lease.options import StandbyOptions, check_lease
 from nsqd_py.net import tls_options
-from nsqd_py.net.addresses import (
-    check_listen_address,
-    check_listeners,
-    check_peer_address,
-    check_peer_addresses,
-    check_port,
-    optional,
-)
+from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import program
-from nsqd_py.settings.declaration import (
-    BadOptions,
-    Options,
-    bad_options,
-    check_package,
-    not_negative,
-    setting,
-    string,
-    strings,
-    switch,
-    urls,
-)
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, by_topic, choice
 
@@ -401,9 +383,7 @@ def read_options(argv: Sequence[str]) -> NsqdOptions:
 def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check_values()
-    https = options.https_address if options.tls_cert else ""
-    with bad_options(""):
-        check_listeners(tcp_address=options.tcp_address, http_address=options.http_address, https_address=https)
+    options.check_distinct("tcp_address", "http_address", *(["https_address"] if options.tls_cert else []))
     tls_options.check_tls(options)
     if options.e2e_processing_latency_percentile:
         check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")

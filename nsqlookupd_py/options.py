@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from nsqd_py.net.addresses import check_listen_address, check_listeners
+from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import ServerTlsOptions, check_auth_policy, check_tls, implied_tls_required
 from nsqd_py.settings import program
-from nsqd_py.settings.declaration import BadOptions, Options, bad_options, not_negative, setting, string
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, INT, STRING
 
@@ -96,8 +96,7 @@ def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
 def check_options(options: NsqlookupdOptions) -> None:
     """Raise BadOptions if nsqlookupd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check_values()
-    with bad_options(""):
-        check_listeners(tcp_address=options.tcp_address, http_address=options.http_address)
+    options.check_distinct("tcp_address", "http_address")
     if options.tls_client_auth_policy and not options.tls_root_ca_file:
         raise BadOptions("--tls-client-auth-policy=require-verify needs --tls-root-ca-file")
     check_tls(options)

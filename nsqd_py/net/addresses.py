@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import Any
 
 MAX_PORT = 65535
 _LONGEST_LABEL = 63
-_ANY_HOST = frozenset(("", "0.0.0.0", "::"))
 _NOT_IN_NAMES = frozenset(" \t\r\n/\\[]@:,?#\"'")
 
 
@@ -70,14 +68,6 @@ def check_listen_address(address: str) -> None:
     if is_foreign or ":" not in address:
         raise ValueError(f'"{address}" must be host:port, or for a unix socket a path with a slash')
     parse_host_port(address, lowest_port=0)
-
-
-def check_listeners(**addresses: str) -> None:
-    """Raise ValueError if two addresses of settings, empty ones aside, cannot be listened at together."""
-    places = [(name, *(split_address(text) or (text, -1))) for name, text in addresses.items() if text]
-    for (name, host, port), (other, other_host, other_port) in combinations(places, 2):
-        if port and port == other_port and (host == other_host or not _ANY_HOST.isdisjoint((host, other_host))):
-            raise ValueError(f"--{name} and --{other} are the same address".replace("_", "-"))
 
 
 def check_peer_address(address: str) -> None:

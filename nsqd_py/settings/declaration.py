@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from nsqd_py.errors import missing_package
@@ -28,6 +29,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _SHORTEST_SECRET = 8
+_ANY_HOST = frozenset(("", "0.0.0.0", "[::]"))
 
 
 class BadOptions(Exception):
@@ -180,6 +182,14 @@ class Options:
                 raise BadOptions(self.without_secrets(f"--{setting.name}: {error}")) from error
             if requirement:
                 raise BadOptions(f"--{setting.name} {requirement}, got {setting.kind.show(value)}")
+
+    def check_distinct(self, *attributes: str) -> None:
+        """Raise BadOptions if no two sockets can listen at the addresses of two of these settings, empty ones aside."""
+        given = [(self.settings[name].name, *getattr(self, name).rpartition(":")) for name in attributes if getattr(self, name)]
+        for (name, host, _, port), (other, other_host, _, other_port) in combinations(given, 2):
+            is_same_host = host == other_host or not _ANY_HOST.isdisjoint((host, other_host))
+            if port == other_port != "0" and is_same_host:
+                raise BadOptions(f"--{name} and --{other} are the same address")
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,15 +19,6 @@ from nsqd_py.protocol import outgoing
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
 
-_READERS: dict[str, Callable[[object], Any]] = {
-    "window": read_limit,
-    "window_bytes": read_limit,
-    "publish_timeout_s": read_time_limit,
-    "answer_timeout_s": read_time_limit,
-    "retry_unknown": read_flag,
-}
-
-
 # The result of a publish that waits, and of one that does not.
 R = TypeVar("R", covariant=True)
 P = TypeVar("P", covariant=True)
@@ -41,11 +32,11 @@ class ProducerSettings:
     lookupds: tuple[str, ...]
     options: ClientOptions
     log: Any
-    window: int = 1000
-    window_bytes: int = 16 << 20
-    publish_timeout_s: float = 30.0
-    answer_timeout_s: float = 10.0
-    retry_unknown: bool = True
+    window: int = field(default=1000, metadata={"read": read_limit})
+    window_bytes: int = field(default=16 << 20, metadata={"read": read_limit})
+    publish_timeout_s: float = field(default=30.0, metadata={"read": read_time_limit})
+    answer_timeout_s: float = field(default=10.0, metadata={"read": read_time_limit})
+    retry_unknown: bool = field(default=True, metadata={"read": read_flag})
 
     @classmethod
     def of(
@@ -60,7 +51,8 @@ class ProducerSettings:
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
         nsqds, lookupds = addresses_of("producer", [*addresses, *address_list(nsqd_tcp_addresses)], lookupd_http_addresses)
-        own = {name: read_argument(name, settings.pop(name), read) for name, read in _READERS.items() if name in settings}
+        readers = {one.name: one.metadata["read"] for one in fields(cls) if one.metadata and one.name in settings}
+        own = {name: read_argument(name, settings.pop(name), read) for name, read in readers.items()}
         return cls(nsqds=nsqds, lookupds=lookupds, options=ClientOptions.extending(options, settings), log=log_for(log), **own)
 
     @property
