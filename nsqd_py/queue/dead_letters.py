@@ -7,6 +7,7 @@ crash in between it is redelivered, and may be moved twice; no message is lost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
@@ -99,31 +100,23 @@ class Origin(NamedTuple):
     batch_at: Callable[[int], Batch | None]
 
 
+@dataclass(eq=False, repr=False)
 class DeadLetters:
-    """Moves messages of one channel after `max_attempts` attempts.
+    """Moves messages of one channel after `_max_attempts` attempts.
 
     count   the number of moved messages
     moving  messages that are not written to the other topic yet; they count as in flight
     """
 
-    def __init__(
-        self,
-        origin: Origin,
-        max_attempts: int,
-        target: Callable[[], DeadLetterTopic],
-        iteration: IterationEnd,
-        clock: Callable[[], int],
-        wall_clock: Callable[[], int] | None = None,
-    ) -> None:
-        self.wall_clock = wall_clock or clock
-        self.count = 0
-        self.moving = InFlightTable()
-        self.origin = origin
-        self.iteration = iteration
-        self._max_attempts = max_attempts
-        self._target = target
-        self._clock = clock
-        self._moves: dict[_Move, None] = {}
+    origin: Origin
+    _max_attempts: int
+    _target: Callable[[], DeadLetterTopic]
+    iteration: IterationEnd
+    _clock: Callable[[], int]
+    wall_clock: Callable[[], int]
+    count: int = 0
+    moving: InFlightTable = field(default_factory=InFlightTable)
+    _moves: dict[_Move, None] = field(default_factory=dict)
 
     def take(self, entries: list[Entry], due_ns: int) -> list[Entry]:
         """Move messages with enough attempts; return the others. Messages that cannot be moved wait until `due_ns`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.alarms import Alarms
@@ -40,39 +41,32 @@ class FreeDisk(Protocol):
     def free_bytes(self) -> int: ...
 
 
+@dataclass(eq=False, repr=False)
 class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
-    make_room  drops unneeded segments of a topic's log
+    _make_room  drops unneeded segments of a topic's log
     """
 
-    def __init__(
-        self,
-        disk: FreeDisk,
-        most_bytes: int,
-        reserve_bytes: int,
-        topics: Callable[[], Iterable[Topic[Any]]],
-        make_room: Callable[[Topic[Any]], None],
-        alarms: Alarms,
-        clock: Callable[[], int],
-        report: LineWriter,
-    ) -> None:
-        self._disk = disk
-        self._most_bytes = most_bytes
-        self._reserve_bytes = reserve_bytes
-        self._topics = topics
-        self._make_room = make_room
-        self._clock = clock
-        self._report = report
+    _disk: FreeDisk
+    _most_bytes: int
+    _reserve_bytes: int
+    _topics: Callable[[], Iterable[Topic[Any]]]
+    _make_room: Callable[[Topic[Any]], None]
+    alarms: InitVar[Alarms]
+    _clock: Callable[[], int]
+    _report: LineWriter
+    _granted: set[Topic[Any]] = field(default_factory=set)
+    _full: dict[Topic[Any], int] = field(default_factory=dict)
+    _looked_ns: int = -LOOK_EVERY_NS
+    _left_bytes: int = 0
+    _is_scarce: bool = False
+    _shortage: str = ""
+    _refused_bytes: int = 0
+    _reported: str = ""
+
+    def __post_init__(self, alarms: Alarms) -> None:
         self._alarm = alarms.alarm(self._on_alarm)
-        self._granted: set[Topic[Any]] = set()
-        self._full: dict[Topic[Any], int] = {}
-        self._looked_ns = -LOOK_EVERY_NS
-        self._left_bytes = 0
-        self._is_scarce = False
-        self._shortage = ""
-        self._refused_bytes = 0
-        self._reported = ""
 
     # ---- granting
 

@@ -116,7 +116,7 @@ class Standbys(Replication):
             self._threadpool,
             lambda: self._writes,
             self._acknowledged,
-            is_awaited=self._held.wanted > 0,
+            self._held.wanted > 0,
         )
         self._streams[client] = stream
         self._broker.keeps_epochs = True

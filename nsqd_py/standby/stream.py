@@ -108,52 +108,43 @@ class _Gone(Exception):
     """The connection of the standby has ended."""
 
 
+@dataclass(eq=False, repr=False)
 class StandbyStream:
-    """Everything that one standby gets.
+    """Everything that one standby gets. With `_is_awaited`, publishers wait for acknowledgements.
 
     acknowledged_write  number of the last write that it has, see `Standbys`
     is_following        True when it has acknowledged the first round: everything that there was when it connected
     """
 
-    def __init__(
-        self,
-        client: Stream,
-        broker: Broker,
-        directory: Path,
-        offer: Offer,
-        threadpool: Any,
-        last_write: Callable[[], int],
-        on_acknowledged: Callable[[], None],
-        *,
-        is_awaited: bool,
-    ) -> None:
-        """With `is_awaited`, publishers wait for acknowledgements."""
-        self.client = client
-        self.offer = offer
-        self.acknowledged_write = 0
-        self.is_following = False
-        self._broker = broker
-        self._directory = directory
-        self._threadpool = threadpool
-        self._last_write = last_write
-        self._on_acknowledged = on_acknowledged
-        self._is_awaited = is_awaited
-        self._topics: dict[str, _SentTopic] = {}
-        self._changed: dict[Topic, set[Channel]] = {}
-        self._positions: set[str] = set()  # topics whose own position was written
-        self._deleted: dict[str, None] = {}
-        self._removed: list[str] = []
-        self._is_metadata_new = self._are_epochs_new = True
-        self._wake = Event()
-        self._is_postponed = False
-        self._round = 0
-        self._unacknowledged: deque[_Unacknowledged] = deque()
-        self._sent_messages = self._sent_bytes = 0
-        self._acknowledged_messages = self._acknowledged_bytes = 0
-        self._since_ns = 0  # when the first of the changes that no round has yet was made
-        self._to_copy_bytes = 0
-        self._slices = WorkSlices()
-        self._greenlet: Any = None
+    client: Stream
+    _broker: Broker
+    _directory: Path
+    offer: Offer
+    _threadpool: Any
+    _last_write: Callable[[], int]
+    _on_acknowledged: Callable[[], None]
+    _is_awaited: bool
+    acknowledged_write: int = 0
+    is_following: bool = False
+    _topics: dict[str, _SentTopic] = field(default_factory=dict)
+    _changed: dict[Topic, set[Channel]] = field(default_factory=dict)
+    _positions: set[str] = field(default_factory=set)  # topics whose own position was written
+    _deleted: dict[str, None] = field(default_factory=dict)
+    _removed: list[str] = field(default_factory=list)
+    _is_metadata_new: bool = True
+    _are_epochs_new: bool = True
+    _wake: Event = field(default_factory=Event)
+    _is_postponed: bool = False
+    _round: int = 0
+    _unacknowledged: deque[_Unacknowledged] = field(default_factory=deque)
+    _sent_messages: int = 0
+    _sent_bytes: int = 0
+    _acknowledged_messages: int = 0
+    _acknowledged_bytes: int = 0
+    _since_ns: int = 0  # when the first of the changes that no round has yet was made
+    _to_copy_bytes: int = 0
+    _slices: WorkSlices = field(default_factory=WorkSlices)
+    _greenlet: Any = None
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pyspark import Accumulator
@@ -43,33 +43,26 @@ class Lane(NamedTuple):
     first_ns: int
 
 
+@dataclass(eq=False, repr=False)
 class JobMessages:
     """The messages of one job. Methods raise ArchiveError, and BadJob for a predicate that Spark refuses.
 
     json_schema  types of the fields of JSON bodies, once `selected` has found them
-
-    done   names of slices that are sent, and times up to which topics are, by lane
-    slots  the number of tasks at the same time
+    _done        names of slices that are sent, and times up to which topics are, by lane
+    _slots       the number of tasks at the same time
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        job: Job,
-        files: Sequence[FileInfo],
-        done: Mapping[str, int | None],
-        slots: int,
-        damage: Accumulator[dict[str, Skipped]],
-    ) -> None:
-        self._spark = spark
-        self._job = job
-        self._files = files
-        self._done = done
-        self._slots = slots
-        self._damage = damage
-        self.json_schema = job.selection.json_schema
-        self._slices = frozenset(lane for lane, mark in done.items() if mark is None)
-        selection = job.selection
+    _spark: SparkSession
+    _job: Job
+    _files: Sequence[FileInfo]
+    _done: Mapping[str, int | None]
+    _slots: int
+    _damage: Accumulator[dict[str, Skipped]]
+
+    def __post_init__(self) -> None:
+        job, selection = self._job, self._job.selection
+        self.json_schema = selection.json_schema
+        self._slices = frozenset(lane for lane, mark in self._done.items() if mark is None)
         self._read = ReadOptions(job.paths, Storage(job.storage), job.hints, selection.wanted, job.skip_damaged, SLICE_BYTES)
 
     @property
