@@ -218,15 +218,6 @@ def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: P
     assert done.stderr == b"status 0\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
-    with start(source(nsqd), "--topic=t") as tool:
-        wait_for_tail(nsqd, "t")
-        tool.signal(number)
-        assert tool.wait() == 0
-        assert tool.output() == b""
-
-
 def test_a_signal_ends_it_though_nobody_reads(nsqd: NsqdProcess, start: Start) -> None:
     """What was not written is there for others at once; what was being written may come again."""
     line = b"x" * 100_000
