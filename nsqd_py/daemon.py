@@ -346,7 +346,7 @@ class Daemon:
         self._log.of_clients.info("TCP: new client(%s)", peer)
         client = FastConnection(sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits)
         if self._make_guard is not None:
-            client.require_auth(self._make_guard(client))
+            client.guard = self._make_guard(client)
         self._start(client)
 
     def _on_http(self, sock: socket.socket, peer: str, *, is_secure: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import gevent
 
@@ -51,7 +52,8 @@ class LogMaker:
         file_bytes = options.max_bytes_per_file
         for max_bytes in filter(None, (policy_of(options, topic_name).max_bytes, options.max_disk_bytes)):
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
-        log = TopicLog(directory, topic_name, file_bytes, self._report_damage, self._run_in_background)
+        report_damage = partial(self._services.log.error, "DISKQUEUE: %s")
+        log = TopicLog(directory, topic_name, file_bytes, report_damage, self._run_in_background)
         log.writes_zeros = options.sync_every == 1
         log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
@@ -67,9 +69,6 @@ class LogMaker:
             in_thread(self._services.threadpool, work)
         except OSError as error:  # the file stays until the next start removes it
             self._services.log.error("failed to remove a file - %s", error)
-
-    def _report_damage(self, text: str) -> None:
-        self._services.log.error("DISKQUEUE: %s", text)
 
     def join(self) -> None:
         """Wait until all background work is done. Blocks this greenlet."""

@@ -144,8 +144,7 @@ class FileHeader(NamedTuple):
 
 def _file_checksum(data: bytes) -> int:
     """Return the checksum that a file header of any version must have."""
-    checksum: int = extend(0, data[:12] + bytes(4) + data[16 : _FILE_HEADER.size])
-    return checksum
+    return int(extend(0, data[:12] + bytes(4) + data[16 : _FILE_HEADER.size]))
 
 
 def encode_header(batch: Batch, salt: int) -> bytes:

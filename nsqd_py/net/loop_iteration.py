@@ -248,7 +248,7 @@ class LoopIteration:
         now_ns = monotonic_ns()
         if not self._postponed_until_ns:
             self._postponed_until_ns = now_ns + _LONGEST_POSTPONEMENT_NS
-            self._waker.start(_nothing_to_do)  # else the loop would sleep if something takes that input back
+            self._waker.start(lambda: None)  # else the loop would sleep if something takes that input back
         if now_ns < self._postponed_until_ns and self.has_input():
             return True
         self._postponed_until_ns = 0
@@ -288,7 +288,3 @@ class LoopIteration:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
                     self._log.exception("end of the iteration: %s - %r", flusher, error)
-
-
-def _nothing_to_do() -> None:
-    pass

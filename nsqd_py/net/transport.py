@@ -422,15 +422,12 @@ class Stream:
                 out.clear()
                 self.send_now(data)
         if self._closing and not self.unsent_bytes:
-            self._end_layer()
+            if self._layer is not None and not self.closed:
+                self._send_encoded(self._layer.end())
             socket_buffers.discard_input(self._sock)
             self.close("closed")
         if self.queued_bytes and not self.unsent_bytes:
             self.on_drained()
-
-    def _end_layer(self) -> None:
-        if self._layer is not None and not self.closed:
-            self._send_encoded(self._layer.end())
 
     def _wait_for_room(self, rest: memoryview) -> None:
         """Keep `rest` until the socket takes more. Stop reading from the peer if it is large."""

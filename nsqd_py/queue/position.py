@@ -268,7 +268,8 @@ class Position:
         published with a delay, as (low, high, due_ns). `holes` are ranges without messages.
         """
         unsent = [run[:2] for run in self.requeued if not run[2]]
-        skipped = _clipped([*self._new_runs(), *unsent], min(skip_below, seq))
+        end = min(skip_below, seq)
+        skipped = [(low, min(high, end)) for low, high in (*self._new_runs(), *unsent) if low < end]
         for low, high in skipped:
             self.finished.add(low, high)
         unfinished = list(self.finished.gaps(0, seq))
@@ -297,11 +298,6 @@ class Position:
         for low, high in [(self.cursor, settled.floor), *settled.islands()]:
             self.skip(low, high)
         return count_of(skipped)
-
-
-def _clipped(runs: Iterable[Range], end: int) -> list[Range]:
-    """Return the parts of the runs before `end`."""
-    return [(low, min(high, end)) for low, high in runs if low < end]
 
 
 def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> SeqRanges:

@@ -146,12 +146,6 @@ class Client(Stream):
         self.requeue_count = 0
         self.connect_time = time.time()
 
-    # ---- authorization
-
-    def require_auth(self, guard: AuthGuard) -> None:
-        """Restrict the client to what `guard` permits. Call it before `start`."""
-        self.guard = guard
-
     @property
     def authorization(self) -> Authorization | None:
         """The client's authorization, or None before AUTH."""

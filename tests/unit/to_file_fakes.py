@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nsqd_py.client.message import Message
+
 
 class FakeBatch:
     """Messages with timestamps from 1000 on, and the answers that were given."""
@@ -20,8 +22,14 @@ class FakeBatch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def messages(self) -> list[Message]:
+        return list(map(Message, self.ids, self.bodies, self.timestamps_ns, self.attempts, [self] * len(self)))  # type: ignore[list-item]
+
     def finish(self) -> None:
         self.finish_some(self.ids)
+
+    def finish_one(self, message_id: bytes) -> None:
+        self.finished.append(message_id)
 
     def finish_some(self, ids: Sequence[bytes]) -> None:
         self.finished += ids

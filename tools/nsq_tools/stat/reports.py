@@ -78,7 +78,10 @@ class Reports:
             rows = self.model.rows  # those of the next round would have rates, over a few milliseconds
             failures = one_round(self.poller)  # asks the standbys that the first one found
             self.model.rows = rows
-        gone = self._gone() if self.options.check else []
+        gone = []  # topics that nsqlookupds list, and that no nsqd has
+        if self.options.check:
+            listed = self.poller.listed_topics() - self.poller.cluster.topics.keys()
+            gone = [Name(one_line(name)) for name in listed if self.options.topic in ("", name)]
         if not self.model.rows and not failures and not gone and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
@@ -88,11 +91,6 @@ class Reports:
         for problem in problems:
             self.log.error("%s", problem)
         return FAILED if problems else DONE
-
-    def _gone(self) -> list[Name]:
-        """Return the topics that nsqlookupds list, and that no nsqd has."""
-        listed = self.poller.listed_topics() - self.poller.cluster.topics.keys()
-        return [Name(one_line(name)) for name in listed if self.options.topic in ("", name)]
 
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""

@@ -15,7 +15,7 @@ from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
-from nsqd_py.client.message import MessageBatch
+from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
 
@@ -98,6 +98,18 @@ class _Current:
         self.output.append(self.encoder.header + data if self.is_empty else data)
 
 
+class _Single:
+    """One message of a batch, with what a batch has for encoders."""
+
+    def __init__(self, message: Message) -> None:
+        self.nsqd, self.ids, self.bodies = message.nsqd, [message.id], [message.body]
+        self.timestamps_ns, self.attempts = [message.timestamp_ns], [message.attempts]
+        self.finish, self.requeue = message.finish, message.requeue
+
+    def __len__(self) -> int:
+        return 1
+
+
 class Archive:
     """Writes batches, and records which of them are synced.
 
@@ -135,8 +147,7 @@ class Archive:
 
     def take_waiting(self) -> list[MessageBatch]:
         """Remove and return the batches that are not written."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
+        waiting, self._waiting = list(self._waiting), deque()
         return waiting
 
     # --- blocking; raises OSError
@@ -205,12 +216,20 @@ class Archive:
         current.size_bytes += encoded.plain_bytes
 
     def _take(self, file_bytes: int) -> list[MessageBatch]:
-        """Remove the queued batches that one write takes: up to its maximum size, or until the file is large enough."""
-        taken = [self._waiting.popleft()]
-        taken_bytes = self._plan.form.size_of(taken[0])
-        while self._waiting and taken_bytes < _BLOCK_BYTES and not self._plan.rotation.is_too_large(file_bytes + taken_bytes):
-            taken.append(self._waiting.popleft())
-            taken_bytes += self._plan.form.size_of(taken[-1])
+        """Remove the queued batches that one write takes: up to its maximum size, or until the file is large enough.
+
+        As in Go's nsq_to_file, a file ends with the message that makes it too large, so the batch around it is divided.
+        """
+        taken: list[MessageBatch] = []
+        plan, end_bytes = self._plan, file_bytes + _BLOCK_BYTES
+        while not taken or (self._waiting and file_bytes < end_bytes and not plan.rotation.is_too_large(file_bytes)):
+            batch = self._waiting.popleft()
+            new_bytes = file_bytes + plan.form.size_of(batch)
+            if len(batch) > 1 and plan.rotation.is_too_large(new_bytes):
+                self._waiting.extendleft(map(_Single, reversed(batch.messages())))  # type: ignore[arg-type]
+            else:
+                taken.append(batch)
+                file_bytes = new_bytes
         return taken
 
     def _sync(self) -> None:

@@ -82,7 +82,8 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
             if error.errno != errno.EXDEV:
                 raise
     adjacent = _beside(output_dir, token)
-    if not _is_placed(adjacent):
+    status = _status(adjacent)  # an adjacent file gets its second name only when it is complete
+    if status is None or status.st_nlink == 1:
         source.lstat()  # without the source, an incomplete copy is all there is
         adjacent.unlink(missing_ok=True)
         (make or copy)(source, adjacent)
@@ -144,12 +145,6 @@ def copy(source: Path, target: Path) -> None:
         out.flush()
         shutil.copystat(source, target)
         os.fsync(out.fileno())
-
-
-def _is_placed(adjacent: Path) -> bool:
-    """True if the file has a second name, which it gets only when it is complete."""
-    status = _status(adjacent)
-    return status is not None and status.st_nlink > 1
 
 
 def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
