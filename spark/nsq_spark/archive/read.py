@@ -46,6 +46,8 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
     reader = _READERS[split.format]
     try:
         with file:
+            if file.size_bytes < split.end:
+                damage.found(split.path, file.size_bytes, split.end, "it is shorter than when the reading was planned")
             if split.compression is Compression.NONE or split.format in _STREAMED:
                 yield from reader(file, split, wanted, damage)
                 return

@@ -335,9 +335,7 @@ def open_checkpoint(directory: str, job: Job, files: Sequence[FileInfo]) -> Chec
     except OSError as error:
         raise CheckpointError(f"the checkpoint {path} cannot be used: {error.strerror}") from error
     except BAD_CONTENT as error:
-        raise CheckpointError(
-            f"the checkpoint {path} cannot be used: it has content that spark-replay does not write: {describe(error)}"
-        ) from error
+        raise CheckpointError(f"the checkpoint {path} has content that spark-replay does not write: {describe(error)}") from error
 
 
 def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
@@ -371,9 +369,7 @@ def _document(directory: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if document.get("version") != _VERSION:
-        raise CheckpointError(
-            f"the checkpoint {directory} was written by another version of spark-replay: end that job with it, or delete it"
-        )
+        raise CheckpointError(f"the checkpoint {directory} is of another version of spark-replay: use that one, or delete it")
     return document
 
 

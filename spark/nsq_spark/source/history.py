@@ -138,9 +138,7 @@ class History:
                     found.setdefault(LogKey(chunk.topic, nsqd), []).append(_Found(number, ids, chunk.positions[rows]))
                 count += chunk.count
                 if count > _MOST_IDS:
-                    raise ArchiveError(
-                        f"nsq: the archive has more than {_MOST_IDS} messages of these topics: name fewer topics or files"
-                    )
+                    raise ArchiveError(f"nsq: the archive has more than {_MOST_IDS} messages: name fewer topics or files")
         return found
 
     def _each_once(self, parts: Sequence[_Found]) -> Numbers:

@@ -256,6 +256,9 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     assert bodies_of([split], damage) == [b"one", b"two"]
     assert damage.counts == {str(path): Skipped(1, 3)}
     assert bodies_of([replace(split, is_live=True)]) == [b"one", b"two"]
+    os.truncate(path, split.end - 1)
+    with pytest.raises(DamagedArchive, match="shorter than when the reading was planned"):
+        bodies_of([replace(split, is_live=True)])
 
 
 @pytest.mark.parametrize("name", ["x.log", "x.jsonl", "x.log.gz", "x.jsonl.gz", "x.log.zst"])

@@ -93,7 +93,7 @@ def test_a_file_that_is_another_one_is_refused(archive: Path) -> None:
 def test_a_checkpoint_of_another_version_is_refused(archive: Path) -> None:
     (archive / "checkpoint").mkdir()
     (archive / "checkpoint" / "job.json").write_text('{"version": 1}')
-    with pytest.raises(CheckpointError, match="written by another version of spark-replay"):
+    with pytest.raises(CheckpointError, match="of another version of spark-replay"):
         opened(job_of(archive), archive)
 
 

@@ -13,7 +13,7 @@ from pyspark_nsq import DefaultSource
 pytest.importorskip("pyspark")
 
 from nsq_spark.source import NsqDataSource, register
-from nsq_spark.source.options import READ_OPTIONS, BadOption, read_options, split_bytes, write_columns
+from nsq_spark.source.options import BadOption, read_options, split_bytes, write_columns
 from nsq_spark.source.options import write_options as write_options_of
 
 MIB = 1024 * 1024
@@ -58,12 +58,6 @@ def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
 def test_values_that_cannot_be(name: str, text: str) -> None:
     with pytest.raises(BadOption, match=f"nsq: option {name} \\('{text}'\\)"):
         read_options({**HERE, name: text}, 0)
-
-
-def test_defaults_are_values_that_can_be() -> None:
-    for option in READ_OPTIONS:
-        if option.default:
-            option.parse(option.default)
 
 
 @pytest.mark.parametrize(("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)])

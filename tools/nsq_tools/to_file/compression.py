@@ -3,8 +3,8 @@
 Each write is one complete gzip member or zstd frame. A file is a sequence of them, which every reader of gzip and zstd
 reads as one file. So everything that was synced can be read, also after a crash.
 
-ISA-L compresses gzip where it is installed: ten times as fast as zlib, with files up to 12 % larger. It has no high levels,
-so levels 7 to 9 use zlib.
+ISA-L compresses gzip where it is installed. Its level 1 makes files of the size of zlib's levels 1 to 3 at 4 times the speed;
+its level 3 stands for 4 to 6: 3 to 7 times as fast, files 5 % smaller to 30 % larger. Levels 7 to 9 use zlib.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError:  # it is an extra
 NONE, GZIP, ZSTD = "none", "gzip", "zstd"
 GZIP_LEVELS = range(1, 10)
 ZSTD_LEVELS = range(1, 20)
-_SMALLEST_SLOW_LEVEL = 7
+_LARGEST_FAST_LEVEL, _SMALLEST_SLOW_LEVEL = 3, 7
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
 _READ_BYTES = 256 * 1024
 
@@ -72,7 +72,7 @@ def _plain_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
 
 def _gzip(data: bytes, level: int) -> bytes:
     if level < _SMALLEST_SLOW_LEVEL and _fast is not None:
-        member: bytes = _fast.compress(data, 1 if level > 1 else 0, _GZIP_WINDOW_BITS)
+        member: bytes = _fast.compress(data, 1 if level <= _LARGEST_FAST_LEVEL else 3, _GZIP_WINDOW_BITS)
         return member
     return zlib.compress(data, level, _GZIP_WINDOW_BITS)
 
