@@ -107,10 +107,8 @@ def uniform_stride(body: bytes, count: int) -> int:
     stride, rest = divmod(len(body), count)
     if rest or stride <= SIZE_BYTES or _read_size(body, 0)[0] != stride - SIZE_BYTES:
         return 0
-    for offset in range(SIZE_BYTES):
-        if body[offset::stride].count(body[offset]) != count:
-            return 0
-    return stride
+    alike = count == body[::stride].count(body[0]) == body[1::stride].count(body[1])
+    return stride if alike and count == body[2::stride].count(body[2]) == body[3::stride].count(body[3]) else 0
 
 
 # ---- message ids
