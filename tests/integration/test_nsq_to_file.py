@@ -91,7 +91,7 @@ def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> No
 def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
     """A long interval: a message waits, until there are as many as may be in flight."""
     publish(nsqd, b"1", b"2", b"3")
-    with archive(nsqd, "--sync-interval=1h", "--max-in-flight=10") as tool:
+    with archive(nsqd, "--sync-interval=1h", "--max-in-flight=10", "--gzip", "--rotate-interval=30m") as tool:
         wait_until(lambda: output.exists() and all_bodies(output) == [b"1", b"2", b"3"])
         assert (nsqd.channel_stats("t", CHANNEL) or {})["in_flight_count"] == 3
         publish(nsqd, *[b"%d" % number for number in range(4, 11)])
