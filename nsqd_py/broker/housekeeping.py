@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -81,38 +82,33 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
     return young
 
 
+@dataclass(eq=False, repr=False)
 class Housekeeper:
     """Cleans up topics whose channels have advanced, and compacts their files; while the disk is slow, it waits.
 
     Topics with a retention time are checked repeatedly.
 
-    compacted_count  files that were made sparse
-    write_position   writes the number up to which a topic's messages are finished
-    save_positions   writes the positions of a topic's channels; returns False if that must wait
+    _write_position  writes the number up to which a topic's messages are finished
+    _save_positions  writes the positions of a topic's channels; returns False if that must wait
     """
 
-    def __init__(
-        self,
-        services: BrokerServices,
-        disk: DiskHealth,
-        write_position: Callable[[Topic, int], None],
-        save_positions: Callable[[Topic], bool],
-    ) -> None:
-        self.compacted_count = 0
-        self._services = services
+    _services: BrokerServices
+    _disk: DiskHealth
+    _write_position: Callable[[Topic, int], None]
+    _save_positions: Callable[[Topic], bool]
+    _to_clean: dict[Topic, bool] = field(default_factory=dict)  # True if it makes room
+    _to_compact: dict[Topic, None] = field(default_factory=dict)
+    _not_before_ns: int = 0
+    _greenlet: Any = None
+    _is_closing: bool = False
+
+    def __post_init__(self) -> None:
+        services = self._services
         self._log = services.log
         self._clock = services.clock
         self._disk_speed = services.disk_speed
-        self._disk = disk
-        self._write_position = write_position
-        self._save_positions = save_positions
-        self._to_clean: dict[Topic, bool] = {}  # True if it makes room
         self._clean_alarm = services.alarms.alarm(self._clean_up_all)
-        self._to_compact: dict[Topic, None] = {}
-        self._not_before_ns = 0
         self._compact_alarm = services.alarms.alarm(lambda _now_ns: self._start())
-        self._greenlet: Any = None
-        self._is_closing = False
 
     def saved(self, saved: list[SaveResult]) -> None:
         """Handle the results of a round of journal writes."""
@@ -302,7 +298,6 @@ class Housekeeper:
             if finish is None:
                 compaction.abandon()
         if finish is not None:
-            self.compacted_count += 1
             self._log.debug("DISKQUEUE: moved what is needed of %s", file.path.name)
             self._finish(log, file, finish, is_gone=neighbour is not None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from email.utils import parsedate_to_datetime
 from time import monotonic, thread_time, time
 from typing import Any
@@ -74,42 +75,35 @@ class Question:
             self.greenlet.kill(block=False)
 
 
+@dataclass(eq=False, repr=False)
 class ClusterPoller:
     """Keeps `cluster` up to date.
 
-    on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
-    report    called with an unexpected exception that ended a round early
-    topic     with a topic or a channel, only those are asked for
+    _interval_s  the time from the start of one round to the start of the next
+    _on_round    called after each round
+    _report      called with an unexpected exception that ended a round early
+    topic        with a topic or a channel, only those are asked for
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        upstream: Upstream,
-        lookupds: Sequence[str],
-        nsqds: Sequence[str],
-        interval_s: float,
-        on_round: Callable[[], None],
-        report: Callable[[Exception], None],
-        clock: Callable[[], float] = monotonic,
-        *,
-        topic: str = "",
-        channel: str = "",
-        asks_info: bool = False,
-    ) -> None:
-        self.cluster = cluster
-        self._upstream = upstream
-        self._interval_s = interval_s
-        self._on_round = on_round
-        self._report = report
-        self._clock = clock
-        self._topic = topic
-        asked = {"format": "json", "topic": topic, "channel": channel}
+    cluster: Cluster
+    _upstream: Upstream
+    lookupd_addresses: InitVar[Sequence[str]]
+    nsqd_addresses: InitVar[Sequence[str]]
+    _interval_s: float
+    _on_round: Callable[[], None]
+    _report: Callable[[Exception], None]
+    _clock: Callable[[], float] = monotonic
+    _: KW_ONLY
+    topic: str = ""
+    channel: str = ""
+    asks_info: bool = False
+
+    def __post_init__(self, lookupd_addresses: Sequence[str], nsqd_addresses: Sequence[str]) -> None:
+        asked = {"format": "json", "topic": self.topic, "channel": self.channel}
         self._query = {name: value for name, value in asked.items() if value}
         self._query |= {"include_clients": "false", "include_mem": "false"}
-        self._asks_info = asks_info
         self._drops_unlisted = False
-        self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
+        self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqd_addresses}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Statistics]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
@@ -120,8 +114,8 @@ class ClusterPoller:
         self._wake = gevent.event.Event()
         self._reading = gevent.lock.Semaphore(1)
         self._busy_s = 0.0  # the time spent on reading answers since the last round ended
-        self._ended_s = clock()
-        self.set_lookupds(lookupds)
+        self._ended_s = self._clock()
+        self.set_lookupds(lookupd_addresses)
 
     # ---- its life
 
@@ -300,10 +294,10 @@ class ClusterPoller:
 
     def _listing(self, answer: Answer, address: str) -> bytes:
         """Return the answer of an nsqlookupd that lists all nsqds, or those of the topic. Raises UpstreamError."""
-        if not self._topic:
+        if not self.topic:
             return self._upstream.get_bytes(answer, address, "/nodes")
         try:
-            return self._upstream.get_bytes(answer, address, "/lookup", {"topic": self._topic})
+            return self._upstream.get_bytes(answer, address, "/lookup", {"topic": self.topic})
         except UpstreamError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -344,7 +338,7 @@ class ClusterPoller:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
             is_unknown = not self._told.get(address) or node.failure
-            if (self._asks_info and is_unknown) or (node.role is not None and not is_placed):
+            if (self.asks_info and is_unknown) or (node.role is not None and not is_placed):
                 self._told[address] = [self._info_of(self._nsqds[address], address)]
                 self.cluster.add_node(address, self._told[address][0])
 

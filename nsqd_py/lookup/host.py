@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass
 from random import random
 from typing import Any, NamedTuple
 
@@ -116,29 +117,24 @@ def resolve(host: str, port: int, look_up: Callable[..., list[Any]] = green_sock
     return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
 
 
+@dataclass(eq=False, repr=False)
 class LookupHost:
-    """Keeps `selection` current, and calls `on_resolved` after each lookup of the name.
+    """Keeps `selection` current, and calls `_on_resolved` after each lookup of the name.
 
     `was_resolved` is True after the first lookup, also if it failed.
     """
 
-    def __init__(
-        self,
-        address: LookupAddress,
-        resolve: Callable[[str, int], list[Endpoint]],
-        log: Log,
-        clock: Callable[[], float],
-        is_connected: Callable[[Endpoint], bool],
-        on_resolved: Callable[[], None],
-    ) -> None:
-        self.address = address
+    address: LookupAddress
+    _look_up: Callable[[str, int], list[Endpoint]]
+    log: InitVar[Log]
+    _clock: Callable[[], float]
+    _is_connected: Callable[[Endpoint], bool]
+    _on_resolved: Callable[[], None]
+    was_resolved: bool = False
+
+    def __post_init__(self, log: Log) -> None:
         self.selection = EndpointSelection()
-        self.was_resolved = False
-        self._look_up = resolve
-        self._clock = clock
-        self._is_connected = is_connected
-        self._on_resolved = on_resolved
-        self._outage = OutageLog(log.of_clients, clock)  # addresses may come from PUT /config
+        self._outage = OutageLog(log.of_clients, self._clock)  # addresses may come from PUT /config
         self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S, random)
         self._is_wanted = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None

@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,43 +38,37 @@ def peer_name(peer: Any) -> str:
     return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
 
 
+@dataclass(eq=False, repr=False)
 class Listener:
     """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket.
 
-    Clients that `connections` refuses get the bytes of `refusal`.
+    Clients that `_connections` refuses get the bytes of `_refusal`. The address is that given, unless the socket
+    `inherited` listens already, and then the one it is bound to. Making it raises StartError.
     """
 
-    def __init__(
-        self,
-        name: str,
-        address: str,
-        loop: Any,
-        log: Log,
-        on_connection: OnConnection,
-        connections: Connections,
-        refusal: Refusal,
-        inherited: socket.socket | None = None,
-    ) -> None:
-        """Bind `address`, or use `inherited`, a socket that listens already. Raises StartError."""
-        self.name = name
-        self._log = log
-        self._loop = loop
-        self._on_connection = on_connection
-        self._connections = connections
-        self._refusal = refusal
-        self._path: str | None = None
-        self._own_file: os.stat_result | None = None
+    name: str
+    address: str
+    _loop: Any
+    _log: Log
+    _on_connection: OnConnection
+    _connections: Connections
+    _refusal: Refusal
+    inherited: InitVar[socket.socket | None] = None
+    _path: str | None = None
+    _own_file: os.stat_result | None = None
+
+    def __post_init__(self, inherited: socket.socket | None) -> None:
         try:
-            self._sock = self._bind(address) if inherited is None else inherited
+            self._sock = self._bind(self.address) if inherited is None else inherited
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise StartError(f"listen ({address}) failed - {reason}") from error
+            raise StartError(f"listen ({self.address}) failed - {reason}") from error
         self._sock.setblocking(False)
         bound = self._sock.getsockname()
         self.port = bound[1] if isinstance(bound, tuple) else -1
         self.address = peer_name(bound)
-        self._watcher = loop.io(self._sock.fileno(), _READ)
-        self._pause = loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S)
+        self._watcher = self._loop.io(self._sock.fileno(), _READ)
+        self._pause = self._loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S)
 
     def _bind(self, address: str) -> socket.socket:
         parsed = split_address(address)

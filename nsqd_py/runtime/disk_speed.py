@@ -8,6 +8,7 @@ threads do the work of the disk, until no call was slow for 10 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import InitVar, dataclass, field
 from typing import TypeVar
 
 from nsqd_py.alarms import Alarms
@@ -21,33 +22,27 @@ SLOW_FOR_NS = 10_000_000_000
 _RECHECK_NS = 1_000_000_000
 
 
+@dataclass(eq=False, repr=False)
 class DiskSpeed:
     """The speed of the disk that holds the data path.
 
-    is_slow  True if the event loop must not use the disk now
+    now_ns       measures calls
+    is_measured  without it, no call makes the disk count as slow
+    is_slow      True if the event loop must not use the disk now
     """
 
-    __slots__ = ("_alarm", "_clock", "_was_slow", "_report", "_running", "_stalled", "is_measured", "is_slow", "now_ns")
+    alarms: InitVar[Alarms]
+    _clock: Callable[[], int]
+    now_ns: Callable[[], int]
+    _report: LineWriter | None = None
+    is_measured: bool = True
+    is_slow: bool = False
+    _was_slow: bool = False
+    _stalled: set[Hashable] = field(default_factory=set)
+    _running: dict[int, int] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        alarms: Alarms,
-        clock: Callable[[], int],
-        now_ns: Callable[[], int],
-        report: LineWriter | None = None,
-        *,
-        is_measured: bool = True,
-    ) -> None:
-        """`now_ns``now_ns` measures calls. Without `is_measured`, no call makes the disk count as slow."""
-        self.now_ns = now_ns
-        self.is_slow = False
-        self.is_measured = is_measured
-        self._clock = clock
-        self._report = report
+    def __post_init__(self, alarms: Alarms) -> None:
         self._alarm = alarms.alarm(self._look)
-        self._was_slow = False
-        self._stalled: set[Hashable] = set()
-        self._running: dict[int, int] = {}
 
     def note(self, took_ns: int) -> None:
         """Record a call that took `took_ns`."""

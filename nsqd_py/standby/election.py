@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -84,40 +85,34 @@ def _members(value: object) -> dict[str, str] | None:
     return value
 
 
+@dataclass(eq=False, repr=False)
 class Election:
     """Runs this nsqd in the role that the lease gives it.
 
-    `make_server(options, election)` returns the daemon of a role. `name` is that of the lease.
+    `_make_server(options, election)` returns the daemon of a role. `name` is that of the lease.
     """
 
-    def __init__(
-        self,
-        options: NsqdOptions,
-        log: Log,
-        store: EtcdStore,
-        member: GroupMember,
-        make_server: Callable[[NsqdOptions, Election], RoleServer],
-        name: str,
-    ) -> None:
-        self._options = options
-        self._log = log
-        self.name = name
-        self._store = store
-        self.member = member
-        self._make_server = make_server
-        self._directory = Path(options.data_path or ".")
+    _options: NsqdOptions
+    _log: Log
+    _store: EtcdStore
+    member: GroupMember
+    _make_server: Callable[[NsqdOptions, Election], RoleServer]
+    name: str
+
+    def __post_init__(self) -> None:
+        self._directory = Path(self._options.data_path or ".")
         self._note = EpochNote()
         self._note_revision = 0
         self._must_read_note = False  # a request to write it, without an answer, may have been carried out
-        self._outage = OutageLog(log, time.monotonic)
+        self._outage = OutageLog(self._log, time.monotonic)
         self._missed = ""  # the members for which it waits, if it is not one of them
         self._server: RoleServer | None = None
         self._role: str | None = None
         self._yielded_role = False
-        ttl_s = options.lease_ttl_ns / _SECOND_NS
+        ttl_s = self._options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
         self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
-        self._keeper = LeaseKeeper(store, member.address, ttl_s, log, self._may_take, self._decide)
+        self._keeper = LeaseKeeper(self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide)
 
     def run(self) -> int:
         """Serve in one role after the other until a signal or a drain ends it. Return the exit status.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,40 +34,35 @@ _MOST_WAIT_NS = 30 * _TICK_NS
 _RETRY_S = 0.1
 
 
+@dataclass(eq=False, repr=False)
 class Standbys(Replication):
     """All standbys of this nsqd.
 
     Each write to a log has a number, beginning at 1. A standby that has acknowledged a round has all writes up to the
     one that was the last when the round began.
 
-    is_alone  True while publishers are answered although too few standbys have their messages; it ends when enough
-              standbys have what was written a second ago
+    _on_fenced  called with the address of the new primary if this nsqd must not serve any longer; None if a lease
+                decides about that
+    election    has made this nsqd the primary
+    is_alone    True while publishers are answered although too few standbys have their messages; it ends when enough
+                standbys have what was written a second ago
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        directory: Path,
-        threadpool: Any,
-        on_fenced: Callable[[str], None] | None = None,
-        election: Election | None = None,
-    ) -> None:
-        """`on_fenced` is called with the address of the new primary if this nsqd must not serve any longer; None if
-        a lease decides about that. `election` has made this nsqd the primary.
-        """
-        options = broker.options
-        self._broker = broker
-        self._directory = directory
+    _broker: Broker
+    _directory: Path
+    _threadpool: Any
+    _on_fenced: Callable[[str], None] | None = None
+    election: Election | None = None
+    is_alone: bool = False
+
+    def __post_init__(self) -> None:
+        broker, options, election = self._broker, self._broker.options, self.election
         self._door = Door(broker)
-        self._threadpool = threadpool
-        self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
         broker.followers = self._streams.values()
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
-        self.is_alone = False
-        self._election = election
         self._in_sync: InSyncSet | None = None
         if election is not None and options.standby_acks:
             self._in_sync = InSyncSet(election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone)
@@ -126,11 +122,11 @@ class Standbys(Replication):
 
     def _check_member(self, offer: Offer) -> None:
         """Let the newest connection of a member take the place of an older one. Raises Invalid."""
-        assert self._election is not None
+        assert self.election is not None
         member = offer.member
         if member is None:
             raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
-        if member.id == self._election.member.id:
+        if member.id == self.election.member.id:
             raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and restart")
         for stream in self._standbys:
             if stream.offer.member is not None and stream.offer.member.id == member.id:
@@ -265,7 +261,7 @@ class Standbys(Replication):
 
     def _write_sets(self, in_sync: InSyncSet) -> None:
         """Write the set until the store has it. If this fails, publishers are refused at their time-out."""
-        election = self._election
+        election = self.election
         assert election is not None
         while (target := self._wanted_set(in_sync)) is not None:
             in_sync.begin(target)
@@ -302,7 +298,7 @@ class Standbys(Replication):
                 row["is_in_sync"] = member is not None and member.id in self._in_sync.stored
             standbys.append(row)
         statistics = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
-        return {"standbys": statistics, **(self._election.statistics() if self._election is not None else {})}
+        return {"standbys": statistics, **(self.election.statistics() if self.election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(stream.client.peer, stream.lag.statistics()) for stream in self._standbys]

@@ -40,7 +40,7 @@ class Cluster:
                 max_backoff_duration=LONGEST_S,
             ),
             auto_touch=True,
-            clock=lambda: self.now_s,
+            now_s=lambda: self.now_s,
             chance=lambda: 0.0,
             on_output=self.check_output,
             on_backoff=lambda _: None,

@@ -43,7 +43,7 @@ class World:
             "channel",
             ClientOptions.of(max_in_flight=max_in_flight, **settings),
             auto_touch=auto_touch,
-            clock=lambda: self.now_s,
+            now_s=lambda: self.now_s,
             chance=lambda: 0.0,
             on_output=lambda: self.ready.append("output"),
             on_backoff=self.news.append,

@@ -109,7 +109,7 @@ class BaseConsumer:
             channel,
             self._options,
             auto_touch=read_argument("auto_touch", auto_touch, read_flag),
-            clock=monotonic,
+            now_s=monotonic,
             chance=chance,
             on_output=self._on_output,
             on_backoff=self._on_backoff,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import NamedTuple
 
 from nsqd_py.client.consuming.flow import BackoffState, ConsumerBackoff, RdySpread, exponential, full_jitter
@@ -232,49 +233,41 @@ class ConsumerStats(NamedTuple):
     connections: Mapping[str, ConnectionStats]
 
 
+@dataclass(eq=False, repr=False)
 class Subscription:
     """The in-flight windows of a consumer, and how many messages each may request.
 
-    reports_success  True if a success must be reported now: checked for each message, so that most need not be
-    now_s         the clock
+    now_s             the clock
+    on_output         reports output to send
+    on_backoff        reports a change of back-off
+    lock              taken by those who answer messages
+    reports_success   True if a success must be reported now: checked for each message, so that most need not be
+    requeue_delays_s  the delay of a first attempt without one, and the longest
     """
 
-    def __init__(
-        self,
-        topic: str,
-        channel: str,
-        options: ClientOptions,
-        *,
-        auto_touch: bool,
-        clock: Callable[[], float],
-        chance: Callable[[], float],
-        on_output: Callable[[], None],
-        on_backoff: Callable[[str], None],
-        lock: AbstractContextManager[object],
-    ) -> None:
-        """`on_output()` reports output to send, `on_backoff(text)` a change of back-off.
+    topic: str
+    channel: str
+    options: InitVar[ClientOptions]
+    _: KW_ONLY
+    auto_touch: bool
+    now_s: Callable[[], float]
+    chance: InitVar[Callable[[], float]]
+    on_output: Callable[[], None]
+    on_backoff: Callable[[str], None]
+    lock: AbstractContextManager[object]
 
-        lock              taken by those who answer messages
-        requeue_delays_s  the delay of a first attempt without one, and the longest
-        """
-        self.topic = topic
-        self.channel = channel
-        self.subscribe = outgoing.sub(topic, channel)  # raises BadName
+    def __post_init__(self, options: ClientOptions, chance: Callable[[], float]) -> None:
+        self.subscribe = outgoing.sub(self.topic, self.channel)  # raises BadName
         self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
         self.max_in_flight = options.max_in_flight
         self.is_paused = self.reports_success = False
-        self.lock = lock
-        self.now_s = clock
-        self.auto_touch = auto_touch
-        self.on_output = on_output
         self.requeue_delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
         self._ended = dict.fromkeys(_SUMS, 0)  # of closed windows
         self._touched = self._timed_out = self._refused = 0
-        self._on_backoff = on_backoff
         self._spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
         self._redistribute_s = options.rdy_redistribute_interval_s
-        self._next_turns_s = clock() + self._redistribute_s
+        self._next_turns_s = self.now_s() + self._redistribute_s
         multiplier_s = options.backoff_multiplier_s
         is_random = options.backoff_strategy == FULL_JITTER
         duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
@@ -330,7 +323,7 @@ class Subscription:
         if has_changed:
             self.reports_success = self._backoff.level > 0
             self._share()
-            self._on_backoff(str(self._backoff))
+            self.on_backoff(str(self._backoff))
 
     def _share(self) -> None:
         self._spread.share(0 if self.is_paused else self._backoff.most(self.max_in_flight), self.now_s())

@@ -121,7 +121,6 @@ def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, pe
         orders.compact()
         live_bytes = (len(put_off) - len(come_again)) * RECORD_BYTES
         assert orders.log_bytes() <= 2 * live_bytes + 2 * orders.file_bytes
-    assert orders.broker.housekeeper.compacted_count > 3
     assert orders.world.log.errors == []
     assert len(come_again) > (4800 - 3600) * per_second // put_off_every - 2
     for number, message in come_again.items():
