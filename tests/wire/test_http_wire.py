@@ -233,7 +233,7 @@ CASES = [
     Case("not found with a body", request("POST /nope", b"x" * 100), 404, message("NOT_FOUND")),
     Case("not found with a large body", request("POST /nope", b"x" * 300_000), 404, message("NOT_FOUND"), True),
     Case("wrong method", request("GET /pub"), 405, message("METHOD_NOT_ALLOWED")),
-    Case("redirect", request("POST /pub/?topic=t", b"x"), 307, b""),
+    Case("redirect", request("POST /pub/?topic=t", b"x"), 308, b""),
     Case("options", request("OPTIONS *"), 200, b""),
     Case("upgrade", upgrade("Upgrade, HTTP2-Settings"), 200, b"OK"),
     Case("asked to close", request("GET /ping", b"", "Connection: close"), 200, b"OK", True),

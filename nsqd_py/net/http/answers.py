@@ -16,7 +16,7 @@ from nsqd_py.net.addresses import host_of
 REASONS = {
     200: "OK",
     301: "Moved Permanently",
-    307: "Temporary Redirect",
+    308: "Permanent Redirect",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

@@ -172,7 +172,7 @@ class Router(Generic[App]):
         if method != "CONNECT" and path != "/":
             similar = self._similar_path(method, path)
             if similar is not None:
-                status = 301 if method == "GET" else 307
+                status = 301 if method == "GET" else 308
                 return Target(None, answers.redirect(status, f"{origin}{similar}{query}"), is_logged=False)
         methods = self._methods if path == "*" else [m for m in self._methods if (m, path) in self._by_method_and_path]
         if not methods:
