@@ -214,6 +214,15 @@ def archiving(nsqd: NsqdProcess, output_dir: Path, *flags: str) -> Iterator[Tool
         yield tool
 
 
+def log_of_archiving(nsqd: NsqdProcess, output_dir: Path) -> str:
+    """The log of a tool that has archived one message."""
+    nsqd.http("POST", "/pub?topic=t", b"one")
+    with archiving(nsqd, output_dir) as tool:
+        wait_until(lambda: has_message(output_dir, b"one"))
+        assert tool.stop() == 0
+    return tool.log_text()
+
+
 @pytest.mark.parametrize("flags", [(), ("--rotate-interval=1h",), ("--format=framed",)], ids=str)
 @pytest.mark.parametrize("name", ["t.log", "_nsq_manifest"])
 def test_nsq_to_file_does_not_append_through_links(
@@ -269,13 +278,10 @@ def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: P
     fields = {name: str(victim) if value == "VICTIM" else value for name, value in fields.items()}
     claim = output_dir / f"{PREFIX}00.json"
     claim.write_bytes(json.dumps(fields).encode())
-    nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir) as tool:
-        wait_until(lambda: has_message(output_dir, b"one"))
-        assert tool.stop() == 0
+    log_text = log_of_archiving(nsqd, output_dir)
     assert victim.read_bytes() == SECRET + b"a torn line"
-    assert "Traceback" not in tool.log_text()
-    assert f"{claim} is left alone" in tool.log_text()
+    assert "Traceback" not in log_text
+    assert f"{claim} is left alone" in log_text
     assert claim.exists()
 
 
@@ -288,22 +294,15 @@ def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
     claim.write_bytes(json.dumps({**CLAIM, "output_dir": str(output_dir), "work_name": file.name}).encode())
     file.write_bytes(SECRET + b"a torn line")
     os.chown(claim, 12345, -1)
-    nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir) as tool:
-        wait_until(lambda: has_message(output_dir, b"one"))
-        assert tool.stop() == 0
+    log_text = log_of_archiving(nsqd, output_dir)
     assert file.read_bytes() == SECRET + b"a torn line"
-    assert "another user wrote it" in tool.log_text()
+    assert "another user wrote it" in log_text
 
 
 @pytest.mark.parametrize("line", [b"5\n", b"[]\n", DEEP + b"\n"], ids=lambda line: str(line[:3]))
 def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, output_dir: Path, line: bytes) -> None:
     (output_dir / "_nsq_manifest").write_bytes(line)
-    nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir) as tool:
-        wait_until(lambda: has_message(output_dir, b"one"))
-        assert tool.stop() == 0
-    assert "Traceback" not in tool.log_text()
+    assert "Traceback" not in log_of_archiving(nsqd, output_dir)
 
 
 # ---- nsq-to-file's directory
@@ -332,11 +331,7 @@ def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
 
 def test_nsq_to_file_warns_of_a_directory_that_everyone_can_write_to(nsqd: NsqdProcess, output_dir: Path) -> None:
     output_dir.chmod(0o1777)
-    nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir) as tool:
-        wait_until(lambda: has_message(output_dir, b"one"))
-        assert tool.stop() == 0
-    assert f"everyone can write to {output_dir}" in tool.log_text()
+    assert f"everyone can write to {output_dir}" in log_of_archiving(nsqd, output_dir)
 
 
 # ---- nsqadmin's history

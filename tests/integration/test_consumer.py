@@ -354,15 +354,21 @@ def test_what_cannot_be_is_refused_at_once(
 # ---- the end
 
 
-def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None:
-    may_end, has_begun = kit.event(), kit.event()
+def hanging(kit: Shell) -> tuple[Callable[[Message], None], Any, Any]:
+    """A handler, the event that it has begun, and the one that ends it."""
+    has_begun, may_end = kit.event(), kit.event()
 
-    def handle(message: Message) -> None:
+    def hang(message: Message) -> None:
         has_begun.set()
         may_end.wait()
 
+    return hang, has_begun, may_end
+
+
+def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None:
+    hang, has_begun, may_end = hanging(kit)
     publish(nsqd, *numbers(5))
-    consumer = kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
     consumer.start()
     assert has_begun.wait(40)
     stopping = kit.spawn(consumer.stop)
@@ -379,14 +385,9 @@ def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Sh
     """The quickest of some attempts; it takes a few ms. A consumer that has nothing to do sleeps for 0.5 s."""
 
     def stop_s() -> float:
-        may_end, has_begun = kit.event(), kit.event()
-
-        def handle(message: Message) -> None:
-            has_begun.set()
-            may_end.wait()
-
+        hang, has_begun, may_end = hanging(kit)
         publish(nsqd, b"last")
-        consumer = kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)])
+        consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)])
         consumer.start()
         assert has_begun.wait(40)
         stopping = kit.spawn(consumer.stop)
@@ -400,12 +401,7 @@ def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Sh
 
 
 def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell) -> None:
-    has_begun, may_end = kit.event(), kit.event()
-
-    def hang(message: Message) -> None:
-        has_begun.set()
-        may_end.wait()
-
+    hang, has_begun, may_end = hanging(kit)
     publish(nsqd, *numbers(5))
     consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
     consumer.start()

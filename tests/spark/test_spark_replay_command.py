@@ -153,24 +153,18 @@ def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_pat
 # ---- on a terminal
 
 
-def test_a_no_sends_nothing(scratch: Path, java: None, archive: Path, target: NsqdProcess) -> None:
+@pytest.mark.parametrize(("answer", "status", "said"), [("\n", 0, "nothing was sent"), ("\x03", 1, "stopped; nothing was sent")])
+def test_a_no_or_ctrl_c_sends_nothing(
+    scratch: Path, java: None, archive: Path, target: NsqdProcess, answer: str, status: int, said: str
+) -> None:
     with on_terminal([*COMMAND, str(archive), to(target)], columns=120) as terminal:
         terminal.wait_for_text("[y/N]")
         assert terminal.line_with("to nsqd").split()[-1] == f"127.0.0.1:{target.tcp_port}"
         spark = children_of(terminal)
-        terminal.type("\n")
-        assert terminal.wait() == 0
-        assert terminal.line_with("nothing was sent")
+        terminal.type(answer)
+        assert terminal.wait() == status
+        assert terminal.line_with(said)
     assert psutil.wait_procs(spark, 40)[1] == []
-    assert arrived(target) == 0
-
-
-def test_ctrl_c_at_the_question_sends_nothing(scratch: Path, java: None, archive: Path, target: NsqdProcess) -> None:
-    with on_terminal([*COMMAND, str(archive), to(target)], columns=120) as terminal:
-        terminal.wait_for_text("[y/N]")
-        terminal.type("\x03")
-        assert terminal.wait() == 1
-        assert terminal.line_with("stopped; nothing was sent")
     assert arrived(target) == 0
 
 

@@ -153,28 +153,16 @@ def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, m
 # --- what exists is the union of what it names and what has files
 
 
-def test_topics_and_channels_that_the_file_misses(directory: Path, path: Path) -> None:
-    """A crash may have come before it was written."""
-    world = World()
-    broker = start_broker(world, directory)
-    topic = broker.get_topic("t")
-    broker.get_channel(topic, "ch")
-    topic.buffer.publish(sized(b"x"), 1, 5, None, 0)
-    world.run()
-    path.unlink()
-    close_descriptors(directory)
-    again = start_broker(World(), directory)
-    assert again.topics["t"].channels["ch"].depth == 1
-
-
-def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) -> None:
+@pytest.mark.parametrize("missing", [METADATA_FILE, "t:ch.cursor"])
+def test_a_channel_without_its_journal_or_its_name_in_the_file_gets_everything(directory: Path, missing: str) -> None:
+    """A crash may have come before the file was written."""
     world = World()
     broker = start_broker(world, directory)
     topic = broker.get_topic("t")
     broker.get_channel(topic, "ch")
     topic.buffer.publish(sized(b"x", b"y"), 2, 5, None, 0)
     world.run()
-    (directory / "t:ch.cursor").unlink()
+    (directory / missing).unlink()
     close_descriptors(directory)
     assert start_broker(World(), directory).topics["t"].channels["ch"].depth == 2
 

@@ -31,12 +31,19 @@ def few() -> Iterator[None]:
     OPEN_FILES.is_full = False
 
 
-def make_log(directory: Path, topic: str, max_file_bytes: int = 1 << 20) -> TopicLog:
-    return TopicLog(directory, topic, max_file_bytes, pytest.fail)
+def make_log(directory: Path, topic: str) -> TopicLog:
+    return TopicLog(directory, topic, 1 << 20, pytest.fail)
 
 
 def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
     append_to(log, make_batch(log.next_seq, body))
+
+
+def log_of_one_file(directory: Path) -> tuple[TopicLog, LogFile]:
+    log = make_log(directory, "t")
+    append(log)
+    sync_log(log)
+    return log, log.files[0]
 
 
 def open_count(logs: list[TopicLog]) -> int:
@@ -103,10 +110,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
 
 
 def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
-    log = make_log(tmp_path, "t")
-    append(log)
-    sync_log(log)
-    (file,) = log.files
+    log, file = log_of_one_file(tmp_path)
     allocated = file.path.stat().st_size
     assert allocated > file.end_offset
     assert file.rest()
@@ -120,10 +124,7 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
-    log = make_log(tmp_path, "t")
-    append(log)
-    sync_log(log)
-    (file,) = log.files
+    log, file = log_of_one_file(tmp_path)
     assert file.rest()
     file.path.unlink()
     with pytest.raises(FileNotFoundError):
@@ -138,10 +139,7 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
 
 
 def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
-    log = make_log(tmp_path, "t")
-    append(log)
-    sync_log(log)
-    (file,) = log.files
+    log, file = log_of_one_file(tmp_path)
     file.path.unlink()
     assert not file.rest()
     assert bodies(log) == [b"x" * 8]
