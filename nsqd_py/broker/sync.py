@@ -43,11 +43,10 @@ class _TopicSync:
     held      waiting publishers, each with the number after its last message
     waiting   number of waiting publishers
     expected  number of publishers for which the next sync waits
-    problem   the error if another program has removed or cut a file of the last sync
     retry_ns  files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "held", "log", "problem", "retry_after_ns", "retry_ns", "waiting")
+    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "waiting")
 
     def __init__(self, log: TopicLog, alarm: Alarm) -> None:
         self.log = log
@@ -55,7 +54,6 @@ class _TopicSync:
         self.waiting = 0
         self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
-        self.problem: OSError | None = None
         self.retry_ns = 0
         self.retry_after_ns = 0
 
@@ -213,7 +211,6 @@ class GroupSync:
         if state is None:
             return
         try:
-            state.problem = self._look(topic, state.log, _files_of(taken))
             error = self._note(topic, state, taken, is_retry=True)
             self._on_sync(topic, error)
             self._set_next(topic, state, error)
@@ -239,9 +236,8 @@ class GroupSync:
             self._services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
-        else:  # while the thread wakes up and syncs
+        else:  # while the thread wakes up
             self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
-            state.problem = self._look(topic, state.log, _files_of(taken))
 
     def _sync_files(self, topic: Topic, taken: Sequence[Unsynced]) -> int:
         """Sync files, then their directory; return the duration in ns. Runs in a thread."""
@@ -287,7 +283,9 @@ class GroupSync:
 
     def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
-        error = state.log.note_synced(taken) or state.problem
+        error = state.log.note_synced(taken)
+        if error is None and not all(unsynced.is_whole for unsynced in taken):
+            error = self._look(topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None])
         if error is None:
             state.retry_ns = state.retry_after_ns = 0
         elif is_retry:
@@ -331,10 +329,6 @@ class GroupSync:
         """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
         self.join()
         self._is_closed = True
-
-
-def _files_of(taken: Sequence[Unsynced]) -> list[LogFile]:
-    return [unsynced.file for unsynced in taken if unsynced.file is not None]
 
 
 def _answer(held: _Held, failure_of: Callable[[int], OSError | None]) -> None:

@@ -123,7 +123,8 @@ _BEHIND_ALL = 1 << 40
 class Unsynced:
     """Something that waits for a sync: a file up to an offset, pinned until it is synced, or the directory (no file).
 
-    error  the error of the sync, if it failed
+    error     the error of the sync, if it failed
+    is_whole  True if no other program has removed or cut the file before the end of the sync; False if that is not known
     """
 
     file: LogFile | None
@@ -131,6 +132,7 @@ class Unsynced:
     end_offset: int = 0
     end_seq: int = 0
     error: OSError | None = None
+    is_whole: bool = False
 
 
 def sync_and_release(taken: Iterable[Unsynced]) -> None:
@@ -143,10 +145,12 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
         try:
             if file is None:
                 sync_directory(unsynced.directory)
+                unsynced.is_whole = True
                 continue
             if file.sync_error is not None:
                 rewrite_unsynced(file, unsynced.end_offset)
             os.fdatasync(file.fileno())
+            unsynced.is_whole = file.is_surely_whole()
         except OSError as error:
             unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
         finally:
