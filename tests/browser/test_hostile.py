@@ -46,11 +46,8 @@ def hostile_admin(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
     with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
         flags = ("--poll-interval=500ms", "--history-file=", f"--lookupd-http-address=127.0.0.1:{lookupd.port}")
-        admin = NsqadminProcess(log_path, *flags)
-        try:
+        with NsqadminProcess(log_path, *flags) as admin:
             yield admin.start()
-        finally:
-            admin.destroy()
 
 
 def enc(text: str) -> str:

@@ -113,10 +113,9 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
 
     with WebServer(reply) as standby:
         node = f"127.0.0.1:{standby.port}"
-        admin = NsqadminProcess(
+        with NsqadminProcess(
             tmp_path / "nsqadmin.log", "--history-file=", "--poll-interval=500ms", f"--nsqd-http-address={node}"
-        )
-        try:
+        ) as admin:
             admin.start()
             page = ready(visit(admin, f"/nodes/{node}", faults=["409", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED"]))
             role = page.get_by_role("region", name="Standby", exact=True)
@@ -136,5 +135,3 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
                 expect(button).to_have_attribute("title", re.compile(why))
                 button.press("Enter")
                 expect(page.get_by_role("dialog")).to_have_count(0)
-        finally:
-            admin.destroy()

@@ -11,7 +11,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -154,13 +154,8 @@ def drain(nsqd: NsqdProcess, ledger: Ledger) -> list[bytes]:
     return bodies(messages)
 
 
-@contextlib.contextmanager
-def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
-    nsqd = NsqdProcess(data_path, *FLAGS)
-    try:
-        yield nsqd.start()
-    finally:
-        nsqd.destroy()
+def nsqd_on(data_path: Path) -> NsqdProcess:
+    return NsqdProcess(data_path, *FLAGS).start()
 
 
 def live(nsqd: NsqdProcess, ledger: Ledger, seed: int, lives: int, end: Callable[[], object]) -> list[bytes]:

@@ -37,7 +37,7 @@ def test_dead_letters_survive_kills(tmp_path: Path, tally: Tally, sync: str) -> 
     nsqd = NsqdProcess(tmp_path / "nsqd", *FLAGS, sync).start()
     numbers = random.Random(1)
     acknowledged: set[bytes] = set()
-    try:
+    with nsqd:
         for life in range(KILLS):
             publish_and_requeue(nsqd, life, numbers.uniform(*LOAD_S), acknowledged)
             if life % 2:  # in every other life all is quiet when it ends
@@ -45,8 +45,6 @@ def test_dead_letters_survive_kills(tmp_path: Path, tally: Tally, sync: str) -> 
             nsqd.restart(clean=False)
         bury_the_rest(nsqd)
         dead = Counter(dead_letters(nsqd))
-    finally:
-        nsqd.destroy()
     lost = acknowledged - dead.keys()
     doubled = {body for body, count in dead.items() if count > 1}
     tally(kills=KILLS, acknowledged=len(acknowledged), lost=len(lost), doubled=len(doubled))

@@ -6,12 +6,11 @@ and while those of the run before are repaired.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,13 +73,8 @@ def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
     )
 
 
-@contextlib.contextmanager
-def nsqd_on(data_path: Path) -> Iterator[NsqdProcess]:
-    nsqd = NsqdProcess(data_path, "--msg-timeout=1s")  # a kill requeues nothing: what was in flight times out
-    try:
-        yield nsqd.start()
-    finally:
-        nsqd.destroy()
+def nsqd_on(data_path: Path) -> NsqdProcess:
+    return NsqdProcess(data_path, "--msg-timeout=1s").start()  # a kill requeues nothing: what was in flight times out
 
 
 @pytest.mark.crash

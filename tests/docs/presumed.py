@@ -209,12 +209,9 @@ def durability(machine: Machine, cwd: Path) -> None:
 @contextmanager
 def on_data_path(machine: Machine, *flags: str) -> Iterator[NsqdProcess]:
     """An nsqd of the tests, outside of the machine, on its /var/lib/nsqd; stopped in the end."""
-    process = NsqdProcess(machine.path("/var/lib/nsqd"), *flags).start()
-    try:
+    with NsqdProcess(machine.path("/var/lib/nsqd"), *flags).start() as process:
         yield process
         assert process.stop() == 0
-    finally:
-        process.destroy()
 
 
 def nsqadmin(machine: Machine, cwd: Path) -> None:

@@ -148,8 +148,7 @@ def test_metadata(sound: Path, tmp_path: Path, damages: Damages, step: int, tall
 
 
 def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
-    nsqd = NsqdProcess(tmp_path / "nsqd").start()
-    try:
+    with NsqdProcess(tmp_path / "nsqd").start() as nsqd:
         nsqd.create("t", "c", "d")
         with nsqd.connect() as client:
             client.pub("t", b"x")
@@ -163,5 +162,3 @@ def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
             with nsqd.connect() as client:
                 client.sub("t", channel, rdy_count=1)
                 assert bodies([client.message()]) == [b"x"]
-    finally:
-        nsqd.destroy()

@@ -195,11 +195,8 @@ def nsqd(etcd: FakeEtcd, tmp_path: Path) -> Iterator[NsqdProcess]:
     tcp_port, http_port = free_ports(2)
     flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
     NsqdProcess(tmp_path / "nsqd").start().stop()  # else it lets one with messages take the lease first
-    nsqd = NsqdProcess(tmp_path / "nsqd", *flags, ports=(tcp_port, http_port))
-    try:
+    with NsqdProcess(tmp_path / "nsqd", *flags, ports=(tcp_port, http_port)) as nsqd:
         yield nsqd
-    finally:
-        nsqd.destroy()
 
 
 def publishes(nsqd: NsqdProcess) -> bool:

@@ -132,14 +132,11 @@ def test_the_ack_of_a_stranger_releases_no_publisher(make_nsqd: MakeNsqd, secret
 
 @contextlib.contextmanager
 def following(primary: NsqdProcess, directory: Path, *flags: str, port: int = 0) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(directory / "b", f"--standby-of=127.0.0.1:{port or primary.tcp_port}", *flags)
-    try:
+    with NsqdProcess(directory / "b", f"--standby-of=127.0.0.1:{port or primary.tcp_port}", *flags) as process:
         process.start()
         if not port:
             wait_until_it_follows(process)
         yield process
-    finally:
-        process.destroy()
 
 
 # ---- strangers with the proof of someone else

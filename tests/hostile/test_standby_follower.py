@@ -50,14 +50,11 @@ Frames = Callable[[int], list[bytes]]
 def primary_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data path of a primary with three messages that its channel has not finished."""
     path = tmp_path_factory.mktemp("primary") / "data"
-    nsqd = NsqdProcess(path).start()
-    try:
+    with NsqdProcess(path).start() as nsqd:
         nsqd.create("t", "c")
         for body in BODIES:
             nsqd.post("/pub?topic=t", body)
         nsqd.stop()
-    finally:
-        nsqd.destroy()
     (path / EPOCHS_FILE).write_bytes(encode_epoch_file(0, {"t": (CREATED,)}))
     return path
 
@@ -133,20 +130,13 @@ def attack(path: Path, frames: Frames, tmp_path: Path, count: int = len(BODIES))
     def script(offer: dict[str, Any]) -> Iterator[bytes]:
         yield from frames(size)
 
-    with hostile_primary(script) as primary:
-        nsqd = NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start()
-        try:
-            wait_until(lambda: primary.handled, DEADLINE_S, "the standby to read everything")
-            assert figures_of(nsqd)["set_aside_messages"] == count
-        finally:
-            nsqd.destroy()
+    with hostile_primary(script) as primary, NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd:
+        wait_until(lambda: primary.handled, DEADLINE_S, "the standby to read everything")
+        assert figures_of(nsqd)["set_aside_messages"] == count
     found = []
     for number, kept in enumerate(sorted(path.glob("standby-*/"))):
-        copy = NsqdProcess(Path(shutil.copytree(kept, tmp_path / f"kept{number}"))).start()
-        try:
+        with NsqdProcess(Path(shutil.copytree(kept, tmp_path / f"kept{number}"))).start() as copy:
             found.append(consume_all(copy, "t", "c"))
-        finally:
-            copy.destroy()
     assert BODIES in found
 
 
@@ -217,14 +207,10 @@ def test_an_odd_answer_ends_in_another_attempt(primary_path: Path, tmp_path: Pat
     def script(offer: dict[str, Any]) -> Iterator[bytes]:
         yield from answers.pop(0) if answers else [*LIST, end()]
 
-    with hostile_primary(script) as primary:
-        nsqd = NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start()
-        try:
-            wait_until(lambda: figures_of(nsqd)["error"], what="a reason")
-            wait_until(lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts")
-            wait_until(lambda: figures_of(nsqd)["state"] == "following", what="the standby to follow")
-            assert figures_of(nsqd)["error"] == ""
-            assert "Traceback" not in nsqd.log_text()
-            assert nsqd.http("GET", "/ping").text == "OK"
-        finally:
-            nsqd.destroy()
+    with hostile_primary(script) as primary, NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd:
+        wait_until(lambda: figures_of(nsqd)["error"], what="a reason")
+        wait_until(lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts")
+        wait_until(lambda: figures_of(nsqd)["state"] == "following", what="the standby to follow")
+        assert figures_of(nsqd)["error"] == ""
+        assert "Traceback" not in nsqd.log_text()
+        assert nsqd.http("GET", "/ping").text == "OK"

@@ -69,8 +69,7 @@ def check_json(check: Check) -> Check:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a killed nsqd left: topic `t` with the channels `done` (some finished) and `all`, and `alone`."""
-    nsqd = NsqdProcess(tmp_path_factory.mktemp("left") / "data", *FLAGS).start()
-    try:
+    with NsqdProcess(tmp_path_factory.mktemp("left") / "data", *FLAGS).start() as nsqd:
         nsqd.create("t", "done", "all")
         nsqd.create("alone")
         with nsqd.connect() as client:
@@ -86,8 +85,6 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
         nsqd.post("/channel/pause?topic=t&channel=all")
         nsqd.stop()
         nsqd.start()
-    finally:
-        nsqd.destroy()
     return nsqd.data_path
 
 

@@ -344,7 +344,7 @@ def test_addresses_may_be_paths_and_a_level_silences(tmp_path: Path) -> None:
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     nsqd = NsqdProcess(tmp_path / "nsqd", f"--tcp-address={tcp}", f"--http-address={http}", "--log-level=error")
     nsqd.launch()
-    try:
+    with nsqd:
         wait_until(http.exists, 40, "the socket")
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(tcp))
@@ -357,8 +357,6 @@ def test_addresses_may_be_paths_and_a_level_silences(tmp_path: Path) -> None:
         assert get_over(http, "/config/log_level") == b"4"
         assert nsqd.log_text() == ""
         assert nsqd.stop() == 0
-    finally:
-        nsqd.destroy()
 
 
 def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -> None:

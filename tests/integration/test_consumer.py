@@ -298,7 +298,7 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     driver = consume(
         lambda message: got.append(message.body), nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"], lookupd_poll_interval="200ms"
     )
-    try:
+    with nsqd:
         for expected in ([b"one"], [b"one", b"two"]):
             nsqd.start()
             driver.wait(lambda: ready_count(nsqd) == 1)
@@ -306,8 +306,6 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
             driver.wait(lambda expected=expected: got == expected and is_done(nsqd))
             nsqd.stop()
             driver.wait(lambda: driver.stats().connections == {})
-    finally:
-        nsqd.destroy()
     assert driver.stats().received == 2
 
 

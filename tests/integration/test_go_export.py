@@ -84,11 +84,8 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Message]]:
-    nsqd = NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start()
-    try:
+    with NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start() as nsqd:
         return nsqd.data_path, fill(nsqd)
-    finally:
-        nsqd.destroy()
 
 
 @pytest.fixture
@@ -288,7 +285,7 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
     queues = {name: GoDirectory(tmp_path / "go").read(name) for name in DEPTHS}
     nsqd = GoNsqd(tmp_path / "go")
     nsqd.start()
-    try:
+    with nsqd:
         nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
         assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
         nsqd.post("/topic/unpause?topic=held")
@@ -303,8 +300,6 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
             with nsqd.connect() as client:
                 assert sorted(received(client, topic, channel, len(wanted))) == sorted(wanted)
         assert "ERROR: DISKQUEUE" not in nsqd.log_text() and not list((tmp_path / "go").glob("*.bad"))
-    finally:
-        nsqd.destroy()
 
 
 @needs_go

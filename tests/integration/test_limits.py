@@ -196,8 +196,7 @@ def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd
 
 def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> None:
     few = Host("127.0.0.1", ("sh", "-c", 'ulimit -n 256 && exec "$0" "$@"'))
-    nsqd = NsqdProcess(tmp_path / "nsqd", host=few).start()
-    try:
+    with NsqdProcess(tmp_path / "nsqd", host=few).start() as nsqd:
         publisher = nsqd.connect()
         for _ in range(300):
             crowd.connect(nsqd.tcp_port)
@@ -205,8 +204,6 @@ def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> Non
         for number in range(5):
             publisher.pub(f"topic{number}", b"for which a file is needed")
         assert "Accept() failure" not in nsqd.log_text()
-    finally:
-        nsqd.destroy()
 
 
 def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
@@ -259,8 +256,7 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, cr
     name, beginning, data = PIPELINES[what]
     flags = ("--write-timeout=500ms", "--mem-queue-size=100", "--log-level=info")
     paths = (f"--unix-socket={tmp_path}/nsqd.sock", f"--http-unix-socket={tmp_path}/http.sock")
-    nsqd = NsqdProcess(tmp_path / "nsqd", *flags, *paths).start()
-    try:
+    with NsqdProcess(tmp_path / "nsqd", *flags, *paths).start() as nsqd:
         for number in range(30):
             nsqd.create(f"topic_in_the_statistics_{number}")
         neighbour = Neighbour(nsqd)
@@ -271,8 +267,6 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, cr
         most_bytes = push(stuck, data, nsqd, neighbour)
         assert (most_bytes - before_bytes) / STUCK < 2.5 * MB
         assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
-    finally:
-        nsqd.destroy()
 
 
 SLOW_READER_ATTEMPTS = 5

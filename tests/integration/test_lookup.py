@@ -314,11 +314,9 @@ def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd)
     nsqd.data_path.mkdir()
     (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
     lookupd.answers_from = 200
-    try:
+    with nsqd:
         nsqd.start()
         wait_until(lambda: len(lookupd.registered) == 2000, what="1500 channels")
-    finally:
-        nsqd.destroy()
 
 
 def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:

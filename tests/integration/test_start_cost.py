@@ -56,7 +56,7 @@ def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: 
     def start() -> float:
         nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
         nsqd.is_executed = True
-        try:
+        with nsqd:
             nsqd.launch()
             wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 40, "nsqd to listen")
             port = int(nsqd.log_text().split("TCP: listening on 127.0.0.1:")[1].split()[0])
@@ -66,8 +66,6 @@ def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: 
                 assert not any(f"/{name}/" in loaded for name in ("OpenSSL", "pyarrow", "numpy"))
                 threads = Path(f"/proc/{nsqd.pid}/task").glob("*/schedstat")
                 return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
-        finally:
-            nsqd.destroy()
 
     assert least(start, MOST_OF_START * nothing_s) < MOST_OF_START * nothing_s
 

@@ -182,9 +182,7 @@ def test_back_to_go(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) 
     make_nsqd().stop()
     again = GoNsqd(aside_folder(go.path))
     again.start()
-    try:
+    with again:
         assert again.wait_for_channel("t", "b", depth=200)["paused"]
         with again.connect() as client:
             assert len(received(client, "t", "a", 200)) == 200
-    finally:
-        again.destroy()

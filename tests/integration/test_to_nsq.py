@@ -236,21 +236,19 @@ def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
 
 
 def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd: NsqdProcess, start: Start) -> None:
-    try:
+    with fixed_nsqd:
         with start(*to(fixed_nsqd)) as tool:
             feed(tool, b"early\n")
             tool.wait_for_log("Connection refused")
             fixed_nsqd.start()
             assert end(tool) == 0
         assert contents(fixed_nsqd) == [b"early"]
-    finally:
-        fixed_nsqd.destroy()
 
 
 def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Start) -> None:
     records = [b"%0500d" % number for number in range(40_000)]
     fixed_nsqd.start()
-    try:
+    with fixed_nsqd:
         with start(*to(fixed_nsqd)) as tool:
             feed(tool, lines(*records[:20_000]))
             wait_until(lambda: count_of(fixed_nsqd) > 0)
@@ -260,8 +258,6 @@ def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Sta
             assert "connection lost" in tool.log_text()
         if fixed_nsqd_is_durable():
             assert set(contents(fixed_nsqd, 30)) == set(records)
-    finally:
-        fixed_nsqd.destroy()
 
 
 def fixed_nsqd_is_durable() -> bool:

@@ -252,8 +252,7 @@ def test_an_nsqd_that_is_down_or_gone_and_one_that_comes_later(
     lookupd = make_nsqlookupd()
     flags = (*SMALL_FILES, f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
     first, third = make_nsqd(*flags), make_nsqd(*flags)
-    second = NsqdProcess(tmp_path / "second", *flags, ports=tuple(free_ports(2))).start()
-    try:
+    with NsqdProcess(tmp_path / "second", *flags, ports=tuple(free_ports(2))).start() as second:
         for number, nsqd in enumerate((first, second)):
             publish(nsqd, range(1000 * number, 1000 * number + 200))
             place.archive(nsqd)
@@ -282,8 +281,6 @@ def test_an_nsqd_that_is_down_or_gone_and_one_that_comes_later(
         assert place.table(**options) == [*expected, *range(2000, 2200)]
         with pytest.raises(ArchiveError, match="was gone, and is there again"):
             one.latestOffset(end, ALL)
-    finally:
-        second.destroy()
 
 
 def test_an_nsqd_that_the_archive_knows_by_another_name(make_nsqd: MakeNsqd, place: Place) -> None:

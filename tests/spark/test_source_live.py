@@ -222,8 +222,7 @@ def test_offsets_that_do_not_fit_the_logs_are_an_error(nsqd: NsqdProcess, option
 def test_an_nsqd_that_comes_back_is_waited_for(tmp_path: Path) -> None:
     """The driver asks again too: a query ended when its only nsqd was started again."""
     tcp_port, http_port = free_ports(2)
-    nsqd = NsqdProcess(tmp_path / "returns", ports=(tcp_port, http_port)).start()
-    try:
+    with NsqdProcess(tmp_path / "returns", ports=(tcp_port, http_port)).start() as nsqd:
         nsqd.create(TOPIC, "c")
         publish(nsqd, range(10))
         one = reader(nsqd, giveUpAfter="60s")
@@ -234,8 +233,6 @@ def test_an_nsqd_that_comes_back_is_waited_for(tmp_path: Path) -> None:
         end = one.latestOffset(start, ALL)
         back.join()
         assert numbers(one, start, end) == list(range(10))
-    finally:
-        nsqd.destroy()
 
 
 def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:

@@ -191,8 +191,7 @@ def test_what_is_restored_is_no_danger_to_its_origin(
     old.post("/pub?topic=t", b"before")
     standby_of(old, tmp_path / "origin").destroy()
     old.destroy()
-    origin = NsqdProcess(tmp_path / "origin", "--promote", OPEN).start()
-    try:
+    with NsqdProcess(tmp_path / "origin", "--promote", OPEN).start() as origin:
         backup = back_up(origin, tmp_path / "backup")
         origin.post("/pub?topic=t", b"after")
         again = restored(backup, OPEN)
@@ -202,21 +201,16 @@ def test_what_is_restored_is_no_danger_to_its_origin(
         wait_until(lambda: figures_of(follower)["state"] == "following", DEADLINE_S, "the restored one to follow")
         assert consume_all(origin, "t", "c") == [b"before", b"after"]
         assert "FENCED" not in origin.log_text()
-    finally:
-        origin.destroy()
 
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a backup."""
     path = tmp_path_factory.mktemp("backups")
-    nsqd = NsqdProcess(path / "nsqd", OPEN).start()
-    try:
+    with NsqdProcess(path / "nsqd", OPEN).start() as nsqd:
         nsqd.create("t", "c")
         nsqd.post("/pub?topic=t", b"hello" * 1000)
         back_up(nsqd, path / "backup")
-    finally:
-        nsqd.destroy()
     return path
 
 

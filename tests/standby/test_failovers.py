@@ -94,7 +94,7 @@ def test_a_kill_during_the_promotion(tmp_path: Path, seed: int) -> None:
         client.mpub("t", [b"%d" % number for number in range(100)])
     standby = standby_of(primary, tmp_path / "b")
     primary.kill()
-    try:
+    with standby:
         for _ in range(8):
             standby.post("/promote")
             time.sleep(chance.random() * 0.06)  # the moment of the kill is random
@@ -105,5 +105,3 @@ def test_a_kill_during_the_promotion(tmp_path: Path, seed: int) -> None:
         else:
             promote(standby)
         assert sorted(consume_all(standby, "t", "c")) == sorted(b"%d" % number for number in range(100))
-    finally:
-        standby.destroy()

@@ -120,8 +120,7 @@ def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair: Pair, tmp_path: Path,
 
 
 def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, pair: Callable[..., tuple[NsqdProcess, NsqdProcess]]) -> None:
-    lookupd = NsqlookupdProcess(tmp_path / "nsqlookupd.log").start()
-    try:
+    with NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
         old, new = pair("--accept-standbys", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
         old.kill()
         standby_processes.promote(new)
@@ -132,5 +131,3 @@ def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, pair: Callable[..., tup
             return [each["tcp_port"] for each in lookupd.lookup("t")]
 
         wait_until(lambda: ports() == [new.tcp_port], standby_processes.DEADLINE_S, "nsqlookupd to know the new primary only")
-    finally:
-        lookupd.destroy()

@@ -40,14 +40,11 @@ def test_nsqd_shows_its_certificate_and_serves(etcd: Etcd, certificates: Certifi
         f"--lease-tls-cert={certificates.client_certificate}",
         f"--lease-tls-key={certificates.client_key}",
     )
-    nsqd = NsqdProcess(tmp_path / "a", *flags, ports=_two_ports())
-    try:
+    with NsqdProcess(tmp_path / "a", *flags, ports=_two_ports()) as nsqd:
         nsqd.start()
         with nsqd.connect() as client:
             client.pub("t", b"1")
         assert etcd.store("orders").holder() == f"127.0.0.1:{nsqd.tcp_port}"
-    finally:
-        nsqd.destroy()
 
 
 def _two_ports() -> tuple[int, int]:

@@ -229,13 +229,10 @@ def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path
     stranger.kill()
     follow(primary, *names("localhost"))
     primary.kill()
-    other = NsqdProcess(primary.data_path, "--accept-standbys", *names("a.example.org", "localhost")).start()
-    try:
+    with NsqdProcess(primary.data_path, "--accept-standbys", *names("a.example.org", "localhost")).start() as other:
         refused = follow(other, *names("localhost"), name="c", wait=False)
         wait_until(lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal")
         assert refusal in other.log_text()
-    finally:
-        other.destroy()
 
 
 @pytest.mark.parametrize("flags", [(), ("--promote",)])

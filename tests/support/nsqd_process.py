@@ -161,6 +161,12 @@ class ServerProcess:
         assert self._process is not None
         return self._process.wait(deadline_s)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
     def destroy(self) -> None:
         if self.is_running:
             self.kill()

@@ -6,7 +6,6 @@ consumed, and compared with what the clients know (tests/support/ledger.py).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 import signal
@@ -107,7 +106,7 @@ class Torture:
 
     def run(self, kills: int, tally: Tally) -> None:
         print(f"seed {self._seed}")
-        with self._destroyed_at_the_end():
+        with self._nsqd:
             self._start()
             for topic in self._topics:
                 self._nsqd.create(topic.ledger.name, *(channel.name for channel in topic.ledger))
@@ -117,13 +116,6 @@ class Torture:
             self._nsqd.start()
             self._find_nothing_left()
         self._judge(kills, tally)
-
-    @contextlib.contextmanager
-    def _destroyed_at_the_end(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._nsqd.destroy()
 
     def _start(self) -> None:
         self._nsqd.start()

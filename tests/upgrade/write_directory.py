@@ -56,8 +56,7 @@ def work_tree(commit: str, path: Path) -> Iterator[Path]:
 
 
 def _keep(commit: str, tree: Path, directory: Path, end: str) -> None:
-    nsqd = NsqdProcess(directory, *FLAGS, *_later_flags(tree), command=command_in(tree, "nsqd"))
-    try:
+    with NsqdProcess(directory, *FLAGS, *_later_flags(tree), command=command_in(tree, "nsqd")) as nsqd:
         nsqd.start()
         with work(nsqd):
             time.sleep(SETTLED_S)
@@ -65,8 +64,6 @@ def _keep(commit: str, tree: Path, directory: Path, end: str) -> None:
                 nsqd.stop()
             else:
                 nsqd.kill()
-    finally:
-        nsqd.destroy()
     date = _git("log", "-1", "--format=%cs", commit)
     path = DIRECTORIES / f"{date}-{commit}-{end}.tar.xz"
     with tarfile.open(path, "w:xz", preset=9) as archive:

@@ -153,8 +153,7 @@ def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
 @pytest.mark.ours
 def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path: Path) -> None:
     """Here by an IDENTIFY with an upgrade behind a PUB that waits for its sync. The SUB would be a consumer for ever."""
-    nsqd = NsqdProcess(tmp_path, "--sync-every=1").start()
-    try:
+    with NsqdProcess(tmp_path, "--sync-every=1").start() as nsqd:
         with socket.create_connection(("127.0.0.1", nsqd.tcp_port), DEADLINE_S) as client:
             upgrade = identify(feature_negotiation=True, snappy=True)
             client.sendall(MAGIC + pub("t", b"x") + upgrade + sub("t", "c") + b"RDY 1\n")
@@ -163,5 +162,3 @@ def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(
                     pass
         topic = nsqd.topic_stats("t")
         assert topic is not None and topic["message_count"] == 1 and not topic["channels"]
-    finally:
-        nsqd.destroy()

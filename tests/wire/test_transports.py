@@ -353,13 +353,10 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 def test_ipv6(tmp_path: Path) -> None:
-    nsqd = NsqdProcess(tmp_path / "data", "--tcp-address=[::1]:0", "--http-address=[::1]:0").start()
-    try:
+    with NsqdProcess(tmp_path / "data", "--tcp-address=[::1]:0", "--http-address=[::1]:0").start() as nsqd:
         with socket.create_connection(("::1", nsqd.tcp_port), timeout=40) as sock:
             sock.sendall(wire.MAGIC + wire.pub("six", b"x"))
             assert sock.recv(100) == b"\0\0\0\6\0\0\0\0OK"
         with socket.create_connection(("::1", nsqd.http_port), timeout=40) as sock:
             sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             assert sock.recv(1000).endswith(b"OK")
-    finally:
-        nsqd.destroy()
