@@ -128,9 +128,10 @@ def test_the_checksum_is_that_of_the_file(harness: ArchiveHarness) -> None:
     assert manifest(harness.output)[0]["crc32c"] == f"{google_crc32c.value((harness.output / name).read_bytes()):08x}"
 
 
-def test_a_file_ends_with_the_message_that_goes_beyond_its_size(harness: ArchiveHarness) -> None:
+@pytest.mark.parametrize(("form", "size_bytes"), [("lines", 10), ("framed", 8)])
+def test_a_file_ends_with_the_message_that_goes_beyond_its_size(harness: ArchiveHarness, form: str, size_bytes: int) -> None:
     """What is synced with the old file is finished."""
-    archive = harness.archive(rotation=Rotation(size_bytes=10))
+    archive = harness.archive(form, rotation=Rotation(size_bytes=size_bytes))
     batches = [FakeBatch(b"12345", b"1234"), FakeBatch(b"1", b"x" * 100, b"2", b"3"), FakeBatch(b"y")]
     archive.add(batches)  # type: ignore[arg-type]
     archive.store(is_sync_due=False)

@@ -102,7 +102,8 @@ class _Single:
     """One message of a batch, with what a batch has for encoders."""
 
     def __init__(self, message: Message) -> None:
-        self.nsqd, self.ids, self.bodies = message.nsqd, [message.id], [message.body]
+        self.topic, self.channel, self.nsqd = message.topic, message.channel, message.nsqd
+        self.ids, self.bodies = [message.id], [message.body]
         self.timestamps_ns, self.attempts = [message.timestamp_ns], [message.attempts]
         self.finish, self.requeue = message.finish, message.requeue
 
