@@ -428,7 +428,7 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
         kit.wait(lambda: ready_count(nsqd) == 1)
         nsqd.signal(signal.SIGSTOP)
         try:
-            kit.spawn(consumer.stop).get(timeout=20)  # the time of a stop is 30 s
+            kit.spawn(lambda: consumer.stop(timeout_s=300)).get(timeout=40)
         finally:
             nsqd.signal(signal.SIGCONT)
 
