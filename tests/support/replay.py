@@ -145,6 +145,7 @@ def replayed(
     checkpoint: Checkpoint | None = None,
     attempt: int = 0,
     slice_bytes: int = 2048,
+    sockets: Sequence[int] = (),
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
     done = {} if checkpoint is None else checkpoint.earlier.done
@@ -154,7 +155,7 @@ def replayed(
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
         rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
     sender = Sender(job, ledgers, {}, job.selection.limit, producers=played(nsqd))
-    return [sender.send(cut(batch), number, attempt, 1000 * attempt + number) for number, batch in enumerate(rows)]
+    return [sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets) for number, batch in enumerate(rows)]
 
 
 def cut(rows: pa.RecordBatch, size: int = 30) -> Iterator[pa.RecordBatch]:

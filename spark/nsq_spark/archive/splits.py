@@ -275,10 +275,7 @@ class FileInfo:
         if self.format.has_timestamps or not wanted.has_range:
             return True
         if self.first_ns is None or self.end_ns is None:
-            raise ArchiveError(
-                f"{self.path} keeps no times, since its format is lines, and there is no hour such as 2024-01-31_13 in "
-                "its name: read it without a start and an end time"
-            )
+            raise ArchiveError(f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13")
         return wanted.overlaps(self.first_ns, self.end_ns - 1)
 
 

@@ -83,9 +83,7 @@ def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> Syst
         return System(pafs.HadoopFileSystem.from_uri(uri), uri, "/")
     container, found, host = authority.partition("@")
     if not found:
-        raise ArchiveError(
-            f"{scheme}://{authority} names no container: write {scheme}://<container>@<account>.{_AZURE_HOST}/<path>"
-        )
+        raise ArchiveError(f"{scheme}://{authority} names no container: write <container>@<account>.{_AZURE_HOST}")
     return System(pafs.AzureFileSystem(**azure_arguments(options, host)), uri, f"{container}/")
 
 

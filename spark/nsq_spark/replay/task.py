@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -138,11 +141,13 @@ class Sender:
         spark = TaskContext.get()
         assert spark is not None
         rows = batches if self.read is None else self.read(batches)
-        result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId())
+        result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets())
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def send(self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0) -> TaskResult:
-        """Return the result of a task, however it ends; unexpected errors are raised."""
+    def send(
+        self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0, sockets: Sequence[int] = ()
+    ) -> TaskResult:
+        """Return the result of a task, however it ends; unexpected errors are raised. `sockets` bring the rows."""
         task = _Task(self, number, attempt, attempt_id)
         try:
             try:
@@ -150,6 +155,8 @@ class Sender:
                     task.send(rows)
                     if task.is_full:
                         break
+                else:
+                    task.is_cut = any(map(_is_closed, sockets))
             except ArchiveError as error:  # what came before the damage is sent
                 task.result.error = str(error)
             task.finish()
@@ -167,7 +174,23 @@ class Sender:
         return task.result
 
 
+def _sockets() -> list[int]:
+    """Return the descriptors of this process that are sockets."""
+    return [int(name) for name in os.listdir("/dev/fd") if Path("/dev/fd", name).is_socket()]
+
+
+def _is_closed(descriptor: int) -> bool:
+    """True if the other side has closed the socket. Rows then end without an error, wherever a killed Spark was."""
+    with socket.socket(fileno=os.dup(descriptor)) as one:
+        try:
+            return not one.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError as error:
+            return isinstance(error, ConnectionError)
+
+
 class _Task(publisher.PublishObserver):
+    """`is_cut`: rows of the last slice may be missing."""
+
     def __init__(self, sender: Sender, number: int, attempt: int, attempt_id: int) -> None:
         job = sender.job
         self._destination = job.destination
@@ -175,6 +198,7 @@ class _Task(publisher.PublishObserver):
         self._is_ordered = job.is_ordered
         self._defer_ms = round(job.destination.defer_s * 1000)
         self.result = TaskResult()
+        self.is_cut = False
         self._ledger: Ledger = sender.ledgers.ledger(number, attempt_id)
         earlier = sender.ledgers.earlier(number, attempt_id)  # what earlier tries sent is not sent again, and counts
         self._done = earlier.done
@@ -279,7 +303,7 @@ class _Task(publisher.PublishObserver):
     def finish(self) -> None:
         """Wait until all is acknowledged. Raises NotPublished."""
         self._publisher.finish()
-        for unit in () if self.result.error else self._units:
+        for unit in () if self.result.error or self.is_cut else self._units:
             unit.is_closed = True
         self._settle()
 

@@ -355,9 +355,7 @@ class LiveTopics:
             if seq > kept.end_seq:
                 raise ArchiveError(f"nsq: option {option}: {nsqd} has numbers of topic {topic} up to {kept.end_seq}, not {seq}")
         if place is named and option == "endingOffsets" and (left := sorted(there.keys() - named.keys())):
-            raise ArchiveError(
-                f"nsq: option {option}: there is no number for topic {left[0].topic} on {left[0].nsqd}; -1: latest"
-            )
+            raise ArchiveError(f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest")
         return {log: self._seq(log, there, place) for log in list(there)}
 
     def _seq(self, log: LogKey, there: dict[LogKey, Kept], place: Place) -> int:

@@ -94,7 +94,7 @@ def test_a_container_is_the_beginning_of_the_path() -> None:
     assert system.inner(f"{ABFSS}/day/x") == "events/day/x"
     assert system.inner(ABFSS) == system.inner(f"{ABFSS}/") == "events"
     assert system.outer("events/day/x") == f"{ABFSS}/day/x"
-    with pytest.raises(ArchiveError, match="names no container: write abfss://<container>@<account>"):
+    with pytest.raises(ArchiveError, match="names no container: write <container>@<account>"):
         Storage().find("abfss://company.dfs.core.windows.net/day")
 
 

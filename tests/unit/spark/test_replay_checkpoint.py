@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +74,18 @@ def test_the_first_run_decides_times_types_and_sizes(archive: Path) -> None:
     replayed(again.job, again.files, nsqd, again)
     assert sorted(nsqd.bodies) == [message.body for message in messages(30)]
     again.close()
+
+
+def test_a_slice_whose_rows_end_since_spark_was_killed_is_not_done(archive: Path) -> None:
+    for is_killed in True, False:
+        near, far = socket.socketpair()
+        with near, far, closing(opened(job_of(archive), archive)) as checkpoint:
+            assert not checkpoint.earlier.done
+            if is_killed:
+                far.close()
+            replayed(checkpoint.job, checkpoint.files, PlayedNsqd(), checkpoint, sockets=(near.fileno(),))
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        assert checkpoint.earlier.done
 
 
 def test_only_one_driver_uses_it(archive: Path) -> None:
