@@ -192,7 +192,7 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
 def parsed(address: str, body: bytes) -> Any:
     """Return the JSON of an answer. Raises UpstreamError."""
     try:
-        return load_foreign_json(body)
+        return load_foreign_json(body, in_slices)
     except ValueError as error:
         raise UpstreamError(str(error), place_of(address)) from error
 

@@ -20,6 +20,7 @@ from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import format_duration
 from nsqd_py.settings.program import DONE, ToolError
 
@@ -85,7 +86,7 @@ class LogReader:
                 self._next, self._next_seq = "seq=earliest", 0  # all of a topic that is created later is new
             self._outage.report("nsqd %s: topic %s: %s", self._address, self._topic, error)
             return b""
-        except HttpClientError as error:
+        except (HttpClientError, BadOptions) as error:  # an nsqlookupd may name an invalid address
             self._outage.report("nsqd %s: %s", self._address, error)
             return b""
         self._outage.end("nsqd %s: answers again", self._address)
