@@ -167,12 +167,12 @@ class Broker:
 
     def node_problem(self) -> str | None:
         """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
-        problem = self.disk.problem or self.space.shortage()
+        problem = self.disk.problem or self._access_problem() or self.space.shortage()
         return f"disk: {problem}" if problem else None
 
     def health(self) -> str | None:
         """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
-        problem = self.disk.problem or self.space.problem()
+        problem = self.disk.problem or self._access_problem() or self.space.problem()
         if problem:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
@@ -307,9 +307,13 @@ class Broker:
         topic.free()
 
     def check_writable(self) -> None:
-        """Raise OSError if nothing can be created or deleted in the data path."""
-        if not os.access(self.services.directory, os.W_OK):
-            raise OSError(errno.EROFS, "the data path cannot be written to")
+        """Raise OSError if nothing can be created or deleted in the data path: a request that fails must change nothing."""
+        if error := self._access_problem():
+            raise error
+
+    def _access_problem(self) -> OSError | None:
+        can_write = os.access(self.services.directory, os.W_OK)
+        return None if can_write else OSError(errno.EROFS, "the data path cannot be written to")
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
@@ -323,6 +327,8 @@ class Broker:
         self.journals.settle()
         if topic.is_closed:  # deleted in the meantime: writing its position now would affect the next topic of its name
             return
+        if topic.log is not None:
+            self.check_writable()
         topic.empty()
         self.save_held(topic)
         for channel in topic.channels.values():
@@ -509,6 +515,8 @@ class Broker:
         self.journals.settle()
         if channel.is_closed:  # deleted in the meantime: its journal must not be rewritten
             return
+        if channel.journal is not None:
+            self.check_writable()
         topic.commit()
         channel.empty()
         self.channel_changed(topic, channel)
@@ -518,6 +526,7 @@ class Broker:
 
     def pause_topic(self, topic: Topic, paused: bool) -> None:
         """Pause or unpause a topic durably. Raises OSError. Blocks this greenlet."""
+        self.check_writable()
         if paused:
             topic.pause()
             self.save_held(topic)
@@ -527,6 +536,7 @@ class Broker:
 
     def pause_channel(self, topic: Topic, channel: Channel, paused: bool) -> None:
         """Pause or unpause a channel durably. Raises OSError. Blocks this greenlet."""
+        self.check_writable()
         topic.commit()
         if paused:
             channel.pause()

@@ -204,6 +204,8 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     not_due = _find_deferred(log, wanted, broker.clock(), broker.services.threadpool)
     broker.journals.settle()
     channel = broker.make_channel(topic, name)
+    if channel.journal is not None:
+        broker.check_writable()
     # During the search, files may have been dropped or compacted.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     skip_below = seq if target == LATEST else 0

@@ -181,27 +181,24 @@ class MetadataWriter:
             while self._is_wanted:
                 self._is_wanted = False
                 began_s = perf_counter()
-                if not self._try_to_persist():
-                    self._alarm.set(self._services.clock() + _RETRY_NS)
+                self._try_to_persist()
                 self._is_urgent.wait(min(_PAUSE_FACTOR * (perf_counter() - began_s), _LONGEST_PAUSE_S))
         finally:
             self._greenlet = None
             self._is_urgent.clear()
 
-    def _try_to_persist(self) -> bool:
+    def _try_to_persist(self) -> None:
         try:
             self.persist()
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
-            return False
         except Exception as error:  # noqa: BLE001 - after a bug, the next attempt must follow as after a full disk
             self._log.exception("failed to persist metadata - %r", error)
-            return False
-        return True
 
     def persist(self) -> None:
-        """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
+        """Replace the file durably. Raises OSError; a failure is retried. Blocks this greenlet, not the loop."""
         with self._lock:
+            self._alarm.set(self._services.clock() + _RETRY_NS)  # until it is written
             self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
             # Before the pauses of encoding: a channel that is deleted in one of them may still be named.
             deleted, self._deleted = self._deleted, []
@@ -212,6 +209,7 @@ class MetadataWriter:
             except Exception:
                 self._deleted[:0] = deleted
                 raise
+            self._alarm.set(None)
             self._on_written()
             for topic_name, name, journal in deleted:
                 self._remove_journal(topic_name, name, journal)

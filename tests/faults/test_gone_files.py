@@ -258,6 +258,9 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdP
     assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
 
 
+VERBS = ("delete", "pause", "unpause", "empty")
+
+
 def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdProcess) -> None:
     """The locked directory is another one then."""
 
@@ -268,11 +271,16 @@ def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdPro
         nsqd.data_path.mkdir()
         return lock_directory(nsqd.data_path)
 
+    before = nsqd.topic_stats("t")
     remove(1)
-    for path in ("topic/delete?topic=t", "channel/delete?topic=t&channel=some", "topic/create?topic=new"):
+    some = "topic=t&channel=some"
+    for path in ("topic/create?topic=new", "channel/create?topic=t&channel=new", f"channel/seek?{some}&to=latest"):
+        assert nsqd.http("POST", f"/{path}").status == 500
+    for path in (*(f"topic/{verb}?topic=t" for verb in VERBS), *(f"channel/{verb}?{some}" for verb in VERBS)):
         refused = nsqd.http("POST", f"/{path}")
         assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
-    assert nsqd.channel_stats("t", "some"), "its messages still come"
+    assert nsqd.topic_stats("t") == before, "a request that fails changes nothing"
+    assert "the data path cannot be written to" in nsqd.http("GET", "/ping").text
     os.close(replace())
     wait_until(lambda: "locked again" in nsqd.log_text(), what="nsqd to lock the new one")
     with pytest.raises(BlockingIOError):
