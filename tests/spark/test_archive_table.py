@@ -198,8 +198,15 @@ def test_all_files_are_in_one_table_whoever_reads_them(spark: Any, archive: Path
     assert [row.topic for row in frame.where("body = CAST('new' AS BINARY)").collect()] == ["new"]
 
 
-def test_no_file_is_no_row(spark: Any, tmp_path: Path) -> None:
-    assert nsq_archive(spark, str(tmp_path)).count() == 0
+def test_no_file_and_no_topic_are_errors(spark: Any, tmp_path: Path) -> None:
+    for text in "no files with messages in", "no topic orders in":
+        for read in (
+            spark.read.format("nsq").option("topic", "orders").load,
+            lambda path: nsq_archive(spark, path, topic="orders"),
+        ):
+            with pytest.raises(Exception, match=f"there (are|is) {text} {tmp_path}"):
+                read(str(tmp_path)).count()
+        settled(tmp_path / "logins.log", b"1\n")
 
 
 def test_damage_in_parquet_and_jsonl_ends_a_query_by_name(spark: Any, archive: Path) -> None:

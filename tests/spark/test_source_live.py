@@ -305,7 +305,7 @@ def table(*nsqds: NsqdProcess, **options: str) -> list[int]:
     return sorted(int(body) for part in parts for batch in one.read(part) for body in batch.column(0).to_pylist())
 
 
-def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
+def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     first, second = make_nsqd(), make_nsqd()
     for number, nsqd in enumerate((first, second)):
         nsqd.create(TOPIC, "c")
@@ -318,6 +318,14 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
     assert table(first, second, startingOffsets=json.dumps(offsets)) == list(range(10, 30))
     assert table(first, second, endingOffsets=json.dumps(offsets)) == [*range(10), *range(100, 130)]
     assert table(first, startingOffsets="latest") == []
+    archive = tmp_path / "empty"
+    archive.mkdir()
+    assert table(first, path=str(archive)) == list(range(30))
+    for more in {}, {"path": str(archive)}:
+        with pytest.raises(
+            ArchiveError, match=f"there is no topic typo in {address(first)}{''.join(f', {one}' for one in more.values())}$"
+        ):
+            table(first, topic="typo", **more)
 
 
 def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:

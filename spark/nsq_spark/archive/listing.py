@@ -102,6 +102,7 @@ _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds keep next to them needs no word.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
 _REMOTE_READERS = 16
+_TOPICS_SHOWN = 10
 # A file that nothing was written to for this time counts as finished.
 _SETTLED_NS = 3600 * SECOND_NS
 
@@ -128,11 +129,13 @@ class Listing:
 
     in_progress  files that nsq-to-file has not finished, which are left out unless they are named
     skipped      files that are left out because of their names, unless these are given
+    topics       of the files, empty ones too; None if only their messages say
     """
 
     files: list[splits.FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    topics: set[str] | None = None
 
 
 def list_files(
@@ -140,9 +143,17 @@ def list_files(
 ) -> list[splits.FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name; none twice.
 
-    Raises ArchiveError.
+    Raises ArchiveError, also if there is none, or none of a topic that is wanted by name.
     """
-    return survey(paths, storage, hints, wanted).files
+    found, where = survey(paths, storage, hints, wanted), " ".join(paths)
+    left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
+    if not found.files and not found.topics:
+        others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
+        raise splits.ArchiveError(f"there are no files with messages in {where}{left_out}{others}")
+    if wanted and wanted.topics and found.topics is not None and (missing := wanted.topics - found.topics):
+        there = ", ".join(sorted(found.topics)[:_TOPICS_SHOWN])
+        raise splits.ArchiveError(f"there is no topic {min(missing)} in {where}{left_out}; there are {there}")
+    return found.files
 
 
 def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: splits.Wanted | None = None) -> Listing:
@@ -150,7 +161,8 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     manifest says that nothing in it is `wanted`.
     """
     hints, found = hints or Hints(), Listing()
-    entries = _find(paths, storage, found, takes_all=bool(hints.format))
+    everything = _find(paths, storage, found, takes_all=bool(hints.format))
+    entries = [entry for entry in everything if entry.size_bytes]
     recogniser = _Recogniser(storage, hints, wanted or splits.Wanted())
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
@@ -158,6 +170,8 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
         with ThreadPoolExecutor(_REMOTE_READERS) as pool:  # each takes a round trip or two
             infos = list(pool.map(recogniser.info, entries))
     found.files = [info for info in infos if info is not None]
+    if recogniser.knows_topics:
+        found.topics = recogniser.topics.union(recogniser.topic(entry.path) for entry in everything if not entry.size_bytes)
     return found
 
 
@@ -169,7 +183,7 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: 
             entries.setdefault(entry.path, entry)
     found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
     found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
-    return [entry for entry in entries.values() if entry.size_bytes]
+    return list(entries.values())
 
 
 # ---- paths
@@ -240,7 +254,10 @@ def _claimed(path: str, storage: Storage) -> str | None:
 
 
 class _Recogniser:
-    """Says what files are. Its methods raise ArchiveError."""
+    """Says what files are. Its methods raise ArchiveError.
+
+    topics        of the files so far; `knows_topics` False: there may be more
+    """
 
     def __init__(self, storage: Storage, hints: Hints, wanted: splits.Wanted) -> None:
         self._storage = storage
@@ -253,18 +270,21 @@ class _Recogniser:
         self._now_ns = time.time_ns()
         self._format = _format(hints.format)
         self._topic_from_name = topic_expression(hints.topic_from_name)
+        self.topics: set[str] = set()
+        self.knows_topics = True
 
     def info(self, entry: Entry) -> splits.FileInfo | None:
         """Return what a file is; None if it is gone by now."""
-        name, topic = name_of(entry.path), self._topic(entry.path)
+        name, topic = name_of(entry.path), self.topic(entry.path)
         if _GO_QUEUE.search(splits.name_without_compression(name)):
             raise splits.ArchiveError(
                 f"{entry.path} is a queue of Go's nsqd: start our nsqd on a copy of this data path, which imports it, and read "
                 "its topics (docs/take-over.md)"
             )
-        unwanted = self._manifests.unwanted(entry, self._wanted, topic) if self._asks_manifests else None
-        if unwanted is not None:
-            return splits.FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
+        parts = self._manifests.parts(entry, topic) if self._asks_manifests else []
+        self.topics.update(part.topic for part in parts)
+        if parts and not any(part.may_hold(self._wanted) for part in parts):
+            return splits.FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic, is_unwanted=True)
         head = self._head(entry)
         if head is None:
             return None
@@ -272,7 +292,11 @@ class _Recogniser:
         form = self._format or splits.recognised_format(name, splits.plain_head(head, compression))
         info = splits.FileInfo(*entry, form, compression, topic)
         if form is splits.Format.TOPIC_LOG:
-            return self._companions.topic_log(info)
+            info = self._companions.topic_log(info)
+        if not parts:
+            self.topics.add(info.topic)
+            if not info.has_one_topic:
+                self.knows_topics = False
         if form in (splits.Format.LINES, splits.Format.JSONL):
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
         if not form.has_timestamps and (times := time_in(name, self._zone)):
@@ -290,7 +314,7 @@ class _Recogniser:
         except (OSError, pa.ArrowException) as error:
             raise splits.ArchiveError(f"{entry.path} cannot be read: {error}") from error
 
-    def _topic(self, path: str) -> str:
+    def topic(self, path: str) -> str:
         if self._hints.topic:
             return self._hints.topic
         match = self._topic_from_name.search(path)

@@ -98,14 +98,9 @@ class Manifests:
             end += part.size_bytes
         return parts if end == entry.size_bytes else []
 
-    def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> FilePart | None:
-        """Return the first part of a file in which nothing is wanted; None if something may be, or that is not known.
-
-        Files of `lines` are read as messages of the topic in their names, so that one counts. Raises ArchiveError for a
-        bad pattern.
-        """
-        parts = [part._replace(topic=topic_in_name) if part.format is Format.LINES else part for part in self.complete(entry)]
-        return None if any(part.may_hold(wanted) for part in parts) else next(iter(parts), None)
+    def parts(self, entry: Entry, topic_in_name: str) -> list[FilePart]:
+        """Return the parts as `complete` does. Those of `lines` have the topic of the name, as which they are read."""
+        return [part._replace(topic=topic_in_name) if part.format is Format.LINES else part for part in self.complete(entry)]
 
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""

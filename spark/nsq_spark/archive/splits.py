@@ -322,11 +322,8 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
         if wanted is not None and not info.may_hold(wanted):
             continue
         for start, end in _ranges(info, max(1, target_bytes)):
-            splits.append(
-                Split(
-                    info.path, info.format, info.compression, start, end, info.topic, info.size_bytes, len(splits), info.is_live
-                )
-            )
+            file = info.path, info.format, info.compression
+            splits.append(Split(*file, start, end, info.topic, info.size_bytes, len(splits), info.is_live))
     return splits
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import getpass
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -87,6 +88,7 @@ def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> Syst
     return System(pafs.AzureFileSystem(**azure_arguments(options, host)), uri, f"{container}/")
 
 
+_OF_ENGINES = re.compile(r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)")
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link that leads in a circle is no file
 
 
@@ -165,7 +167,7 @@ class Storage:
             return []
 
     def walk(self, directory: str) -> Iterator[Entry]:
-        """Yield all files below a directory, which need not exist, in no order; none in a hidden directory."""
+        """Yield all files below a directory, which need not exist, in no order; none in directories that are passed over."""
         if is_local(directory):
             yield from _walk_local(local_path(directory))
             return
@@ -173,7 +175,7 @@ class Storage:
         inner = system.inner(directory)
         for info in self._infos(directory, system, pafs.FileSelector(inner, allow_not_found=True, recursive=True)):
             directories = info.path[len(inner) :].split("/")[:-1]
-            if info.type == pafs.FileType.File and not any(map(is_hidden, directories)):
+            if info.type == pafs.FileType.File and not any(map(_is_passed_over, directories)):
                 yield _remote_entry(system, info)
 
     def _infos(self, path: str, system: System, what: Any) -> Any:
@@ -230,6 +232,13 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
+def _is_passed_over(directory: str) -> bool:
+    """True for the name of a hidden directory, and of one in which Spark or a table format keeps its own files. Others may
+    be named after a topic, which may begin with an underscore.
+    """
+    return directory.startswith(".") or _OF_ENGINES.fullmatch(directory) is not None
+
+
 def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -273,7 +282,7 @@ def _walk_local(directory: str) -> Iterator[Entry]:
             continue
         seen.add((status.st_dev, status.st_ino))
         own_first = sorted(directories, key=lambda name: (os.path.islink(f"{parent}/{name}"), name))
-        directories[:] = [name for name in own_first if not is_hidden(name)]
+        directories[:] = [name for name in own_first if not _is_passed_over(name)]
         yield from filter(None, (_local_entry(f"{parent.rstrip('/')}/{name}") for name in sorted(names)))
 
 

@@ -210,17 +210,10 @@ class _Task(publisher.PublishObserver):
         self._units: deque[Unit] = deque()
         self._stuck: set[str] = set()
         self._polled_s = 0.0
-        self._publisher = publisher.TaskPublisher(
-            sender.producers(
-                job.destination.nsqd_tcp_addresses,
-                job.destination.lookupd_http_addresses,
-                job.destination.options,
-                job.give_up_after_s,
-                is_ordered=job.is_ordered,
-                turn=number,
-            ),
-            self,
-        )
+        to, patience_s = job.destination, job.give_up_after_s
+        addresses = to.nsqd_tcp_addresses, to.lookupd_http_addresses
+        producers = sender.producers(*addresses, to.options, patience_s, is_ordered=job.is_ordered, turn=number)
+        self._publisher = publisher.TaskPublisher(producers, self)
         self._publisher.counts.add(earlier.counts)
         self._publisher.counts.possible_duplicates += earlier.unsure
 

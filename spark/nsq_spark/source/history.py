@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.listing import survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, pack, plan_splits
 from nsq_spark.source.batch_reader import ArchivePartition
@@ -129,7 +129,7 @@ class History:
 
     def _found(self) -> dict[LogKey, list[_Found]]:
         options, found, count = self._options, dict[LogKey, list[_Found]](), 0
-        files = list_files(options.paths, options.storage, options.hints, options.wanted)
+        files = survey(options.paths, options.storage, options.hints, options.wanted).files
         target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
         self._splits = plan_splits(files, target_bytes, options.wanted)
         for number, split in enumerate(self._splits):

@@ -80,6 +80,15 @@ class Planner:
         self._there = {**self._there, **found}
         return found
 
+    def check_topics(self, there: Iterable[LogKey]) -> None:
+        """Raise ArchiveError if neither an nsqd nor the archive has a topic that is wanted by name."""
+        options, missing = self.options, set(self.options.wanted.topics or ()).difference(log.topic for log in there)
+        if missing and self.history is not None:
+            missing.difference_update(log.topic for log in self.history.load())
+        if missing:
+            where = *options.nsqds, *options.lookupds, *(options.archive.paths if options.archive else ())
+            raise ArchiveError(f"nsq: there is no topic {min(missing)} in {', '.join(where)}")
+
     # ---- where a query begins and ends
 
     def beginning(self, there: dict[LogKey, Kept]) -> TopicOffset:
@@ -274,6 +283,7 @@ class LiveBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Raises ArchiveError, LostMessages."""
         there = self._plan.kept(of_all=True)
+        self._plan.check_topics(there)
         start = self._plan.beginning(there)
         return self._plan.partitions(start, self._plan.ending(start, there), there)
 

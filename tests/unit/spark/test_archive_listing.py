@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,22 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [info.path for info in list_files(["x", "."], Storage())] == [str(tmp_path / "x")]
 
 
-@pytest.mark.parametrize(("path", "text"), [("nothing", "nothing is not there"), ("no*", r"no\* matches no file")])
-def test_what_is_not_there(tmp_path: Path, path: str, text: str) -> None:
-    with pytest.raises(ArchiveError, match=text):
-        list_files([str(tmp_path / path)], Storage())
-
-
-def test_an_empty_directory_holds_no_files(tmp_path: Path) -> None:
-    assert list_files([str(tmp_path)], Storage()) == []
+@pytest.mark.parametrize(
+    ("path", "topics", "text"),
+    [
+        ("nothing", (), "nothing is not there"),
+        ("no*", (), r"no\* matches no file"),
+        ("empty", (), "there are no files with messages in .*/empty$"),
+        ("other", (), "no files with messages in .*/other; other files are there, such as README$"),
+        ("", ("a", "b", "typo"), "there is no topic typo in .*; there are a, b, started$"),
+        ("", ("a", "b", "started"), ""),
+    ],
+)
+def test_what_is_not_there(tmp_path: Path, path: str, topics: tuple[str, ...], text: str) -> None:
+    write(tmp_path, **{"a.host.log": b"1\n", "b.host.log.gz": b"1\n", "started.log": b"", "other__README": b"1"})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ArchiveError, match=text) if text else nullcontext():
+        list_files([str(tmp_path / path)], Storage(), None, Wanted(frozenset(topics) or None))
 
 
 def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
@@ -158,8 +167,8 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
 def test_a_topic_may_begin_with_an_underscore(tmp_path: Path) -> None:
     write(tmp_path, **{"_orders.host.log": b"1\n", "_orders.host.jsonl": b'{"body":"1"}\n'})
     write(tmp_path, **{"_manifest.jsonl": b"{}\n", "_nsq_manifest": b"{}\n", "_SUCCESS": b"1", "_temporary__x.log": b"1\n"})
-    assert names(tmp_path) == names(tmp_path, "_*") == ["_orders.host.jsonl", "_orders.host.log"]
-    assert {info.topic for info in list_files([str(tmp_path)], Storage())} == {"_orders"}
+    write(tmp_path, **{"_clicks__host.log": b"1\n", "_delta_log__5.parquet": b"PAR1"})
+    assert names(tmp_path) == names(tmp_path, "_*") == ["_clicks/host.log", "_orders.host.jsonl", "_orders.host.log"]
 
 
 def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
@@ -311,7 +320,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def read_from(directory: Path, wanted: Wanted, hints: Hints | None = None) -> int:
-    splits = plan_splits(list_files([str(directory)], Storage(), hints, wanted), wanted=wanted)
+    splits = plan_splits(survey([str(directory)], Storage(), hints, wanted).files, wanted=wanted)
     return sum(chunk.count for split in splits for chunk in read(split, Storage(), wanted))
 
 
@@ -380,7 +389,8 @@ def test_the_manifest_of_an_earlier_version_is_read_too(archive: Path, opened: l
     lines = path.read_bytes().splitlines(keepends=True)
     path.rename(archive / "_manifest.jsonl").write_bytes(b"".join(lines[:1]))
     path.write_bytes(b"".join(lines[1:]))
-    assert read_from(archive, Wanted(frozenset({"none"}))) == 0
+    with pytest.raises(ArchiveError, match=r"there is no topic none in .*; there are clicks, orders$"):
+        list_files([str(archive)], Storage(), None, Wanted(frozenset({"none"})))
     assert sorted(opened) == ["_manifest.jsonl", "_nsq_manifest"]
 
 
