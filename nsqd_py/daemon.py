@@ -127,7 +127,8 @@ class Daemon:
             text = f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
             raise StartError(text) from error
         except OSError as error:
-            raise StartError(f"failed to lock data-path: {error.strerror} ({path})") from error
+            text = f"failed to lock data-path: {error.strerror} ({path}); --data-path must be a directory that exists"
+            raise StartError(f"{text}, and that this user can read and write") from error
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer

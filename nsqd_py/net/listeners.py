@@ -61,7 +61,8 @@ class Listener:
         try:
             self._sock = self._bind(self.address) if inherited is None else inherited
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            # gevent adds the address, which the text has already.
+            reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
             raise StartError(f"listen ({self.address}) failed - {reason}") from error
         self._sock.setblocking(False)
         bound = self._sock.getsockname()

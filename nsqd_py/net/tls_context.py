@@ -106,7 +106,12 @@ def set_lowest_version(context: Any, level: int, version: int) -> None:
 
 
 def advised(reason: object) -> str:
-    """Return an error text of OpenSSL, followed by advice if a lower security level would prevent the error."""
+    """Return an error text of OpenSSL, followed by advice if a lower security level would prevent the error.
+
+    "PEM lib", which names no cause, becomes what the files must be.
+    """
     text = str(reason)
+    if "PEM lib" in text:
+        return "expected PEM: a certificate, and its private key without a password"
     words = text.lower().replace("_", " ")
     return f"{text}; {_ADVICE}" if any(weakness in words for weakness in _TOO_WEAK) else text

@@ -117,7 +117,7 @@ def open_path() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize(("mode", "complaint"), [(0o000, "failed to lock data-path"), (0o555, "Permission denied")])
+@pytest.mark.parametrize(("mode", "complaint"), [(0o000, "); --data-path must be"), (0o555, "Permission denied")])
 def test_a_directory_without_permission(open_path: Path, mode: int, complaint: str, tally: Tally) -> None:
     data_path = open_path / "data"
     data_path.mkdir()

@@ -160,6 +160,6 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, taken.getsockname()[1]) as local:
         assert local.process.wait(40) == 1
     text = local.log.read_text()
-    assert f"listen (127.0.0.1:{local.admin_http}) failed - Address already in use" in text
+    assert f"listen (127.0.0.1:{local.admin_http}) failed - Address already in use\n" in text
     assert "Ended by itself: nsqadmin (status 1)" in text
     assert local.lookup("greetings") is None

@@ -176,7 +176,7 @@ def test_nsqd_takes_a_certificate_and_refuses_what_is_none(certificate: tuple[st
     cert, key = certificate
     check_options(read_options([f"--tls-cert={cert}", f"--tls-key={key}", "--tls-required"]))
     check_options(read_options([f"--tls-root-ca-file={cert}"]))
-    with pytest.raises(BadOptions, match="cannot use --tls-cert"):
+    with pytest.raises(BadOptions, match="cannot use --tls-cert .*: expected PEM: a certificate"):
         check_options(read_options([f"--tls-cert={key}", f"--tls-key={cert}"]))
     with pytest.raises(BadOptions, match="cannot use --tls-root-ca-file"):
         check_options(read_options([f"--tls-root-ca-file={key}"]))
@@ -198,7 +198,7 @@ def test_nsqd_does_not_ask_for_the_password_of_a_key(certificate: tuple[str, str
         check=False,
     )
     assert (done.returncode, "pass phrase" in done.stderr) == (2, False)
-    assert "cannot use --tls-cert" in done.stderr
+    assert "its private key without a password" in done.stderr
 
 
 FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "

@@ -216,7 +216,7 @@ def check(options: ReplayOptions) -> None:
         raise BadOptions("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        raise ToolError(f"{' and '.join(missing)} not installed: pip install 'nsqd-py[spark]'")
+        raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[spark]'")
     # They need the packages; --help and --version do not.
     from nsq_spark.replay.job import job_of
     from nsq_spark.replay.summary import check_report

@@ -144,10 +144,10 @@ def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tu
 
 
 def test_without_spark_it_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyspark",))
+    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyspark", "pyarrow", "pandas"))
     monkeypatch.setattr(replay_options, "find_spec", lambda name: None)
     assert main(["/archive", "--yes", TO]) == 1
-    assert capsys.readouterr().err == "spark-replay: pyspark not installed: pip install 'nsqd-py[spark]'\n"
+    assert capsys.readouterr().err == "spark-replay: it needs pyspark, pyarrow, pandas: pip install 'nsqd-py[spark]'\n"
 
 
 def test_its_help_needs_no_spark() -> None:
