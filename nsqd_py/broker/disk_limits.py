@@ -6,14 +6,14 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import gevent
 import gevent.event
-import gevent.lock
 
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
@@ -114,8 +114,13 @@ class DescriptorRelief:
     def __init__(self, flush: Callable[[int], None]) -> None:
         self._flush = flush
         self._synced = gevent.event.Event()
-        # Writers that hold it have not opened their files yet.
-        self._turns = gevent.lock.Semaphore(_OPENED_AT_ONCE)
+
+    @cached_property
+    def _turns(self) -> Any:
+        """Held by writers that have not opened their files yet."""
+        from gevent.lock import Semaphore  # 1.1 MB of a start, see `GreenletLock`
+
+        return Semaphore(_OPENED_AT_ONCE)
 
     def watch(self) -> None:
         """Begin, with the descriptor limit of this moment."""

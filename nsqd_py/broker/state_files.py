@@ -30,7 +30,6 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import gevent
-import gevent.lock
 from gevent.event import Event
 from google_crc32c import extend
 
@@ -47,7 +46,7 @@ from nsqd_py.interfaces import PositionJournal
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.private_files import read_bytes
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import GreenletLock, in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
@@ -155,7 +154,7 @@ class MetadataWriter:
     _on_written: Callable[[], None]
     _epochs: Callable[[], bytes | None]
     _deleted: list[tuple[str, str, PositionJournal]] = field(default_factory=list)  # topic, channel, journal
-    _lock: Any = field(default_factory=gevent.lock.Semaphore)
+    _lock: Any = field(default_factory=GreenletLock)
     _is_wanted: bool = False
     _is_closing: bool = False
     _is_urgent: Event = field(default_factory=Event)

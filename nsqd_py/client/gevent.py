@@ -15,7 +15,6 @@ from typing import Any
 
 import gevent
 from gevent import select, socket
-from gevent.event import Event
 from gevent.hub import Waiter
 
 from nsqd_py.client.blocking import consumer, producer
@@ -25,6 +24,7 @@ from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
 from nsqd_py.net.socket_buffers import literal_target
+from nsqd_py.runtime.threads import GreenletLock
 
 __all__ = ["Consumer", "Producer", "PublishFuture", "connect"]
 
@@ -88,35 +88,6 @@ class GeventPoller:
         for watcher in self._watchers.values():
             watcher.close()
         self._watchers = {}
-
-
-class GreenletLock:
-    """A lock for the greenlets of one thread. gevent's own loads its monkey patches and logging: 4 ms of a start."""
-
-    __slots__ = ("_is_free",)
-
-    def __init__(self) -> None:
-        self._is_free = Event()
-        self._is_free.set()
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Return False after `timeout` seconds; a negative number means no limit."""
-        ends_s = monotonic() + timeout
-        while not self._is_free.is_set():
-            left_s = None if timeout < 0 else max(0.0, ends_s - monotonic())
-            if not (blocking and self._is_free.wait(left_s)):
-                return False
-        self._is_free.clear()
-        return True
-
-    def release(self) -> None:
-        self._is_free.set()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 class Greenlets(Backend):

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any
 
 import gevent
-import gevent.lock
 
 from nsqd_py.debug.memory import free_memory
 from nsqd_py.debug.stacks import PROFILER, ProfileUnderWay, stacks_text
@@ -18,6 +17,7 @@ from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Access, Request, Route, parse_int64
 from nsqd_py.runtime.pacing import WorkSlices
+from nsqd_py.runtime.threads import GreenletLock
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.flags import shown_words
 
@@ -38,7 +38,7 @@ POST /debug/freememory     collect garbage, return unused memory to the system
 _Request = Request[Any]
 
 # For handlers that go through all objects in slices: the slices of many handlers together would stall the loop.
-_ONE_AT_A_TIME = gevent.lock.Semaphore()
+_ONE_AT_A_TIME = GreenletLock()
 
 
 def _text(body: str) -> Reply:

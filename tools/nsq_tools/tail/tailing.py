@@ -14,10 +14,10 @@ from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer, check_shown
 from nsqd_py.client import MessageBatch
-from nsqd_py.client.gevent import Consumer, GreenletLock
+from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.runtime.threads import DiskThreads
+from nsqd_py.runtime.threads import DiskThreads, GreenletLock
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, ToolError
 from nsqd_py.tool_checks import check_name, check_sources, check_topics, client_options
