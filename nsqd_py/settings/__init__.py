@@ -3,8 +3,8 @@
 declaration   a setting, a class of options
 types         kinds of values: how they are read and shown
 program       a program: its settings, and how it reads them; settings that several programs have
-command_line  --help and completion, by click
-flags         the command line, the config file and the environment
+command_line  flags in Go's forms, --help and completion, by click
+flags         the config file and the environment
 durations     durations and times that users write
 regex         regular expressions that users write
 """

@@ -1,7 +1,5 @@
-"""The values of settings from the command line, from config files and from the environment.
+"""The values of settings from config files and from the environment.
 
-The command line has the forms of Go's package `flag`: `-name value`, `-name=value`, `--name=value`, and `-name` alone for a
-boolean. A value may begin with a dash; one that is a flag of the program needs the form with `=`.
 A config file is TOML, or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
 """
 
@@ -15,62 +13,6 @@ from typing import Any
 from nsqd_py.runtime.hidden import HIDDEN, without_logins
 from nsqd_py.settings.declaration import BadOptions, Options, Setting
 from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
-
-_HELP_FLAGS = ("help", "h")
-
-
-class BadFlag(Exception):
-    """A wrong command line; `is_known` is True if only the value of a flag is wrong."""
-
-    def __init__(self, text: str, is_known: bool = False) -> None:
-        super().__init__(text)
-        self.is_known = is_known
-
-
-def read_flags(
-    argv: Sequence[str], settings: Sequence[Setting], argument: Setting | None, removed: Mapping[str, str]
-) -> dict[str, Any] | None:
-    """Return the values of the flags, by attribute; None if one of them asks for help. Raises BadFlag.
-
-    argument  the setting whose values are the words without a dash, if the program has one
-    removed   what to use instead of flags that former versions had, by name
-    """
-    by_name = {setting.name: setting for setting in settings}
-    given: dict[str, list[Any]] = {}
-    are_flags_over = False
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        setting = by_name.get(name)
-        if word == "--" and not are_flags_over:
-            are_flags_over = True
-            continue
-        if are_flags_over or not word.startswith("-") or word == "-":
-            setting, value = argument, word
-            if setting is None:
-                raise BadFlag(f"Got unexpected extra argument ({word})")
-        elif name in _HELP_FLAGS:
-            return None
-        elif name in removed:
-            raise BadFlag(f"--{name} was removed: {removed[name]}")
-        elif setting is None:
-            raise BadFlag(f"No such option '--{name}'{suggestion(f'--{name}', [f'--{known}' for known in by_name])}")
-        elif not equals and setting.kind.bare_value is not None:
-            value = setting.kind.bare_value
-        elif not equals:
-            following = next(words, None)
-            if following is None:
-                raise BadFlag(f"Option '--{name}' requires an argument.")
-            flag = following.removeprefix("--").partition("=")[0]
-            if following.startswith("--") and flag in by_name:
-                raise BadFlag(f"--{name} requires an argument, and the next word is the flag --{flag}")
-            value = following
-        kind = setting.kind
-        try:
-            given.setdefault(setting.attribute, []).append(kind.parse(value))
-        except ValueError as error:
-            raise BadFlag(f"Invalid value for '--{setting.name}': \"{kind.shown(value)}\": {error}", True) from error
-    return {one.attribute: one.kind.join(given[one.attribute]) for one in settings if one.attribute in given}
 
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from nsqd_py.runtime.command import complain
-from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
+from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.flags import BadFlag, addresses_from_environment, from_environment, read_config, read_flags
+from nsqd_py.settings.flags import addresses_from_environment, from_environment, read_config
 from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
 from nsqd_py.version import version_string
-
-if TYPE_CHECKING:
-    from nsqd_py.settings.command_line import GoCommand
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -154,33 +149,25 @@ class Program(NamedTuple, Generic[OptionsT]):
         `--completion` (status 0) and after a wrong command line (status 2, with one or two lines on stderr). Raises
         BadOptions for a bad config file or variable.
         """
-        variable = f"_{self.command}_COMPLETE".replace("-", "_").upper()
-        if instruction := os.environ.get(variable):
-            sys.exit(self._command().complete(variable, instruction))
-        argument = self.options.settings[self.argument] if self.argument else None
-        try:
-            flags = read_flags(argv, self.settings, argument, self.removed)
-        except BadFlag as error:
-            complain(without_logins(str(error)), *(() if error.is_known else (f"To list all flags: {self.command} --help",)))
-            sys.exit(BAD_USAGE)
-        if flags is None:
-            self._command().print_help()
-            sys.exit(0)
+        command = GoCommand(
+            self.command,
+            self.summary,
+            self.groups,
+            self.options.settings[self.argument] if self.argument else None,
+            [example[:2] for example in self.examples],
+            self.removed,
+        )
+        flags = command.read(argv)
         if flags.get("version"):
             print(version_string(self.name))
             sys.exit(0)
         if flags.get("completion"):
-            sys.exit(self._command().complete(variable, f"{flags['completion']}_source"))
+            command.print_completion(flags["completion"])
+            sys.exit(0)
         path = flags.get("config")
         from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys) if path else {}
         from_variables = from_environment(self.name, self.settings)
         return self.options(**self._with_addresses(from_file | from_variables | flags))
-
-    def _command(self) -> GoCommand:
-        from nsqd_py.settings.command_line import GoCommand  # with click, 15 ms and 1.6 MB of a start
-
-        argument = self.options.settings[self.argument] if self.argument else None
-        return GoCommand(self.command, self.summary, self.groups, argument, [example[:2] for example in self.examples])
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the addresses of the environment, if the program takes some and none is given."""
