@@ -222,11 +222,12 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
 
 
 def _encoded(rows: list[Statistics] | None, slices: WorkSlices) -> list[orjson.Fragment] | None:
-    """Encode each row separately, with pauses: encoding many rows at once would delay the event loop."""
+    """Encode each row and free it, with pauses: many rows at once would delay the event loop."""
     if rows is None:
         return None
     fragments = []
     for row in rows:
         slices.sleep_if_due()
         fragments.append(orjson.Fragment(orjson.dumps(row)))
+        row.clear()
     return fragments

@@ -45,6 +45,7 @@ def _lines(broker: Broker, stats: Stats, include_memory: bool, now_s: float) -> 
         if number:
             yield ""
         yield from _topic_lines(topic, now_s)
+        topic.clear()  # freeing many at once takes 10 ms
     yield "\nProducers:" if stats.producers else "\nProducers: None"
     for producer in stats.producers or ():
         yield f"   {_client_line(producer, now_s)}"
