@@ -42,7 +42,7 @@ from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pacing import LoopLag
+from nsqd_py.runtime.pacing import LoopLag, WorkSlices
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
@@ -177,14 +177,19 @@ class Broker:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
 
-    def count_buffers(self) -> None:
-        """Count the partly received requests and unsent output of connections: 0.3 us each.
+    def count_buffers(self, slices: WorkSlices) -> None:
+        """Count the partly received requests and unsent output of connections. Blocks this greenlet in its pauses.
 
         If the requests alone exceed the limit of memory, close the connections with the largest ones.
         """
-        received = {client: client.received_bytes for client in (*self.clients, *self.http_clients)}
+        received = {}
+        buffered_bytes = 0
+        for client in (*self.clients, *self.http_clients):
+            received[client] = client.received_bytes
+            buffered_bytes += client.buffered_bytes
+            slices.sleep_if_due()
         excess = received_bytes = sum(received.values())
-        self.memory.note_buffers(received_bytes + sum(client.buffered_bytes for client in received))
+        self.memory.note_buffers(received_bytes + buffered_bytes)
         excess -= max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
         for client in sorted(received, key=received.__getitem__, reverse=True) if excess > 0 else ():
             if excess <= 0:

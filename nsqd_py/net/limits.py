@@ -12,8 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import gevent
+
 from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.settings.program import LimitOptions
 
 # Reasons to close a connection, and reasons to refuse one. `Connections` counts them; REASON_TEXTS has the log's words.
@@ -85,7 +88,7 @@ class Connections:
     """
 
     def __init__(self, most: int, most_per_host: int, times: TimeLimits, log: Log, loop: Any) -> None:
-        self.on_sweep: Callable[[], None] | None = None
+        self.on_sweep: Callable[[WorkSlices], None] | None = None
         self._close_files: Callable[[], int] | None = None
         self._most = most
         self._most_per_host = most_per_host
@@ -94,6 +97,7 @@ class Connections:
         self._log = log
         self._loop = loop
         self._timer = loop.timer(times.sweep_s, times.sweep_s)
+        self._sweeper = gevent.Greenlet()
         self._hosts: dict[LimitedConnection, str] = {}
         self._per_host: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -154,7 +158,7 @@ class Connections:
         if self._close_files is not None:
             # Close files early: they may have to be synced first.
             self._files_yield_above = self._highest_descriptor * 3 // 4
-        self._timer.start(lambda: self.sweep(self._loop.now()))
+        self._timer.start(self._begin_sweep)
 
     def close_all(self, reason: str) -> None:
         """Close all connections, also those that have not said anything yet."""
@@ -168,18 +172,24 @@ class Connections:
 
     def close(self) -> None:
         self._timer.close()
+        self._sweeper.kill()
+
+    def _begin_sweep(self) -> None:
+        if not self._sweeper:
+            self._sweeper = gevent.spawn(self.sweep, self._loop.now())
 
     def sweep(self, now_s: float) -> None:
-        """Close the connections that are overdue."""
-        times = self._times
-        late = [(one, reason) for one in self._hosts if (reason := one.overdue(now_s, times))]
-        for connection, reason in late:
-            if connection in self._hosts:  # closing one connection may close another
+        """Close the connections that are overdue. Blocks this greenlet in its pauses: 10,000 connections take 30 ms."""
+        slices = WorkSlices()
+        for connection in list(self._hosts):
+            # Closing one connection may close another.
+            if connection in self._hosts and (reason := connection.overdue(now_s, self._times)):
                 self.timed_out[reason] += 1
                 self._log.of_clients.info("closed client(%s) - " + REASON_TEXTS[reason], connection.peer)
                 connection.time_out(reason)
+            slices.sleep_if_due()
         if self.on_sweep is not None:
-            self.on_sweep()
+            self.on_sweep(slices)
 
 
 def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gevent
 import pytest
 
 from nsqd_py.net.limits import IDLE, WRITE, Connections, TimeLimits, host_of
@@ -73,16 +74,18 @@ def test_the_address_of_a_peer(peer: str, host: str) -> None:
 # ---- time
 
 
-def test_a_sweep_ends_who_is_overdue() -> None:
+def test_a_sweep_ends_who_is_overdue_and_pauses_for_others() -> None:
     connections = crowd()
-    patient, slow = Visitor("10.0.0.1:1"), Visitor("10.0.0.1:2", due_s=5, reason=WRITE)
-    connections.add(patient)
-    connections.add(slow)
+    *patient, slow = [Visitor(f"10.0.0.1:{port}") for port in range(50_000)] + [Visitor("10.0.0.2:1", due_s=5, reason=WRITE)]
+    for visitor in (*patient, slow):
+        connections.add(visitor)
     connections.sweep(4.9)
-    assert len(connections) == 2
+    assert len(connections) == 50_001
+    other = gevent.spawn(lambda: slow.ended)
     connections.sweep(5.0)
-    assert (patient.ended, slow.ended) == ("", WRITE)
-    assert len(connections) == 1
+    assert other.value == "", "it ran before the end of the sweep"
+    assert ({visitor.ended for visitor in patient}, slow.ended) == ({""}, WRITE)
+    assert len(connections) == 50_000
     assert connections.timed_out == {WRITE: 1}
 
 
