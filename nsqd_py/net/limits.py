@@ -97,7 +97,7 @@ class Connections:
         self._log = log
         self._loop = loop
         self._timer = loop.timer(times.sweep_s, times.sweep_s)
-        self._sweeper = gevent.Greenlet()
+        self._sweeper: gevent.Greenlet[..., None] = gevent.Greenlet()
         self._hosts: dict[LimitedConnection, str] = {}
         self._per_host: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
