@@ -9,7 +9,7 @@ length of the name. With another engine, an expression in an answer could take e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -129,23 +129,25 @@ def _texts(fields: dict[str, Any], name: str) -> list[str]:
 # ---- regular expressions
 
 
-def compile_rules(grants: Sequence[AuthGrant]) -> Iterator[AuthRule]:
-    """Yield the rules one by one, so that the caller can let other greenlets run. Raises BadAuthAnswer."""
+def compile_rules(grants: Sequence[AuthGrant], rest: Callable[[], object] = lambda: None) -> Iterator[AuthRule]:
+    """Yield the rules. `rest` is called before each expression is compiled. Raises BadAuthAnswer."""
     instructions = 0
-    for grant in grants:
-        topic = _compiled("topic", grant.topic)
-        channels = [_compiled("channel", channel) for channel in grant.channels]
-        instructions += sum(expression.programsize for expression in (topic, *channels))
+
+    def expression(what: str, pattern: str) -> Any:
+        nonlocal instructions
+        rest()
+        try:
+            found = _compile(pattern)
+        except BadExpression as error:
+            raise BadAuthAnswer(f'unable to compile {what} "{pattern}" {error}') from None
+        instructions += found.programsize
         if instructions > MAX_INSTRUCTIONS:
             raise BadAuthAnswer(f"its regular expressions are too large, compiled over {MAX_INSTRUCTIONS} instructions")
+        return found
+
+    for grant in grants:
+        topic, *channels = expression("topic", grant.topic), *(expression("channel", each) for each in grant.channels)
         yield AuthRule(topic, channels, frozenset(grant.permissions))
-
-
-def _compiled(what: str, pattern: str) -> Any:
-    try:
-        return _compile(pattern)
-    except BadExpression as error:
-        raise BadAuthAnswer(f'unable to compile {what} "{pattern}" {error}') from None
 
 
 @lru_cache(maxsize=_SHARED_EXPRESSIONS)

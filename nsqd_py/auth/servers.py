@@ -14,11 +14,9 @@ import gevent
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pacing import WorkSlices
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 MAX_ANSWER_BYTES = 1024 * 1024
-_RULES_AT_A_TIME = 16
-
 
 # Statuses from 400 on that say nothing about the client: the request took too long, or there were too many.
 _TRY_LATER = frozenset((408, 425, 429))
@@ -120,11 +118,7 @@ def auth_url(address: str) -> Url:
 def authorization(document: Any) -> Authorization:
     """Return the permissions in an answer. Raises BadAuthAnswer. Lets other greenlets run between expressions."""
     answer = read_answer(document)
-    rules = []
-    for rule in compile_rules(answer.grants):
-        rules.append(rule)
-        if not len(rules) % _RULES_AT_A_TIME:
-            gevent.sleep(0)
+    rules = list(compile_rules(answer.grants, WorkSlices(ONE_ROUND_S).sleep_if_due))
     return Authorization(answer.ttl_s, answer.identity, answer.identity_url, rules)
 
 

@@ -183,7 +183,7 @@ def test_others_run_between_the_expressions_of_a_long_answer() -> None:
             gevent.sleep(0)
 
     other = gevent.spawn(count)
-    found = authorization(answer_of(*[(f"^topic_{number}$", (".*",), ("publish",)) for number in range(2000)]))
+    found = authorization(answer_of((".*", tuple(f"^channel_{number}$" for number in range(4000)), ("publish",))))
     other.kill()
-    assert len(found.rules) == 2000
-    assert len(turns) >= 100
+    assert len(found.rules[0].channels) == 4000
+    assert len(turns) >= 2
