@@ -36,7 +36,7 @@ STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read
 class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
 
-    is_quick      True if the last input took a few microseconds: the next is read without a look at the clock
+    is_quick      True if the last input took a few microseconds, and no handshake follows: it is read without a look at the clock
     is_light      True if the last input was short, and neither encrypted nor compressed: then it can be a bomb
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
     """

@@ -115,7 +115,7 @@ class ClientConnection(Client):
                 return
         else:
             return
-        self.is_quick = parser.is_idle and perf_counter() - began_s < _QUICK_S
+        self.is_quick = self._layer is None and parser.is_idle and perf_counter() - began_s < _QUICK_S
         if parser.next_read and self._layer is None:
             self._exact_read, self.is_light = parser.next_read, False
         if self._is_behind:
