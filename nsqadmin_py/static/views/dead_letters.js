@@ -47,7 +47,7 @@ function Contents({ topic, live, query }) {
   if (!data || !live.time) return why ? html`<${Failed} message=${why} retry=${reload} />` : html`<${Loading} />`;
   const origins = originsOf(deadLetters);
   const channels = channelsOf(live.rows);
-  const isOne = isDead(topic) || deadLetters.length > 0;
+  const isOne = isDead(topic) || origins.length > 0; // in any other topic, ordinary messages wait
   return html`
     ${message && html`<${Failed} message=${message} retry=${reload} />`}
     ${isOne ? html`<${Tiles} items=${tilesOf(live.head, deadLetters, origins)} />`

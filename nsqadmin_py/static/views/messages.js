@@ -134,7 +134,7 @@ function localTime(from) {
 const TIME = { key: "timestamp", title: "Published", cell: (row) => html`<span class="nowrap figure">${millis(row)}</span>` };
 const NODE = { key: "node", title: "nsqd" };
 const COLUMNS = [
-  { key: "seq", title: "Number", number: true },
+  { key: "seq", title: "Number", number: true, cell: (row) => row.seq }, // also 0, on a phone
   { key: "size", title: "Bytes", number: true },
   { key: "body", title: "Body", wide: true, preview: true, cell: (row) => html`<code>${preview(row)}</code>` },
 ];
