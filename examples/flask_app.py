@@ -4,7 +4,7 @@ Start:  pip install flask gunicorn
         cd examples
         gunicorn --worker-class gthread --threads 8 --workers 2 flask_app:app
    or:  gunicorn --worker-class gevent --workers 2 flask_app:app
-   or:  flask --app flask_app run
+   or:  flask --app flask_app run --port 8000
 Try:    curl -d '{"id": 1}' http://127.0.0.1:8000/orders
 
 The producer connects at its first publish, in the worker process. With gevent's workers, its threads become greenlets.

@@ -347,7 +347,7 @@ def empty_topic(request: Request[Broker]) -> Reply:
 
 
 def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
-    """Stop passing messages of a topic to its channels, or continue; publishes are still accepted."""
+    """Pause or unpause a topic. A paused one passes no messages to its channels; publishes are still accepted."""
     request.app.pause_topic(named_topic(request), paused)
     return answers.EMPTY
 
@@ -385,7 +385,7 @@ def empty_channel(request: Request[Broker]) -> Reply:
 
 
 def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
-    """Stop the delivery of a channel, or continue it."""
+    """Pause or unpause a channel. A paused one delivers nothing."""
     request.app.pause_channel(*named_channel(request), paused)
     return answers.EMPTY
 
