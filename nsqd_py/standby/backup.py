@@ -52,11 +52,9 @@ def run(options: NsqdOptions) -> int:
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
-    except BlockingIOError:
-        complain(f"nsqd-py: {options.backup_to or options.data_path} is in use by another nsqd-py")
-        return 1
     except (NsqdError, OSError) as error:
-        complain(f"nsqd-py: {error}")
+        in_use = f"{options.backup_to or options.data_path} is in use by another nsqd-py"
+        complain(f"nsqd-py: {in_use if isinstance(error, BlockingIOError) else error}")
         return 1
     except KeyboardInterrupt:
         complain("nsqd-py: interrupted; nothing was kept")

@@ -214,14 +214,10 @@ class Copy:
             self._unfinished.changed(topic_of(name) or "")
         if kind == messages.WRITE:
             self._write(name, offset, data)
-        elif kind == messages.BEGIN:
-            self._begin(name)
         elif kind == messages.PART:
             self._add_part(name, offset, data)
-        elif kind == messages.COMMIT:
-            self._commit(name)
-        elif kind == messages.REMOVE:
-            self._remove(name)
+        else:
+            {messages.BEGIN: self._begin, messages.COMMIT: self._commit, messages.REMOVE: self._remove}[kind](name)
 
     def _write(self, name: str, offset: int, data: memoryview) -> None:
         if offset == 0:

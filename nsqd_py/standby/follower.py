@@ -18,6 +18,7 @@ from typing import Any
 import gevent
 from gevent import socket as green_socket
 from gevent import ssl
+from gevent.hub import Waiter
 
 from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.errors import NsqdError
@@ -295,7 +296,9 @@ class _Link:
         self._host, _, port = options.standby_of.rpartition(":")
         self._host = self._host.strip("[]")
         self.sock: Any = green_socket.create_connection((self._host, int(port)), _CONNECT_TIMEOUT_S)
-        self.frames = self._read_frames()
+        loop = gevent.get_hub().loop
+        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(_SILENCE_S)
+        self.frames = self._read_frames(self._wait)
 
     def offer(self, purpose: str, offer: Callable[[], Offer]) -> None:
         """Send an offer, after both sides have proven their membership."""
@@ -317,6 +320,18 @@ class _Link:
         caller.check(self.response()[1])
         self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
 
+    def _wait(self) -> None:
+        """Wait until something arrives. `recv` would try to read first, and make a timer: 50 of 150 us of a round."""
+        waiter: Any = Waiter()
+        self._readable.start(waiter.switch, True)
+        self._silence.start(waiter.switch, False)
+        try:
+            if not waiter.get():
+                raise TimeoutError("timed out")
+        finally:
+            self._readable.stop()
+            self._silence.stop()
+
     def send_line(self, line: bytes) -> None:
         """Send a short line, without the timer that `sendall` starts for each call."""
         sent = self.sock.send(line)
@@ -329,7 +344,8 @@ class _Link:
     def _begin_tls(self) -> None:
         context = peer_context(self._options, "standby", ssl.SSLContext)
         self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
-        self.frames = self._read_frames()  # without what came in plain text behind the last answer
+        # Without what came in plain text behind the last answer. TLS may have more than the socket.
+        self.frames = self._read_frames(lambda: None)
         group.check_certificate(self._options, names_in(self.sock.getpeercert()))
         self.response()
 
@@ -340,7 +356,7 @@ class _Link:
                 return kind, data
         raise ConnectionError("no answer")
 
-    def _read_frames(self) -> Iterator[tuple[int, bytes]]:
+    def _read_frames(self, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         buffer = b""
         while True:
             position = 0
@@ -357,6 +373,7 @@ class _Link:
                 yield kind, data
                 position = end
             self._before_read()
+            wait()
             received = self.sock.recv(_READ_BYTES)
             if not received:
                 raise ConnectionError("it has closed the connection")
@@ -364,13 +381,6 @@ class _Link:
 
 
 def _identity(options: NsqdOptions) -> bytes:
-    return json.dumps(
-        {
-            "client_id": socket.gethostname(),
-            "hostname": socket.gethostname(),
-            "user_agent": "nsqd-py standby",
-            "feature_negotiation": True,
-            "tls_v1": options.standby_tls,
-            "heartbeat_interval": 5000,
-        }
-    ).encode()
+    host = socket.gethostname()
+    fields = {"client_id": host, "hostname": host, "user_agent": "nsqd-py standby", "feature_negotiation": True}
+    return json.dumps(fields | {"tls_v1": options.standby_tls, "heartbeat_interval": 5000}).encode()

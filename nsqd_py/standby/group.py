@@ -79,13 +79,8 @@ def check_group(options: NsqdOptions) -> str:
     secrets(options)
     if options.standby_tls_allowed_names:
         _check_certificates(options)
-    opening = {
-        "--accept-standbys": options.accept_standbys,
-        "--standby-acks": options.standby_acks,
-        "--standby-of": options.standby_of,
-        "--lease": options.lease,
-    }
-    flag = next((name for name, value in opening.items() if value), "")
+    opening = ("accept_standbys", "standby_acks", "standby_of", "lease")
+    flag = next((f"--{name.replace('_', '-')}" for name in opening if getattr(options, name)), "")
     if not flag or not is_local(options):
         return ""
     other = next((address for address in _addresses(options) if not is_loopback_address(address)), None)

@@ -306,7 +306,7 @@ def decode(data: bytes) -> Message:
     """Return the message in the data of a frame. Raises BadStandbyMessage."""
     kind = data[0] if data else 0
     try:
-        if kind in (WRITE, BEGIN, PART, COMMIT, REMOVE):
+        if WRITE <= kind <= REMOVE:
             _, name_bytes, offset = _FILE_HEAD.unpack_from(data)
             name_end = _FILE_HEAD.size + name_bytes
             name = data[_FILE_HEAD.size : name_end].decode()
@@ -325,9 +325,8 @@ def decode(data: bytes) -> Message:
 
 def _topic_files(fields: dict[str, Any]) -> TopicListing:
     files = {name: checked_number(offset) for name, offset in fields["files"].items()}
-    journals = [str(name) for name in fields["journals"]]
-    epochs = decode_epochs(fields["epochs"])
-    return TopicListing(str(fields["topic"]), epochs, checked_number(fields["next_seq"]), files, journals)
+    next_seq, journals = checked_number(fields["next_seq"]), list(map(str, fields["journals"]))
+    return TopicListing(str(fields["topic"]), decode_epochs(fields["epochs"]), next_seq, files, journals)
 
 
 # ---- the offer

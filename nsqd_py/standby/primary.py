@@ -104,15 +104,9 @@ class Standbys(Replication):
         self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
+        is_awaited, writes = self._held.wanted > 0, lambda: self._writes
         stream = StandbyStream(
-            client,
-            self._broker,
-            self._directory,
-            offer,
-            self._threadpool,
-            lambda: self._writes,
-            self._acknowledged,
-            self._held.wanted > 0,
+            client, self._broker, self._directory, offer, self._threadpool, writes, self._acknowledged, is_awaited
         )
         self._streams[client] = stream
         self._broker.keeps_epochs = True

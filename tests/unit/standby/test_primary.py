@@ -77,6 +77,30 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
     life.end()
 
 
+def test_no_round_follows_one_that_could_not_be_read(tmp_path: Path) -> None:
+    """The standby would acknowledge what it does not have."""
+    for name in ("primary", "standby"):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=1, **TIMEOUT)
+    life.create()
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    closed: list[str] = []
+    link = StandbyLink(replication, tmp_path / "standby", []).connect()
+    while not link.last_round:
+        life.settle()
+    link.close = lambda reason: (closed.append(reason), link.end())  # type: ignore[method-assign]
+
+    def fail(frame: bytes) -> None:
+        raise OSError("bad disk")
+
+    before_each_frame(link, fail)
+    publisher = life.publish(b"first")
+    life.settle()
+    assert closed == ["failed to read what the standby needs - bad disk"]
+    assert publisher.holds == 1
+    life.end()
+
+
 def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: Path) -> None:
     for name in ("primary", "a", "b"):
         (tmp_path / name).mkdir()
