@@ -162,7 +162,7 @@ NSQADMIN = Program(
     NsqadminOptions,
     [
         (
-            "To look at a cluster from this machine:",
+            "To look at a cluster from this machine",
             "nsqadmin-py --lookupd-http-address=127.0.0.1:4161 --http-address=127.0.0.1:4171",
         )
     ],

@@ -355,7 +355,7 @@ NSQD = program.Program(
     "nsqd",
     "nsqd-py",
     "Receive messages from publishers, store them, and deliver them to consumers. "
-    "Flags have one dash or two; their values follow after a space or =.",
+    "Flags have one dash or two, and take values after a space or =: durations as 250ms or 1h30m, sizes as 10MB or 64KiB.",
     NsqdOptions,
     removed={
         "standby-auth-secret-file": "use --standby-secret-file; a standby needs no AUTH",

@@ -93,7 +93,7 @@ def reference_page(program: Program[Any]) -> str:
     introduction = f"""\
 A flag goes before the config file, and the config file before the default. Flags are written with one dash or
 two, and their value follows after a space or `=`; a boolean flag alone means `true`. With `...`, a flag may be given
-several times. Durations have units: `250ms`, `60s`, `1h30m`.
+several times. Durations have units: `250ms`, `60s`, `1h30m`; sizes may: `10MB`.
 
 The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. A key is the name of the
 flag with `_` in place of `-`, unless the table names another one; in the file, a duration may also be a number of

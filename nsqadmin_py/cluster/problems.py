@@ -149,7 +149,7 @@ def _of_lookups(cluster: Cluster) -> Iterator[Problem]:
     kind = "no_lookup" if silent >= cluster.lookups else "lookup_failed"
     for address, reason in failed.items():
         verb = "" if reason == TOO_MANY_NSQDS else "does not answer: "
-        yield Problem(kind, f"nsqlookupd {address} {verb}{reason}", node=address)
+        yield Problem(kind, f"{verb}{reason}", node=address)
     for address, shared in cluster.shared.items():
         yield Problem("same_address", _shared_text(cluster, address, shared), node=shared.node)
 
