@@ -31,6 +31,7 @@ from nsqd_py.interfaces import PositionJournal
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.pacing import WorkSlices
+from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag, TopicListing
 
@@ -468,12 +469,14 @@ class StandbyStream:
         is_recent = file.end_offset - offset <= _RECENT_BYTES and self.is_following
         if is_recent and not self._broker.disk_speed.is_slow:
             return file.read(offset, size_bytes)
+        found: list[bytes] = []
         file.pin()
         try:
-            data: bytes = self._threadpool.apply(os.pread, (file.fileno(), size_bytes, offset))
-            return data
+            descriptor = file.fileno()
+            in_thread(self._threadpool, lambda: found.append(os.pread(descriptor, size_bytes, offset)))
         finally:
             file.unpin()
+        return found[0]
 
     def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel, ends: Ends) -> bool:
         """Send what is new in a journal up to its end in `ends`; return False if that must wait for the next round."""
