@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket as standard_socket
 from collections.abc import Callable
 from contextlib import suppress
-from http.client import LineTooLong
+from http.client import HTTPException, LineTooLong
 from typing import Any
 
 import gevent
@@ -85,18 +86,29 @@ def _is_unfinished(body: Input) -> bool:
     return bool(body.position < (body.content_length or 0))
 
 
+# A valid line of the headers, or the empty one. Python takes `1_0` for a number.
+_FIELD = re.compile(
+    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)|(?P<host>host:[^\0\r\n]*)"
+    rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
+)
+
+
 class _HeadLines:
-    """The lines of the headers of one request. Raises LineTooLong if there are too many."""
+    """The lines of the headers of one request. Raises LineTooLong if they are too many, or proxies may read them otherwise."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._left_bytes = _MOST_HEAD_BYTES
+        self._kinds: set[str] = set()
 
     def readline(self, size: int) -> bytes:
         line: bytes = self._file.readline(size)
         self._left_bytes -= len(line)
-        if self._left_bytes < 0:
+        field = _FIELD.fullmatch(line)
+        if field is None or self._left_bytes < 0 or field.lastgroup in self._kinds:
             raise LineTooLong("head")
+        if field.lastgroup:
+            self._kinds.add(field.lastgroup)
         return line
 
 
@@ -113,12 +125,17 @@ class _Handler(WSGIHandler):
     def read_request(self, raw_requestline: Any) -> Any:
         try:
             return super().read_request(raw_requestline)
+        except (HTTPException, IndexError) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
+            raise ValueError from error
         finally:
             self.connection.has_request()
 
     def MessageClass(self, *args: Any) -> Any:
         lines: Any = _HeadLines(self.rfile)
         return super().MessageClass(lines)
+
+    def _connection_upgrade_requested(self) -> bool:
+        return False  # there is no other protocol: else the body would be read to the end of the connection
 
     def finalize_headers(self) -> None:
         super().finalize_headers()

@@ -191,10 +191,8 @@ class _TopicLoader:
         return self._load_journal(channel, journal)
 
     def _load_journal(self, channel: str, journal: Journal) -> SavedPosition | None:
-        return journal.load(self._on_damage) if channel in self._saved else None
-
-    def _on_damage(self, text: str) -> None:
-        self._broker.log.error("TOPIC(%s): %s", self._entry.name, text)
+        report = self._broker.log.error
+        return journal.load(lambda text: report("TOPIC(%s): %s", self._entry.name, text)) if channel in self._saved else None
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that are certainly lost."""

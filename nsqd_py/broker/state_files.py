@@ -429,10 +429,7 @@ class ClockKeeper:
         step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns) if before is not None else 0
         if abs(step_ns) >= _STEP_NS:
             self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
-            gevent.spawn(self._write_in_thread)
-
-    def _write_in_thread(self) -> None:
-        in_thread(self._services.threadpool, self._write, self._read())
+            gevent.spawn(in_thread, self._services.threadpool, self._write, self._read())
 
     def _write(self, reading: ClockReading) -> None:
         self._written = reading

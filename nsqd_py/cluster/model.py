@@ -410,7 +410,10 @@ class Cluster:
         """Return all primaries and their standbys."""
         return pairs(
             NodeInGroup(
-                node.address, tcp_address(node.reported) if node.reported.get("tcp_port") else "", node.role, _answers(node)
+                node.address,
+                tcp_address(node.reported) if node.reported.get("tcp_port") else "",
+                node.role,
+                not node.failure and not node.is_late,
             )
             for node in self.nodes.values()
             if node.role is not None or node.failure
@@ -419,10 +422,6 @@ class Cluster:
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
         """Return the highest latencies over all nsqds."""
         return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
-
-
-def _answers(node: Node) -> bool:
-    return not node.failure and not node.is_late
 
 
 def _increase(before: int, now: Any) -> int | None:

@@ -49,11 +49,6 @@ def server_context(options: ServerTlsOptions) -> ssl.SSLContext | AnyCertificate
     return context
 
 
-def _reason(error: ssl.SSLError) -> object:
-    """Return the problem of the certificate if there is one, else OpenSSL's reason."""
-    return getattr(error, "verify_message", "") or error.reason or error
-
-
 def cipher_name(openssl_name: str) -> str:
     """Return the standard name of a cipher suite, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     if not openssl_name or openssl_name.startswith("TLS_"):
@@ -123,8 +118,8 @@ class TlsLayer:
                     break
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # all input is read; or the peer has ended the stream, and the socket will report that too
-        except ssl.SSLError as error:
-            raise LayerError(f"TLS: {advised(_reason(error))}") from error
+        except ssl.SSLError as error:  # the problem of the certificate if there is one, else OpenSSL's reason
+            raise LayerError(f"TLS: {advised(getattr(error, 'verify_message', '') or error.reason or error)}") from error
         return b"".join(parts)
 
     def encode(self, data: bytes) -> bytes:

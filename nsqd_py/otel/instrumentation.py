@@ -79,7 +79,8 @@ class Instrumentation:
     def _begin_publish(self, topic: str, bodies: Sequence[Any]) -> tuple[Operation, list[Any]]:
         """Begin the span of a publish, and return the bodies to send."""
         labels = labels_of("publish", "send", topic)
-        attributes: dict[str, AttributeValue] = {BODY_SIZE: sum(map(_size, bodies))}
+        size_bytes = sum(len(body) for body in bodies if isinstance(body, bytes | bytearray | memoryview))
+        attributes: dict[str, AttributeValue] = {BODY_SIZE: size_bytes}
         if len(bodies) > 1:
             attributes[BATCH_COUNT] = len(bodies)
         span = self._tracer.start_span(f"publish {topic}", kind=SpanKind.PRODUCER, attributes={**labels, **attributes})
@@ -180,10 +181,6 @@ def _wrap(body: Any, headers: Mapping[str, str]) -> Any:
     if not headers and not content.startswith(MAGIC):
         return body
     return wrap(content, headers)
-
-
-def _size(body: Any) -> int:
-    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
 
 
 # ---- one publish, or one handled message

@@ -125,7 +125,7 @@ class Distributor:
         self._ahead = Lookahead(position, source, iteration.is_late)
         self._resume_ns: int | None = None  # delivery stopped, and goes on at this time
         self._turn_ns = 0  # the last time when it had time for requeued messages
-        self._retry_alarm = alarms.alarm(self._on_retry)
+        self._retry_alarm = alarms.alarm(lambda _now_ns: self.wake())
 
     @property
     def unreadable_count(self) -> int:
@@ -168,9 +168,6 @@ class Distributor:
     def _want_turn(self) -> None:
         self._in_iteration = True
         self._iteration.add_deliverer(self)
-
-    def _on_retry(self, _now_ns: int) -> None:
-        self.wake()
 
     def deliver(self) -> None:
         """Deliver queued messages to the waiting clients in equal shares. Called at the end of an iteration."""
@@ -378,7 +375,7 @@ class Distributor:
         count = after - first
         client.message_count += count
         self.counts_by_nearness[client.nearness] += count
-        client.send_frames(parts, count * _wire_bytes(batch))
+        client.send_frames(parts, count * (len(batch.body) // batch.count + _FRAME_OVERHEAD))
         return True
 
     def _without_duplicates(
@@ -409,11 +406,6 @@ class Distributor:
 
 def _ignore(*_: object) -> None:
     pass
-
-
-def _wire_bytes(batch: Batch) -> int:
-    """Return the mean size of a message frame of the batch, in bytes."""
-    return len(batch.body) // batch.count + _FRAME_OVERHEAD
 
 
 def _fit(batch: Batch, room: int) -> int:

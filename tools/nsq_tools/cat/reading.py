@@ -120,14 +120,11 @@ def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Mes
         for line in lines:
             try:
                 message = orjson.loads(line)
-                rows.append(_row(message, _body(message)))
+                body = message["body"].encode() if "body" in message else b64decode(message["body_base64"], validate=True)
+                rows.append(_row(message, body))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 on_damage(f"a line is no message: {line[:60]!r}: {error}")
         yield from _grouped(rows)
-
-
-def _body(message: Any) -> bytes:
-    return message["body"].encode() if "body" in message else b64decode(message["body_base64"], validate=True)
 
 
 def _row(message: Any, body: bytes) -> tuple[Any, ...]:
