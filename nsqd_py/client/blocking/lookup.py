@@ -146,7 +146,7 @@ class Finder:
             nsqds = request.result()
         except LookupFailed as error:
             self.failure = error
-            self._outage.report("nsqlookupd %s", error)
+            self._outage.report("nsqlookupd %s; asking again", error)
             return None
         self.failure = None
         if len(nsqds) < MOST_NSQDS:

@@ -76,7 +76,7 @@ class NsqdSubscription:
         try:
             self.connection = opening.result()
         except NsqClientError as error:
-            self._outage.report("%s", error)  # once a minute, since dialling repeats
+            self._outage.report("%s; trying again", error)  # once a minute, since dialling repeats
             self._redial.failed(monotonic())
 
     def retry_soon(self) -> None:
