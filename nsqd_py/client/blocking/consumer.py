@@ -412,10 +412,13 @@ class Consumer(BaseConsumer, ProcessHooks):
             if self._takes_nothing:
                 batch.requeue(0)
             else:
-                self._queue.put_all([batch] if self._takes_batches else batch.messages())
+                self._hand_out(batch)
         if nsqd.connection is None and not nsqd.is_leaving:
             for finder in self._finders:
                 finder.retry_soon()
+
+    def _hand_out(self, batch: MessageBatch) -> None:
+        self._queue.put_all([batch] if self._takes_batches else batch.messages())
 
     def _next_wait(self) -> tuple[list[Any], float]:
         """Send all output. Return the sockets to wait for, and for how long.
