@@ -438,7 +438,7 @@ class Daemon:
         The system must not send later what a peer does not take now.
         """
         self._listeners.close()
-        self._connections.abort_all("the lease is lost")
+        self._connections.close_all("the lease is lost", aborts=True)
 
     def _shut_down(self) -> None:
         if self._lease_watch is not None:

@@ -160,15 +160,13 @@ class Connections:
             self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(self._begin_sweep)
 
-    def close_all(self, reason: str) -> None:
-        """Close all connections, also those that have not said anything yet."""
-        for connection in list(self._hosts):
-            connection.close(reason)
+    def close_all(self, reason: str, *, aborts: bool = False) -> None:
+        """Close all connections, also those that have not said anything yet.
 
-    def abort_all(self, reason: str) -> None:
-        """Close all connections, and drop what their peers have not taken yet: none of it arrives later."""
+        With `aborts`, drop what their peers have not taken yet: none of it arrives later.
+        """
         for connection in list(self._hosts):
-            connection.abort(reason)
+            (connection.abort if aborts else connection.close)(reason)
 
     def close(self) -> None:
         self._timer.close()
