@@ -237,9 +237,8 @@ class Daemon:
         if self._options.accept_standbys or self._options.standby_acks:
             from nsqd_py.standby.primary import Standbys
 
-            self._broker.replication = Standbys(
-                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow, self._election
-            )
+            follow = None if self._options.lease else partial(self._change_role, promote=False)
+            self._broker.replication = Standbys(self._broker, directory, self._disk_threads, follow, self._election)
         self._clocks.start()
 
     def _promoted_state(self, directory: Path) -> StandbyState | None:
@@ -290,10 +289,7 @@ class Daemon:
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
 
-    def _follow(self, primary: str) -> None:
-        self._change_role(standby_of=primary, promote=False)
-
-    def _change_role(self, *, standby_of: str, promote: bool) -> None:
+    def _change_role(self, standby_of: str, *, promote: bool) -> None:
         """End this nsqd; `next_options` are those of the one that takes its place, on the same ports."""
         options, broker = self._options, self._broker
         self.next_options = options.replace(

@@ -256,6 +256,7 @@ CASES = [
     Case("odd expectation", request("POST /pub?topic=t", b"x", "Expect: luck"), 417, b"", True),
     Case("bad chunk", coded("chunked", b"zz\r\n"), 500, message("INTERNAL_ERROR"), True),
     Case("long URL", request("GET /ping?" + "x" * 500_000), 200, b"OK"),
+    *(Case(f"much {part}", request("GET /ping?" + part * 150_000), 431, TOO_LARGE) for part in ("%41", "a&", "../")),
     Case("long header", request("GET /ping", b"", "A: " + "x" * 1_100_000), 431, TOO_LARGE, True),
     Case("endless header", b"GET /ping HTTP/1.1\r\nA: " + b"x" * 2_000_000, 431, TOO_LARGE, True),
     Case("endless trailer", chunked("POST /pub?topic=t", b"a")[:-4] + b"x" * 2_000_000, 431, TOO_LARGE, True),
