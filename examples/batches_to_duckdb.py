@@ -10,6 +10,7 @@ that are there.
 """
 
 import os
+from contextlib import suppress
 
 import duckdb
 
@@ -45,5 +46,8 @@ def insert(batch: MessageBatch) -> None:
 
 if __name__ == "__main__":
     # Up to 2,500 messages come at once. One handler at a time, because a DuckDB connection serves one thread.
-    with Consumer("orders", "duckdb", batch_handler=insert, nsqd_tcp_addresses=NSQD, max_in_flight=2500) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("orders", "duckdb", batch_handler=insert, nsqd_tcp_addresses=NSQD, max_in_flight=2500) as consumer,
+    ):
         consumer.wait()

@@ -45,11 +45,13 @@ def write() -> None:
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     consumer = Consumer("orders", "parquet", batch_handler=collected.put, nsqd_tcp_addresses=NSQD, max_in_flight=MESSAGES)
-    consumer.start()
     try:
+        consumer.start()
         while True:
             time.sleep(SECONDS)
             write()
+    except KeyboardInterrupt:
+        pass
     finally:
         write()
         consumer.stop(timeout_s=1)  # what came in the meantime is not finished, and comes again

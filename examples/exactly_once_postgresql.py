@@ -12,6 +12,7 @@ Several of these may run, each with several handlers: the second transaction wit
 import json
 import os
 import threading
+from contextlib import suppress
 
 import psycopg
 
@@ -49,5 +50,8 @@ def handle(message: Message) -> None:
 if __name__ == "__main__":
     with psycopg.connect(DATABASE_URL) as connection:
         connection.execute(TABLES)
-    with Consumer("orders", "accounts", handle, nsqd_tcp_addresses=NSQD, max_in_flight=20, concurrency=4) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("orders", "accounts", handle, nsqd_tcp_addresses=NSQD, max_in_flight=20, concurrency=4) as consumer,
+    ):
         consumer.wait()

@@ -11,6 +11,7 @@ publish, because it did not get the answer, makes a second message.
 import json
 import os
 import sqlite3
+from contextlib import suppress
 from typing import Any
 
 from nsqd_py.client import Consumer, Message
@@ -51,5 +52,8 @@ if __name__ == "__main__":
     connection = sqlite3.connect(DATABASE)
     connection.executescript(TABLES)
     connection.close()
-    with Consumer("orders", "accounts", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("orders", "accounts", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10) as consumer,
+    ):
         consumer.wait()

@@ -1,6 +1,6 @@
 """Publish in a request of Flask, on any WSGI server: threads share one producer.
 
-Start:  pip install flask gunicorn
+Start:  pip install flask 'gunicorn[gevent]'
         cd examples
         gunicorn --worker-class gthread --threads 8 --workers 2 flask_app:app
    or:  gunicorn --worker-class gevent --workers 2 flask_app:app

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import time
 import uuid
+from contextlib import suppress
 
 from nsqd_py.client import NsqClientError, Producer
 
@@ -60,4 +61,5 @@ if __name__ == "__main__":
     connection.executescript(TABLES)
     for name in "ann", "ben", "eve":
         place_order(connection, name)
-    relay_forever(connection)
+    with suppress(KeyboardInterrupt):
+        relay_forever(connection)

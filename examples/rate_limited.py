@@ -10,6 +10,7 @@ that of one process; for n processes, give each an n-th of it.
 import os
 import threading
 import time
+from contextlib import suppress
 
 from nsqd_py.client import Consumer, Message
 
@@ -42,5 +43,8 @@ def handle(message: Message) -> None:
 
 
 if __name__ == "__main__":
-    with Consumer("emails", "sender", handle, nsqd_tcp_addresses=NSQD, max_in_flight=8, concurrency=4) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("emails", "sender", handle, nsqd_tcp_addresses=NSQD, max_in_flight=8, concurrency=4) as consumer,
+    ):
         consumer.wait()

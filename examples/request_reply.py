@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from nsqd_py.client import Consumer, Message, Producer
@@ -63,7 +64,10 @@ def serve() -> None:
         reply = {"id": request["id"], "result": sum(request["arguments"])}
         producer.publish(request["reply_to"], json.dumps(reply).encode())
 
-    with Consumer(REQUESTS, "servers", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10, concurrency=4) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer(REQUESTS, "servers", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10, concurrency=4) as consumer,
+    ):
         consumer.wait()
 
 

@@ -9,6 +9,7 @@ nsqd can do the last step by itself, for consumers in any language: `nsqd-py --m
 
 import json
 import os
+from contextlib import suppress
 
 from nsqd_py.client import Consumer, Message, Producer, Requeue
 
@@ -40,5 +41,8 @@ def handle(message: Message) -> None:
 
 if __name__ == "__main__":
     # max_attempts=0: the client itself never gives up.
-    with Consumer("orders", "billing", handle, nsqd_tcp_addresses=NSQD, max_in_flight=100, max_attempts=0) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("orders", "billing", handle, nsqd_tcp_addresses=NSQD, max_in_flight=100, max_attempts=0) as consumer,
+    ):
         consumer.wait()

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 
 from nsqd_py.client import Consumer, Message, Producer, Requeue
 
@@ -38,7 +39,10 @@ def main() -> None:
             schedule(producer, sys.argv[2], time.time() + float(sys.argv[1]))
         return
     # max_attempts=0: each deferral is an attempt.
-    with Consumer("reminders", "screen", handle, nsqd_tcp_addresses=NSQD, max_in_flight=50, max_attempts=0) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("reminders", "screen", handle, nsqd_tcp_addresses=NSQD, max_in_flight=50, max_attempts=0) as consumer,
+    ):
         consumer.wait()
 
 

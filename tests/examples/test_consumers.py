@@ -89,6 +89,16 @@ def test_a_caller_gets_its_reply(nsqd: Nsqd, start: Start) -> None:
     wait_until(lambda: len(nsqd.stats()["topics"]) == 1, 40, "the topics of the callers to be deleted")
 
 
+@pytest.mark.parametrize(
+    "name", ["batches_to_polars", "exactly_once_sqlite", "outbox", "rate_limited", "retry_then_dead_letters", "scheduled"]
+)
+def test_ctrl_c_ends_it_without_a_traceback(nsqd: Nsqd, start: Start, name: str) -> None:
+    example = start(f"{name}.py")
+    wait_until(lambda: nsqd.stats()["topics"], 40, "its first command to arrive")
+    example.end()
+    assert "Traceback" not in example.output()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signal.Signals) -> None:
     nsqd.publish("orders", *map(str, range(6)))
