@@ -24,7 +24,7 @@ pytestmark = pytest.mark.ours
 DELTA, ICEBERG = "delta", f"iceberg:{TABLE}"
 NAMES = "--filename-format=topic=<TOPIC>/date=<DATETIME>/<HOST><REV>.parquet"
 CHANNEL = "nsq_to_file"
-DEADLINE_S = 120.0  # pyiceberg takes seconds of processor time to start
+DEADLINE_S = 120.0  # a message in flight may take the 60 s until it times out, and pyiceberg takes seconds to start
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def publish(nsqd: NsqdProcess, first: int, count: int) -> list[bytes]:
 
 
 def wait_until_finished(nsqd: NsqdProcess) -> None:
-    nsqd.wait_for_channel("t", CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
+    nsqd.wait_for_channel("t", CHANNEL, DEADLINE_S, depth=0, in_flight_count=0, deferred_count=0)
 
 
 @pytest.mark.parametrize(
