@@ -130,6 +130,8 @@ def test_damage_fails_and_says_where(spark: Any, damaged: Path) -> None:
 def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> None:
     with pytest.raises(Exception, match="a stream reads a topic .* spark.readStream.schema"):
         spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start().awaitTermination(60)
+    with pytest.raises(Exception, match="option topic: '\u00fc' is no name of a topic"):
+        spark.readStream.format("nsq").options(nsqd="127.0.0.1:1", topic="\u00fc").load()
 
 
 @pytest.mark.parametrize(

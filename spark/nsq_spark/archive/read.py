@@ -46,8 +46,9 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
     reader = _READERS[split.format]
     try:
         with file:
-            if file.size_bytes < split.end:
-                damage.found(split.path, file.size_bytes, split.end, "it is shorter than when the reading was planned")
+            size = file.size_bytes
+            if size < split.end or (split.format is Format.PARQUET and size != split.file_bytes):  # the others may grow
+                damage.found(split.path, size, split.end, "it has another size than when the reading was planned")
             if split.compression is Compression.NONE or split.format in _STREAMED:
                 yield from reader(file, split, wanted, damage)
                 return

@@ -249,10 +249,8 @@ def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -
         return f"to go on where it ended:\n  {command_line}"
     if not outcome.counts.sent:
         return ""
-    return (
-        f"without --checkpoint, the same command would send these {count_text(outcome.counts.sent, 'message')} again; "
-        "with one, an ended replay goes on"
-    )
+    sent = count_text(outcome.counts.sent, "message")
+    return f"without --checkpoint, the same command would send these {sent} again; with one, an ended replay goes on"
 
 
 # ---- the report

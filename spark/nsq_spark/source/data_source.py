@@ -38,6 +38,8 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
+        if is_live(given := self._given()):  # what `streamReader` raises, PySpark replaces by an error of its own
+            live_options(given, time.time_ns())
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -257,7 +257,7 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     assert damage.counts == {str(path): Skipped(1, 3)}
     assert bodies_of([replace(split, is_live=True)]) == [b"one", b"two"]
     os.truncate(path, split.end - 1)
-    with pytest.raises(DamagedArchive, match="shorter than when the reading was planned"):
+    with pytest.raises(DamagedArchive, match="another size than when the reading was planned"):
         bodies_of([replace(split, is_live=True)])
 
 
@@ -424,7 +424,11 @@ def test_our_own_table_reads_back(tmp_path: Path) -> None:
     (chunk,) = chunks_of(splits_of(path))
     again = tmp_path / "part-0.parquet"
     pq.write_table(pa.Table.from_batches([chunk.arrow()]), again)
-    assert read_messages(splits_of(again)) == messages(5)
+    planned = splits_of(again)
+    assert read_messages(planned) == messages(5)
+    pq.write_table(pa.Table.from_batches([chunk.arrow()] * 9), again)
+    with pytest.raises(DamagedArchive, match="another size than when the reading was planned"):
+        read_messages(planned)
 
 
 def test_rows_of_groups(tmp_path: Path) -> None:
