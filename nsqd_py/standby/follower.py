@@ -321,7 +321,7 @@ class _Link:
         self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
 
     def _wait(self) -> None:
-        """Wait until something arrives. `recv` would try to read first, and make a timer: 50 of 150 us of a round."""
+        """Wait until something arrives. `recv` would try to read first, and make a timer: 30 of 130 us of a round."""
         waiter: Any = Waiter()
         self._readable.start(waiter.switch, True)
         self._silence.start(waiter.switch, False)
