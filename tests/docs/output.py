@@ -11,6 +11,7 @@ _CHANGING = (
     (re.compile(r"\b1\d{18}\b"), "<nanoseconds>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b\d+(\.\d+)? [KMG]B\b"), "<size>"),
+    (re.compile(r"\b\d{1,3}(,\d{3})+ bytes"), "<size>"),  # on the disk: a file system may need a block more
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
 )
 # On a line of its own it stands for any number of lines.
