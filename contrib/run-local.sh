@@ -10,8 +10,6 @@
 # A program that a signal ends (kill -9) is started again, as a service manager would do. Where one ends by itself,
 # so do the others.
 set -euo pipefail
-# Process groups of their own: Ctrl-C comes to this script only, which passes it on to one after the other.
-set -m
 
 bin=$1
 data=$2
@@ -30,6 +28,9 @@ names=(nsqlookupd nsqd nsqadmin)
 processes=()  # their ids
 since=()      # when they were started, in seconds since this script began
 start() {
+    # A process group of its own: Ctrl-C comes to this script only, which passes it on to one after the other. Not for
+    # the rest of the script: `wait` would return for a program that is stopped and goes on.
+    set -m
     # nsqadmin asks the other two every two seconds: a line for each question would bury everything else.
     case ${names[$1]} in
         nsqlookupd)
@@ -43,6 +44,7 @@ start() {
             "$bin/nsqadmin-py" --http-address=127.0.0.1:4171 --history-file="$data/nsqadmin-history.db" \
                 --lookupd-http-address="${NSQLOOKUPD_HTTP_ADDRESS:-127.0.0.1:4161}" ${NSQADMIN_FLAGS:-} & ;;
     esac
+    set +m
     processes[$1]=$!
     echo $! > "$data/${names[$1]}.pid"
     since[$1]=$SECONDS
@@ -67,7 +69,7 @@ turn=${processes[2]}
 status=0
 while [ -z "$asked" ]; do
     status=0
-    wait -n "${processes[@]}" || status=$?
+    wait -n "${processes[@]}" 2>/dev/null || status=$?
     [ -z "$asked" ] && [ "$status" -gt 128 ] && start_again || break
 done
 ended=

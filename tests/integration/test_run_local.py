@@ -138,8 +138,14 @@ def wait_until_old_enough(local: Local) -> None:
 
 
 def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
+    """One that is stopped goes on."""
     wait_until_old_enough(local)
     first = {name: process_of(local, name) for name in PROGRAMS}
+    for act in (psutil.Process.suspend, psutil.Process.resume):
+        for process in filter(None, first.values()):
+            act(process)
+        since_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - since_s > 0.5, what="nothing to happen")  # noqa: B023
     victim = first["nsqd"]
     assert victim is not None
     victim.kill()
