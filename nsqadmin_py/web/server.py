@@ -31,8 +31,6 @@ HANDSHAKE_S = 10.0
 HEAD_S = 120.0
 # From there to the end of its body, whether it is read or skipped.
 BODY_S = 60.0
-# Chunks of one byte that arrive together in a buffer are parsed in 3 ms.
-_BUFFER_BYTES = 2048
 _MOST_HEAD_BYTES = 64 * 1024
 _STOP_S = 0.5
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -132,7 +130,10 @@ class _Handler(WSGIHandler):
 
     def MessageClass(self, *args: Any) -> Any:
         lines: Any = _HeadLines(self.rfile)
-        return super().MessageClass(lines)
+        headers = super().MessageClass(lines)
+        if self.request_version != "HTTP/1.0" and ("Host" not in headers or self.request_version != "HTTP/1.1"):
+            raise ValueError(f"{self.request_version} without a Host, or of another version")
+        return headers
 
     def _connection_upgrade_requested(self) -> bool:
         return False  # there is no other protocol: else the body would be read to the end of the connection
@@ -208,7 +209,7 @@ class HttpServer:
             if self._tls is not None:
                 with gevent.Timeout(HANDSHAKE_S, TimeoutError(f"no TLS handshake within {HANDSHAKE_S:g}s")):
                     sock = self._tls.wrap_socket(sock, server_side=True)
-            handler = _Handler(sock, address, self._wsgi, yielding_reader(sock, _BUFFER_BYTES))  # type: ignore[call-arg]
+            handler = _Handler(sock, address, self._wsgi, yielding_reader(sock))  # type: ignore[call-arg]
             handler.connection = connection
             handler.handle()
         except OSError as error:  # before or between requests: the client has gone, or does not speak TLS

@@ -5,26 +5,24 @@ from __future__ import annotations
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
-_SLICE_S = 0.002
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 T = TypeVar("T")
 
 
 def in_slices(items: Iterable[T]) -> Iterator[T]:
-    """Yield the items. Other greenlets run between two of them whenever 2 ms have passed."""
-    until_s = perf_counter() + _SLICE_S
+    """Yield the items. Other greenlets run between two of them whenever a millisecond has passed."""
+    slices = WorkSlices(ONE_ROUND_S)
     for item in items:
         yield item
-        if perf_counter() > until_s:
-            gevent.sleep(0)
-            until_s = perf_counter() + _SLICE_S
+        slices.sleep_if_due()
 
 
 def in_thread(threadpool: Any, work: Callable[..., object], *arguments: Any) -> None:

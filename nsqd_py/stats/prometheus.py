@@ -67,7 +67,7 @@ class Exposition:
         yield from self._all(metrics.STANDBY, [(_labels(peer=peer), lag) for peer, lag in lags])
         yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
         yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
-        yield _of_process()
+        yield broker.services.threadpool.apply(_of_process)  # it lists the open files: 10 ms for 9,000 connections
 
     def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
         for thing in things:

@@ -40,24 +40,18 @@ FORMS: dict[str, Callable[[int], bytes]] = {
 
 
 @contextlib.contextmanager
-def answering(body: bytes, *, status: str = "200 OK", one_byte_chunks: bool = False, pause_s: float = 0.0) -> Iterator[str]:
+def answering(body: bytes, *, status: str = "200 OK", pause_s: float = 0.0) -> Iterator[str]:
     """Yield the address of a server in threads; it answers all that it is asked with `body`, after each byte with a pause."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(sock: socket.socket) -> None:
             with sock, contextlib.suppress(OSError):
                 sock.recv(65536)
-                if one_byte_chunks:
-                    sock.sendall(f"HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-                    block = b"1\r\nx\r\n" * 20_000
-                    for _ in range(len(body) // 20_000):
-                        sock.sendall(block)
-                else:
-                    sock.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-                    sock.sendall(b"" if pause_s else body)
-                    for byte in body if pause_s else b"":
-                        sock.sendall(bytes((byte,)))
-                        time.sleep(pause_s)
+                sock.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+                sock.sendall(b"" if pause_s else body)
+                for byte in body if pause_s else b"":
+                    sock.sendall(bytes((byte,)))
+                    time.sleep(pause_s)
 
         def accept() -> None:
             with contextlib.suppress(OSError):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -26,6 +25,7 @@ from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import HttpClientOptions, peer_context
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.settings.declaration import BadOptions, bad_options
 
 _FORBIDDEN = 403
@@ -35,7 +35,8 @@ MAX_STATS_BYTES = 32 * 1024 * 1024
 # For the body of an answer with another status than 200.
 _MAX_ERROR_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
-_BUFFER_BYTES = 8 * 1024
+# Chunks of one byte that arrive together in a buffer are parsed in 3 ms.
+_BUFFER_BYTES = 2048
 _SHORT_BYTES = 256 * 1024
 _SHOWN_BYTES = 200
 _PORTS = {"http": 80, "https": 443}
@@ -259,7 +260,7 @@ class _Response(http.client.HTTPResponse):
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self.fp.close()  # nothing was read yet
-        self.fp = yielding_reader(sock, _BUFFER_BYTES)
+        self.fp = yielding_reader(sock)
 
 
 class _Connection(http.client.HTTPConnection):
@@ -342,26 +343,21 @@ def _reason(error: Exception) -> str:
 # ---- A socket file that lets other greenlets run while the peer sends without pause.
 
 
-_MAX_RUN_S = 0.002
-
-
 class YieldingFile(io.RawIOBase):
-    """Reads from the raw file of a socket of gevent, and lets other greenlets run every 2 ms.
+    """Reads from the raw file of a socket of gevent, and lets other greenlets run every millisecond.
 
     gevent's sockets do not yield while there is something to read: neither time-outs nor other greenlets would run.
     """
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._resumed_s = perf_counter()
+        self._slices = WorkSlices(ONE_ROUND_S)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if perf_counter() - self._resumed_s > _MAX_RUN_S:
-            gevent.sleep(0)
-            self._resumed_s = perf_counter()
+        self._slices.sleep_if_due()
         count: int | None = self._file.readinto(buffer)
         return count
 
@@ -370,6 +366,6 @@ class YieldingFile(io.RawIOBase):
         super().close()
 
 
-def yielding_reader(sock: Any, buffer_bytes: int) -> io.BufferedReader:
-    """Return a buffered reader of a socket. Parsing a full buffer delays other greenlets, so it should be small."""
-    return io.BufferedReader(YieldingFile(sock.makefile("rb", 0)), buffer_bytes)
+def yielding_reader(sock: Any) -> io.BufferedReader:
+    """Return a buffered reader of a socket. Parsing a full buffer delays other greenlets, so it is small."""
+    return io.BufferedReader(YieldingFile(sock.makefile("rb", 0)), _BUFFER_BYTES)
