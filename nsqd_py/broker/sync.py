@@ -10,6 +10,7 @@ written in threads, so that a stalled disk only stops those who need it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from time import monotonic_ns
@@ -36,7 +37,10 @@ _MANY = 256  # when the sync of a topic is due and at least this many wait, one 
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
 _LATE_NS = 5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
 
+_Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
 
+
+@dataclass(slots=True, eq=False)
 class _TopicSync:
     """The state of one topic's syncs.
 
@@ -46,56 +50,49 @@ class _TopicSync:
     retry_ns  files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "held", "log", "retry_after_ns", "retry_ns", "waiting")
-
-    def __init__(self, log: TopicLog, alarm: Alarm) -> None:
-        self.log = log
-        self.alarm = alarm
-        self.waiting = 0
-        self.expected = 1
-        self.held: list[tuple[int, Tickets]] = []
-        self.retry_ns = 0
-        self.retry_after_ns = 0
+    log: TopicLog
+    alarm: Alarm
+    waiting: int = 0
+    expected: int = 1
+    held: _Held = field(default_factory=list)
+    retry_ns: int = 0
+    retry_after_ns: int = 0
 
 
-_Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
 WriteListener = Callable[[Topic, Tickets], None]
 
 
+@dataclass(eq=False)
 class GroupSync:
     """Syncs the logs of all topics, at most --sync-timeout after a write.
 
+    on_sync       called with the error of each sync, or None
+    when_settled  calls its argument when `nsqd.dat` is on the disk
+    look          returns an error if another program removed or cut one of the files that were synced
     every         number of unsynced messages from which on topics report each write
     sync_every    number of unsynced messages from which on a topic is synced; with 1, publishers wait for that
     durations_s   durations of all syncs, including failed ones
-    look          returns an error if another program removed or cut one of the files that were synced
-    when_settled  calls its argument when `nsqd.dat` is on the disk
     """
 
-    def __init__(
-        self,
-        services: BrokerServices,
-        on_sync: Callable[[Topic, OSError | None], None],
-        when_settled: Callable[[Callable[[], None]], None],
-        look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None],
-    ) -> None:
-        self.sync_every = self.every = max(1, services.options.sync_every)
+    services: BrokerServices
+    on_sync: Callable[[Topic, OSError | None], None]
+    when_settled: Callable[[Callable[[], None]], None]
+    look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None]
+
+    def __post_init__(self) -> None:
+        self.sync_every = self.every = max(1, self.services.options.sync_every)
         self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
-        self._when_settled = when_settled
-        self._look = look
-        self._timeout_ns = services.options.sync_timeout_ns
-        self._services = services
-        self._clock = services.clock
-        self._on_sync = on_sync
-        self._disk_speed = services.disk_speed
+        self._timeout_ns = self.services.options.sync_timeout_ns
+        self._clock = self.services.clock
+        self._disk_speed = self.services.disk_speed
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, int] = {}  # when each must be synced, in this order
         # When its sync began; None while none runs in a thread. The topic None stands for those of `_together`.
         self._running: dict[Topic | None, int | None] = {}
         self._together: dict[Topic, Sequence[Unsynced]] = {}  # what a common sync has taken
-        self._due_alarm = services.alarms.alarm(self._start_due)
-        self._slow_alarm = services.alarms.alarm(self._look_if_slow)
+        self._due_alarm = self.services.alarms.alarm(self._start_due)
+        self._slow_alarm = self.services.alarms.alarm(self._look_if_slow)
         self._run_ended = Event()
         self._is_closed = False
 
@@ -111,7 +108,7 @@ class GroupSync:
         state = self._topics.get(topic)
         if state is None:
             assert topic.log is not None
-            state = _TopicSync(topic.log, self._services.alarms.alarm(lambda _now_ns: self._start(topic)))
+            state = _TopicSync(topic.log, self.services.alarms.alarm(lambda _now_ns: self._start(topic)))
             self._topics[topic] = state
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
@@ -183,7 +180,7 @@ class GroupSync:
                     if not len(together) % _A_TURN:
                         gevent.sleep(0)
             self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
-            self.durations_s.observe(self._services.threadpool.apply(self._sync_together) / 1e9)
+            self.durations_s.observe(self.services.threadpool.apply(self._sync_together) / 1e9)
         except Exception as bug:  # what is not known to be synced is not
             for unsynced in chain.from_iterable(together.values()):
                 unsynced.error = OSError(f"internal error: {bug!r}")
@@ -212,7 +209,7 @@ class GroupSync:
             return
         try:
             error = self._note(topic, state, taken, is_retry=True)
-            self._on_sync(topic, error)
+            self.on_sync(topic, error)
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
             self._fail(topic, state, [], bug)
@@ -233,7 +230,7 @@ class GroupSync:
         try:
             taken = state.log.syncs.take(with_failed=is_retry)
             on_done = partial(self._synced, topic, state, held, taken, is_retry)
-            self._services.threadpool.begin(self._sync_files, (topic, taken), on_done)
+            self.services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
         else:  # while the thread wakes up
@@ -254,20 +251,20 @@ class GroupSync:
             took_ns = job.end()
             error = self._note(topic, state, taken, is_retry)
             if held:
-                self._when_settled(lambda: self._release(topic, state, held, error))
+                self.when_settled(lambda: self._release(topic, state, held, error))
             else:
                 self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
         else:  # after the answers
             self.durations_s.observe(took_ns / 1e9)
-            self._on_sync(topic, error)
+            self.on_sync(topic, error)
 
     def _release(self, topic: Topic, state: _TopicSync, held: _Held, error: OSError | None) -> None:
         answered = sum(len(publishers) for _, publishers in held)
         try:
             _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
-            self._services.iteration.end()  # sends the answers before the work that they need not wait for
+            self.services.iteration.end()  # sends the answers before the work that they need not wait for
             state.expected = state.waiting + answered  # they may publish at once
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
@@ -285,7 +282,7 @@ class GroupSync:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
         error = state.log.note_synced(taken)
         if error is None and not all(unsynced.is_whole for unsynced in taken):
-            error = self._look(topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None])
+            error = self.look(topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None])
         if error is None:
             state.retry_ns = state.retry_after_ns = 0
         elif is_retry:

@@ -176,9 +176,7 @@ class Producer(producer.Producer):
     __doc__ = producer.Producer.__doc__
 
     _make_publish = PublishFuture
-
-    def _make_backend(self) -> Backend:
-        return Greenlets()
+    _make_backend = Greenlets
 
     def _publish(self, head: bytes, body: bytes = b"") -> None:
         if gevent.getcurrent() is self._io_task:
@@ -235,9 +233,7 @@ class Consumer(consumer.Consumer):
     """
 
     _endings = (*ENDINGS, gevent.GreenletExit)
-
-    def _make_backend(self) -> Backend:
-        return Greenlets()
+    _make_backend = Greenlets
 
     def start(self) -> None:
         """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from time import monotonic_ns
@@ -38,31 +38,28 @@ class CallTimer:
         self.slowest_ns = max(self.slowest_ns, monotonic_ns() - self._began_ns)
 
 
+@dataclass(slots=True, eq=False)
 class Appending:
     """A write of batches to a log, in steps of one system call each. A thread can do all of them, or the last ones.
 
+    size        the bytes of their records
     file        the file that takes the batches; None until the new one is created
+    last        the last file of the log, which is cut before a new one is created
+    create      creates the new file, in steps
     is_written  True when the batches are in the file
     timer       the duration of the slowest step of `write`
     """
 
-    __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
+    batches: list[Batch]
+    size: int
+    file: LogFile | None
+    last: LogFile | None
+    create: Callable[[], Generator[None, None, LogFile]]
+    is_written: bool = False
+    timer: CallTimer = field(default_factory=CallTimer)
+    _steps: Generator[None, None, None] = field(init=False)
 
-    def __init__(
-        self,
-        batches: list[Batch],
-        size: int,
-        file: LogFile | None,
-        last: LogFile | None,
-        create: Callable[[], Generator[None, None, LogFile]],
-    ) -> None:
-        self.batches = batches
-        self.file = file
-        self.is_written = False
-        self.timer = CallTimer()
-        self._size = size
-        self._last = last
-        self._create = create
+    def __post_init__(self) -> None:
         self._steps = self._make_steps()
 
     @property
@@ -82,16 +79,16 @@ class Appending:
 
     def _make_steps(self) -> Generator[None, None, None]:
         if self.file is None:
-            if self._last is not None:
-                self._last.cut()
+            if self.last is not None:
+                self.last.cut()
                 yield
-            self.file = yield from self._create()
+            self.file = yield from self.create()
             yield
-        if self.file.wants_space(self._size):
-            self.file.allocate(self._size)
+        if self.file.wants_space(self.size):
+            self.file.allocate(self.size)
             yield
         buffers = encode_batches(self.batches, self.file.salt)
-        self.file.append(buffers, self._size, self.batches[-1].end_seq)
+        self.file.append(buffers, self.size, self.batches[-1].end_seq)
         self.is_written = True
 
 

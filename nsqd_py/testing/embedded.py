@@ -14,7 +14,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -173,13 +173,10 @@ class EmbeddedDaemon:
         return []
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        connection = http.client.HTTPConnection(self.http_address, timeout=_TIMEOUT_S)
-        try:
+        with closing(http.client.HTTPConnection(self.http_address, timeout=_TIMEOUT_S)) as connection:
             connection.request(method, path, body)
             answer = connection.getresponse()
             content = answer.read()
-        finally:
-            connection.close()
         if answer.status != 200:
             text = content.decode(errors="replace")
             raise RuntimeError(f"{self._name} answered {answer.status} to {method} {path}: {text}")

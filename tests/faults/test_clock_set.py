@@ -37,9 +37,8 @@ def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
 @pytest.fixture
 def nsqd(tmp_path: Path, set_clock: SetClock) -> Iterator[NsqdProcess]:
-    nsqd = NsqdProcess(tmp_path / "data", "--message-ttl=10m", "--mem-queue-size=5")
-    yield nsqd
-    nsqd.destroy()
+    with NsqdProcess(tmp_path / "data", "--message-ttl=10m", "--mem-queue-size=5") as nsqd:
+        yield nsqd
 
 
 def publish(nsqd: NsqdProcess, *messages: bytes) -> None:

@@ -33,12 +33,11 @@ FINISHED = 10
 @pytest.fixture
 def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
     """With the topic `t`, the channels `all` and `some`, which finished ten messages, and three log files."""
-    nsqd = NsqdProcess(tmp_path / "data", *FLAGS).start()
-    nsqd.create("t", "all", "some")
-    publish(nsqd, 0, ALL)
-    finish_of_some(nsqd, FINISHED)
-    yield nsqd
-    nsqd.destroy()
+    with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
+        nsqd.create("t", "all", "some")
+        publish(nsqd, 0, ALL)
+        finish_of_some(nsqd, FINISHED)
+        yield nsqd
 
 
 def publish(nsqd: NsqdProcess, low: int, high: int) -> None:

@@ -43,18 +43,16 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("hostile table")]
 
 @pytest.fixture(scope="module")
 def nsqd(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("hostile") / "nsqd", *certificates.nsqd_flags).start()
-    process.create("hostile", "c#ephemeral")
-    yield process
-    process.destroy()
+    with NsqdProcess(tmp_path_factory.mktemp("hostile") / "nsqd", *certificates.nsqd_flags).start() as process:
+        process.create("hostile", "c#ephemeral")
+        yield process
 
 
 @pytest.fixture(scope="module")
 def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("hostile") / "nsqlookupd.log").start()
-    process.create_channel("neighbour", "c")
-    yield process
-    process.destroy()
+    with NsqlookupdProcess(tmp_path_factory.mktemp("hostile") / "nsqlookupd.log").start() as process:
+        process.create_channel("neighbour", "c")
+        yield process
 
 
 @pytest.fixture(scope="module")

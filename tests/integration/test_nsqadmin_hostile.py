@@ -79,11 +79,10 @@ def liar() -> Iterator[int]:
 def admin(liar: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
     flags = ("--poll-interval=250ms", "--history-file=", "--log-level=debug")
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
-    admin = NsqadminProcess(log_path, *flags, f"--lookupd-http-address=127.0.0.1:{liar}")
-    admin.start()
-    wait_until(lambda: admin.get("/api/v2/overview")["topics"] == 1, what="the liar's topic")
-    yield admin
-    admin.destroy()
+    with NsqadminProcess(log_path, *flags, f"--lookupd-http-address=127.0.0.1:{liar}") as admin:
+        admin.start()
+        wait_until(lambda: admin.get("/api/v2/overview")["topics"] == 1, what="the liar's topic")
+        yield admin
 
 
 def check_log(admin: NsqadminProcess) -> list[str]:

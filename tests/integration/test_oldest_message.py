@@ -19,10 +19,9 @@ pytestmark = pytest.mark.ours
 @pytest.fixture
 def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
     """Of a memory so small that messages are read from disk."""
-    process = NsqdProcess(tmp_path / "nsqd", "--mem-queue-size=1", "--mem-queue-bytes=4096").start()
-    process.create("orders", "archive")
-    yield process
-    process.destroy()
+    with NsqdProcess(tmp_path / "nsqd", "--mem-queue-size=1", "--mem-queue-bytes=4096").start() as process:
+        process.create("orders", "archive")
+        yield process
 
 
 def channel(nsqd: NsqdProcess) -> dict[str, Any]:

@@ -160,10 +160,9 @@ def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, clust
 def nsqd_that_returns(tmp_path: Path) -> Iterator[NsqdProcess]:
     """To the same ports."""
     port = free_ports(1)[0]
-    nsqd = NsqdProcess(tmp_path / "returns", ports=(port, port + 1)).start()
-    nsqd.create(spark_replay.TOPIC, spark_replay.CHANNEL)
-    yield nsqd
-    nsqd.destroy()
+    with NsqdProcess(tmp_path / "returns", ports=(port, port + 1)).start() as nsqd:
+        nsqd.create(spark_replay.TOPIC, spark_replay.CHANNEL)
+        yield nsqd
 
 
 @pytest.mark.slow

@@ -20,9 +20,8 @@ NAME = "orders"
 
 @pytest.fixture
 def lookupd(tmp_path: Path) -> Iterator[NsqlookupdProcess]:
-    lookupd = NsqlookupdProcess(tmp_path / "nsqlookupd.log").start()
-    yield lookupd
-    lookupd.destroy()
+    with NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
+        yield lookupd
 
 
 @pytest.fixture

@@ -53,9 +53,8 @@ class Pair:
 
 @pytest.fixture(params=["--sync-every=2500", "--sync-every=1"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path, request.param)
-    yield pair
-    pair.destroy()
+    with Pair(tmp_path, request.param) as pair:
+        yield pair
 
 
 @pytest.mark.parametrize("seed", range(4))

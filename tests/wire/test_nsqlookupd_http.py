@@ -18,9 +18,8 @@ NEVER = -6795364578871345152
 
 @pytest.fixture(scope="module")
 def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start()
-    yield process
-    process.destroy()
+    with NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start() as process:
+        yield process
 
 
 @pytest.fixture

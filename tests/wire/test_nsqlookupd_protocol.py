@@ -219,6 +219,5 @@ def test_any_bytes_lead_to_answers_or_an_error(nsqlookupd: NsqlookupdProcess, pa
 
 @pytest.fixture(scope="module")
 def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    process = NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start()
-    yield process
-    process.destroy()
+    with NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start() as process:
+        yield process

@@ -36,9 +36,8 @@ TRANSPORTS = {
 
 @pytest.fixture(scope="module")
 def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start()
-    yield process
-    process.destroy()
+    with NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start() as process:
+        yield process
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any, Self
 from weakref import ref
 
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.blocking.backend import MOST_DIALS, THREADS, Backend, Latch, WorkQueue
+from nsqd_py.client.blocking.backend import MOST_DIALS, Backend, Latch, WorkQueue
 from nsqd_py.client.blocking.connection import ClientContext
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
@@ -43,14 +43,12 @@ class Consumer(BaseConsumer, ProcessHooks):
     """
 
     _io_task: Any = None
+    _make_backend: type[Backend] = Backend
 
     def _set_up(self) -> None:
         self._backend = self._make_backend()
         self._begin()
         call_after_fork(self)
-
-    def _make_backend(self) -> Backend:
-        return THREADS
 
     def _begin(self) -> None:
         """Set the state of a consumer without connections and threads."""

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
-from nsqd_py.client.blocking.backend import THREADS, Backend, Waiters
+from nsqd_py.client.blocking.backend import Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
@@ -85,14 +85,12 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
     __doc__ = BaseProducer.__doc__
 
     _make_publish: type[PublishFuture] = PublishFuture
+    _make_backend: type[Backend] = Backend
 
     def _set_up(self) -> None:
         self._backend = self._make_backend()
         self._begin()
         call_after_fork(self)
-
-    def _make_backend(self) -> Backend:
-        return THREADS
 
     def _begin(self) -> None:
         """Set the state of a producer without connections, threads or publishes."""
