@@ -53,8 +53,9 @@ class Pair:
 
 @pytest.fixture(params=["--sync-every=2500", "--sync-every=1"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    with Pair(tmp_path, request.param) as pair:
-        yield pair
+    pair = Pair(tmp_path, request.param)
+    yield pair
+    pair.destroy()
 
 
 @pytest.mark.parametrize("seed", range(4))
