@@ -25,6 +25,7 @@ from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.
 MAX_STALLED_BYTES = MAX_HEAD_BYTES + 256 * 1024
@@ -328,6 +329,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def _work(self) -> None:
         """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
+        slices = WorkSlices(ONE_ROUND_S)  # a client with many requests must not keep others waiting
         try:
             while (self._queue or self._rest) and not self.closed:
                 if self._rest is not None:
@@ -337,7 +339,7 @@ class HttpConnection(Stream, Generic[App]):
                     self._let_answers_leave()
                     self._answered_bytes = 0
                 self._perform_in_turn(self._queue.popleft())
-                gevent.sleep(0)  # a client with many requests must not keep others waiting
+                slices.sleep_if_due()
         except Exception as error:  # noqa: BLE001 - a bug costs that connection only
             self._on_exception(error)
         finally:
