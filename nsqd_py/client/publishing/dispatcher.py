@@ -272,11 +272,12 @@ class Dispatcher:
         verdict = verdict_on(code, text)
         refusal = PublishFailed(writer.address, code, text)
         self._take_out(writer)
+        publish = writer.take_refused(now_s)
+        # An error that answers nothing may follow each connection.
+        if verdict.is_for_another or (publish is None and not writer.has_refused):
+            self._leave_alone(writer, now_s)
         writer.has_refused = True
         writer.is_rest_unread = verdict.is_rest_unread
-        if verdict.is_for_another:
-            self._leave_alone(writer, now_s)
-        publish = writer.take_refused(now_s)
         if publish is None:
             return []
         if verdict.is_standby and len(self.writers) > 1:

@@ -127,7 +127,9 @@ def test_the_only_nsqd_is_a_standby() -> None:
 def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:
     harness = Harness(A)
     waits = []
-    for _ in range(4):
+    for errors in (0, 10, 0, 1):
+        for _ in range(errors):  # they answer nothing
+            assert harness.refuse(A, "E_INVALID") == []
         harness.lose(A)
         waits.append(harness.writer(A).pause.wait_s(0.0))
         harness.reopen(A)
