@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.alarms import Alarms
@@ -53,7 +53,7 @@ class DiskSpace:
     _reserve_bytes: int
     _topics: Callable[[], Iterable[Topic[Any]]]
     _make_room: Callable[[Topic[Any]], None]
-    alarms: InitVar[Alarms]
+    _alarms: Alarms
     _clock: Callable[[], int]
     _report: LineWriter
     _granted: set[Topic[Any]] = field(default_factory=set)
@@ -65,8 +65,8 @@ class DiskSpace:
     _refused_bytes: int = 0
     _reported: str = ""
 
-    def __post_init__(self, alarms: Alarms) -> None:
-        self._alarm = alarms.alarm(self._on_alarm)
+    def __post_init__(self) -> None:
+        self._alarm = self._alarms.alarm(self._on_alarm)
 
     # ---- granting
 

@@ -8,7 +8,7 @@ threads do the work of the disk, until no call was slow for 10 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from nsqd_py.alarms import Alarms
@@ -31,7 +31,7 @@ class DiskSpeed:
     is_slow      True if the event loop must not use the disk now
     """
 
-    alarms: InitVar[Alarms]
+    _alarms: Alarms
     _clock: Callable[[], int]
     now_ns: Callable[[], int]
     _report: LineWriter | None = None
@@ -41,8 +41,8 @@ class DiskSpeed:
     _stalled: set[Hashable] = field(default_factory=set)
     _running: dict[int, int] = field(default_factory=dict)
 
-    def __post_init__(self, alarms: Alarms) -> None:
-        self._alarm = alarms.alarm(self._look)
+    def __post_init__(self) -> None:
+        self._alarm = self._alarms.alarm(self._look)
 
     def note(self, took_ns: int) -> None:
         """Record a call that took `took_ns`."""
