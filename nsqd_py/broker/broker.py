@@ -284,10 +284,8 @@ class Broker:
         topic = self.topics[name]
         if topic.log is not None:  # the event loop deletes an ephemeral one when its last consumer leaves
             self._settle(topic)
-        if self.topics.get(name) is not topic:  # deleted in the meantime; a new one may have this name
+        if not self._can_change(topic, topic.log is not None):
             return
-        if topic.log is not None:  # otherwise its files would stay, while no consumer could reach the messages in them
-            self.check_writable()
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
@@ -316,6 +314,16 @@ class Broker:
         if error := self._access_problem():
             raise error
 
+    def _can_change(self, changed: Topic | Channel, is_durable: bool) -> bool:
+        """Return False if a topic or channel was deleted in the meantime. Raise OSError if its files cannot be deleted.
+
+        A new one may have its name, whose files must not change. Files that stayed would hold messages that no consumer
+        can reach.
+        """
+        if is_durable and not changed.is_closed:
+            self.check_writable()
+        return not changed.is_closed
+
     def _access_problem(self) -> OSError | None:
         can_write = os.access(self.services.directory, os.W_OK)
         return None if can_write else OSError(errno.EROFS, "the data path cannot be written to")
@@ -330,10 +338,8 @@ class Broker:
     def empty_topic(self, topic: Topic) -> None:
         """Drop messages that no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
         self.journals.settle()
-        if topic.is_closed:  # deleted in the meantime: writing its position now would affect the next topic of its name
+        if not self._can_change(topic, topic.log is not None):
             return
-        if topic.log is not None:
-            self.check_writable()
         topic.empty()
         self.save_held(topic)
         for channel in topic.channels.values():
@@ -481,10 +487,9 @@ class Broker:
         Blocks this greenlet while the disk is slow, unless the channel is ephemeral.
         """
         channel = topic.channels[name]
-        if channel.journal is not None:
+        if channel.journal is not None:  # the event loop deletes an ephemeral one
             self.journals.settle()
-            self.check_writable()
-        if topic.channels.get(name) is not channel:  # deleted in the meantime; a new one may have this name
+        if not self._can_change(channel, channel.journal is not None):
             return
         topic.commit()
         del topic.channels[name]
@@ -518,10 +523,8 @@ class Broker:
         Blocks this greenlet while the disk is slow.
         """
         self.journals.settle()
-        if channel.is_closed:  # deleted in the meantime: its journal must not be rewritten
+        if not self._can_change(channel, channel.journal is not None):
             return
-        if channel.journal is not None:
-            self.check_writable()
         topic.commit()
         channel.empty()
         self.channel_changed(topic, channel)

@@ -216,8 +216,12 @@ class Copy:
             self._write(name, offset, data)
         elif kind == messages.PART:
             self._add_part(name, offset, data)
+        elif kind == messages.BEGIN:
+            self._begin(name)
+        elif kind == messages.COMMIT:
+            self._commit(name)
         else:
-            {messages.BEGIN: self._begin, messages.COMMIT: self._commit, messages.REMOVE: self._remove}[kind](name)
+            self._remove(name)
 
     def _write(self, name: str, offset: int, data: memoryview) -> None:
         if offset == 0:

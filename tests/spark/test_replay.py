@@ -105,7 +105,7 @@ def replay(
         if name.startswith("spark.sql."):
             session.conf.set(name, value)
     with TemporaryDirectory() as scratch, closing(open_checkpoint(job.checkpoint or scratch, job, files)) as checkpoint:
-        return Replay(session, checkpoint, on_progress, stop).run(is_dry=is_dry)
+        return Replay(session, checkpoint, on_progress, stop or threading.Event()).run(is_dry=is_dry)
 
 
 def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:

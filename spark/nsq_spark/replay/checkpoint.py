@@ -403,7 +403,10 @@ def _check_job(directory: Path, theirs: dict[str, Any], job: Job) -> None:
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
         if theirs.get(name) != value:
             was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value))
-            raise CheckpointError(f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another")
+            raise CheckpointError(
+                f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another directory, "
+                "or delete this one"
+            )
 
 
 def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyspark import InheritableThread
@@ -55,6 +56,7 @@ class _Joined(AccumulatorParam[dict[str, Skipped]]):
         return damage.counts
 
 
+@dataclass(eq=False)
 class Replay:
     """The run of one checkpoint on Spark.
 
@@ -62,28 +64,22 @@ class Replay:
     stop         ends the work within 3 s once it is set
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        checkpoint: Checkpoint,
-        on_progress: Callable[[Totals], None] = lambda counts: None,
-        stop: threading.Event | None = None,
-    ) -> None:
-        self._spark = spark
-        self._context = spark.sparkContext
-        self._checkpoint = checkpoint
-        self._job = checkpoint.job
-        self._on_progress = on_progress
-        self._stop = stop or threading.Event()
-        self._slots = self._context.defaultParallelism
-        self._damage = self._context.accumulator({}, _Joined())
-        done, self._ledgers = checkpoint.earlier.done, checkpoint.ledgers
-        self._messages = JobMessages(spark, self._job, checkpoint.files, done, self._slots, self._damage)
+    spark: SparkSession
+    checkpoint: Checkpoint
+    on_progress: Callable[[Totals], None] = lambda counts: None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._job = self.checkpoint.job
+        self._slots = self.spark.sparkContext.defaultParallelism
+        self._damage = self.spark.sparkContext.accumulator({}, _Joined())
+        done, self._ledgers = self.checkpoint.earlier.done, self.checkpoint.ledgers
+        self._messages = JobMessages(self.spark, self._job, self.checkpoint.files, done, self._slots, self._damage)
         self._outcome = Outcome()
 
     def run(self, *, is_dry: bool = False) -> Outcome:
         """Send all messages, or count them. Errors of nsqd and of the archive are in the outcome. Raises BadJob."""
-        outcome, checkpoint = self._outcome, self._checkpoint
+        outcome, checkpoint = self._outcome, self.checkpoint
         began_s = time.monotonic()
         outcome.before = checkpoint.earlier.counts.messages
         try:
@@ -120,16 +116,16 @@ class Replay:
         limit, read = job.selection.limit, None
         paces: dict[int, PaceOfTask] = {}
         if limit is not None:
-            limit -= self._checkpoint.earlier.counts.messages
+            limit -= self.checkpoint.earlier.counts.messages
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
             limit = None
         elif messages.is_fused:
             read = messages.own_reader()
-            frame = partition_numbers(self._spark, read.partitions)
+            frame = partition_numbers(self.spark, read.partitions)
         else:
             frame = self._action(lambda: messages.selected().select(*SENDING))
-        self._checkpoint.remember_schema(messages.json_schema)
+        self.checkpoint.remember_schema(messages.json_schema)
         if not job.is_ordered and (job.rate or limit is not None):
             tasks = 1 if limit is not None else self._slots
             frame = frame.coalesce(tasks)
@@ -153,13 +149,13 @@ class Replay:
 
     def _action(self, action: Callable[[], T]) -> T:
         """Run actions of Spark in a thread, and watch them. Raises JobFailed, BadJob, and Stopped."""
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped("stopped")
         group = f"nsq-replay-{uuid.uuid4()}"
         done: Future[T] = Future()
 
         def act() -> None:
-            self._context.setJobGroup(group, "spark-replay", interruptOnCancel=True)
+            self.spark.sparkContext.setJobGroup(group, "spark-replay", interruptOnCancel=True)
             try:
                 done.set_result(action())
             except Exception as error:  # noqa: BLE001 - raised below
@@ -172,7 +168,7 @@ class Replay:
         except BadJob:
             raise
         except Exception as error:
-            if self._stop.is_set():
+            if self.stop.is_set():
                 raise Stopped("stopped") from error
             raise JobFailed(_reason(error)) from error
 
@@ -180,13 +176,13 @@ class Replay:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
         asked_s = None
         while not wait([done], _LOOK_S).done:
-            self._on_progress(self._ledgers.totals())
+            self.on_progress(self._ledgers.totals())
             now_s = time.monotonic()
-            if asked_s is None and self._stop.is_set():
+            if asked_s is None and self.stop.is_set():
                 self._ledgers.stop()
                 asked_s = now_s
             elif asked_s is not None and now_s - asked_s >= _CANCEL_AFTER_S:
-                self._context.cancelJobGroup(group)
+                self.spark.sparkContext.cancelJobGroup(group)
                 if now_s - asked_s >= _CANCEL_AFTER_S + _LEAVE_AFTER_S:
                     return
 

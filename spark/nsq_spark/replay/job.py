@@ -158,7 +158,10 @@ class Job:
 def job_of(options: ReplayOptions, now_ns: int) -> Job:
     """Raises BadOptions."""
     if options.checkpoint and not is_local(options.checkpoint):
-        raise BadOptions(f"--checkpoint {options.checkpoint}: it must be a local or mounted directory, which can lock a file")
+        raise BadOptions(
+            f"--checkpoint {options.checkpoint}: it must be a local or mounted directory; an object store can neither lock a "
+            "file nor append to it"
+        )
     conf = parse_conf(options.conf).items()
     return Job(
         paths=tuple(options.archive),
