@@ -37,7 +37,7 @@ from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
-from nsqd_py.runtime.threads import DiskThreads
+from nsqd_py.runtime.threads import DiskThreads, Job
 from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.version import NSQ_VERSION, version_string
 
@@ -368,11 +368,18 @@ class Daemon:
         self._broker.tls.check()
 
     def _check_lock(self, now_ns: int) -> None:
-        """Lock the data path again if it is another directory by now. End as after a kill if another nsqd works there."""
-        self._lock_alarm.set(now_ns + _CHECK_LOCK_NS)
+        """Check in a thread if the data path is another directory by now: a stalled disk must not stop the event loop."""
+        try:
+            self._disk_threads.begin(os.stat, (self._options.data_path or ".",), self._lock_again_if_replaced)
+        except RuntimeError:  # the system has no more threads
+            self._lock_alarm.set(now_ns + _CHECK_LOCK_NS)
+
+    def _lock_again_if_replaced(self, job: Job) -> None:
+        """Lock the directory that is in the place of the locked one. End as after a kill if another nsqd works there."""
+        self._lock_alarm.set(self._broker.clock() + _CHECK_LOCK_NS)
         path = self._options.data_path or "."
         try:
-            if os.path.samestat(os.stat(path), os.fstat(self._lock)):
+            if os.path.samestat(job.end(), os.fstat(self._lock)):
                 return
             old, self._lock = self._lock, lock_directory(path)
             os.close(old)
