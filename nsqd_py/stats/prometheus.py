@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import gevent
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.utils import floatToGoString
 
@@ -67,7 +68,8 @@ class Exposition:
         yield from self._all(metrics.STANDBY, [(_labels(peer=peer), lag) for peer, lag in lags])
         yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
         yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
-        yield broker.services.threadpool.apply(_of_process)  # it lists the open files: 10 ms for 9,000 connections
+        # It lists the open files: 10 ms for 9,000 connections. Not in a thread of the disk, which may be stalled.
+        yield gevent.get_hub().threadpool.apply(_of_process)
 
     def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
         for thing in things:
