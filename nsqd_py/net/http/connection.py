@@ -25,7 +25,7 @@ from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
+from nsqd_py.runtime.pacing import ONE_ROUND_S
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.
 MAX_STALLED_BYTES = MAX_HEAD_BYTES + 256 * 1024
@@ -329,7 +329,6 @@ class HttpConnection(Stream, Generic[App]):
 
     def _work(self) -> None:
         """Handle the queued requests. A handler that has begun is not interrupted if the client disconnects."""
-        slices = WorkSlices(ONE_ROUND_S)  # a client with many requests must not keep others waiting
         try:
             while (self._queue or self._rest) and not self.closed:
                 if self._rest is not None:
@@ -339,7 +338,9 @@ class HttpConnection(Stream, Generic[App]):
                     self._let_answers_leave()
                     self._answered_bytes = 0
                 self._perform_in_turn(self._queue.popleft())
-                slices.sleep_if_due()
+                if self._queue:  # a client with many requests must not keep others waiting
+                    gevent.sleep(ONE_ROUND_S)
+                # Not after the last request: if it ends the daemon, its answer must leave before.
         except Exception as error:  # noqa: BLE001 - a bug costs that connection only
             self._on_exception(error)
         finally:
