@@ -102,6 +102,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._was_asked:  # the process ends: a second signal must not end it by the default action
+            return
         for handler in self._handlers:
             handler.cancel()
 

@@ -31,6 +31,7 @@ print("ended tidily", flush=True)
         ("send(signal.SIGTERM)", "", 0, ["asked to stop", "ended tidily"]),
         ("send(signal.SIGINT)", "", 0, ["asked to stop", "ended tidily"]),
         ("send(signal.SIGTERM)", "send(signal.SIGINT)", 1, ["asked to stop"]),
+        ("send(signal.SIGTERM)", "pass\nos.kill(os.getpid(), signal.SIGTERM)", 0, ["asked to stop", "ended tidily"]),
         ("signals.stop()", "send(signal.SIGTERM)", 0, ["asked to stop", "ended tidily"]),
         ("signals.stop()\n    with signals.cutting(0.01): gevent.sleep(3600)", "", 0, ["asked to stop", "ended tidily"]),
         ("signals.stop()", "send(signal.SIGTERM); send(signal.SIGTERM)", 1, ["asked to stop"]),
