@@ -376,6 +376,8 @@ class Daemon:
 
     def _lock_again_if_replaced(self, job: Job) -> None:
         """Lock the directory that is in the place of the locked one. End as after a kill if another nsqd works there."""
+        if self._lock < 0:  # this nsqd ended while the disk stalled
+            return
         self._lock_alarm.set(self._broker.clock() + _CHECK_LOCK_NS)
         path = self._options.data_path or "."
         try:
@@ -476,6 +478,7 @@ class Daemon:
         self._log.info("NSQ: bye")
         if self._lock >= 0:
             os.close(self._lock)
+            self._lock = -1
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:

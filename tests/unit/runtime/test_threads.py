@@ -101,6 +101,48 @@ def test_an_nsqd_whose_role_changes_leaves_no_threads_behind(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", ROLES], cwd=tmp_path, check=True, timeout=120)
 
 
+# The disk stalls in the check of the lock until the next nsqd has the lock, and the descriptors of the last one.
+LATE_CHECK = """
+import gevent, os, threading
+from nsqd_py.daemon import Daemon
+from nsqd_py.options import read_options
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import lock_directory
+
+real_stat, gate, checks = os.stat, threading.Event(), []
+
+def stat(path, *arguments, **named):
+    if path == ".":
+        checks.append(path)
+        gate.wait(40)
+    return real_stat(path, *arguments, **named)
+
+os.stat = stat
+before = len(os.listdir("/proc/self/task"))
+daemon = Daemon(read_options(["--http-address=", "--tcp-address=127.0.0.1:0"]), Log("[nsqd] "))
+
+def end():
+    while not checks:
+        gevent.sleep(0.01)
+    daemon.yield_role()
+
+gevent.spawn(end)
+assert daemon.run() == 0
+others = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+lock = lock_directory(".")
+gate.set()
+with gevent.Timeout(40):
+    while len(os.listdir("/proc/self/task")) > before:
+        gevent.sleep(0.01)
+gevent.sleep(0.01)
+assert checks == ["."]
+"""
+
+
+def test_a_check_of_the_lock_that_ends_after_its_nsqd_does_nothing(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LATE_CHECK], cwd=tmp_path, check=True, timeout=120)
+
+
 def test_a_greenlet_that_is_killed_leaves_the_threads_to_others() -> None:
     threads = DiskThreads(1)
     threads.serve()
