@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock, start_new_thread
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -109,23 +110,33 @@ class Job:
 
 
 class _Thread:
-    """A thread without work waits until `lock` is released; then it runs `job`, or ends if there is none."""
+    """A thread and its mailbox: the loop puts one job at a time into it, or None, which ends the thread."""
 
-    __slots__ = ("job", "lock")
+    __slots__ = ("mailbox",)
 
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
-        self.lock = allocate_lock()
-        self.lock.acquire()
+    def __init__(self) -> None:
+        self.mailbox: SimpleQueue[Job | None] = SimpleQueue()
 
 
 class DiskThreads:
     """The threads that use the disk, as gevent's thread pool, but with less work for each call.
 
-    A call takes 25 us of processor, with gevent's pool 110: with --sync-every=1 and 16 publishers that was 45 % of
-    all. The calls that wake the other side, `release` and `send`, keep the interpreter lock. With eventfd(2) the lock is
-    released, and the thread may wait for a processor while it has it: 16 publishers got less than half of the messages
-    through on a busy machine. Each thread has a lock of its own: a queue that several threads wait for wakes two for a call.
+    Each thread has a mailbox, and all share a queue of ended jobs. The event loop alone decides which thread gets a job,
+    so no thread can take a job that the loop has given to another one. These rules keep that so:
+
+    1. Threads touch three things: their own mailbox, `_ended`, and the job that they run. Mailboxes and `_ended` are queues
+       of the standard library, which need no other lock. All other fields belong to the event loop.
+    2. A thread is in `_idle` exactly while its mailbox is empty and it waits there. The loop puts a job into the mailbox of a
+       thread that it has just removed from `_idle` or started, and returns the thread to `_idle` when it takes that
+       job from `_ended`. So a mailbox never holds two jobs, and no thread gets a job while it has one.
+    3. A job is in one of `_waiting`, a mailbox, a thread, and `_ended`, or `on_done` was called with it. `begin` either
+       raises, and then the job never runs, or it adds the job to `_waiting` or a mailbox.
+    4. A thread puts the job into `_ended` before it wakes the loop, and the loop takes all of `_ended` each time it is woken.
+       So no answer stays behind, although the loop may be woken once for several of them.
+
+    `tests/support/handovers.py` compares this with a model at a hostile schedule. A call takes 25 us of processor, with gevent's
+    pool 110. A single queue that all threads wait for would wake two threads for a call. `send` keeps the interpreter lock;
+    with eventfd(2) the lock is released, and 16 publishers got less than half of the messages through on a busy machine.
 
     Before `serve` and after `stop`, work is done in the calling thread: no client waits for it.
     """
@@ -133,12 +144,17 @@ class DiskThreads:
     def __init__(self, most: int) -> None:
         self._most = most
         self._is_serving = False
-        self._jobs: deque[Job | None] = deque()  # calls that wait for a thread; None ends the thread that takes it
-        self._done: deque[tuple[Job, _Thread | None]] = deque()  # with the thread if it waits for another job
+        self._ended: SimpleQueue[tuple[Job, _Thread]] = SimpleQueue()
+        self._waiting: deque[Job] = deque()
         self._idle: list[_Thread] = []
-        self._running = 0
-        self._thread_count = 0
+        self._unanswered = 0
+        self.thread_count = 0
         self._watcher: Any = None
+
+    @property
+    def idle_count(self) -> int:
+        """The number of threads that wait for a job."""
+        return len(self._idle)
 
     def serve(self) -> None:
         """Use threads from now on, so that the loop continues."""
@@ -147,8 +163,8 @@ class DiskThreads:
     def stop(self) -> None:
         """End each thread as soon as all earlier calls have one."""
         self._is_serving = False
-        self._jobs.extend([None] * self._thread_count)
-        self._use_idle()
+        while self._idle:
+            self._end(self._idle.pop())
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         """Return what `work` returns, or raise what it raises. Blocks this greenlet."""
@@ -159,7 +175,10 @@ class DiskThreads:
         return waiter.get().end()
 
     def begin(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
-        """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result."""
+        """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result.
+
+        Raises RuntimeError if the system has no room for a first thread; then `work` is never called.
+        """
         job = Job(work, arguments, on_done)
         if not self._is_serving:
             job.run()
@@ -167,55 +186,64 @@ class DiskThreads:
             return
         if self._watcher is None:
             self._watcher = gevent.get_hub().loop.async_()
-        if not self._running:
-            self._watcher.start(self._on_done)
-        self._running += 1
-        if not self._idle and self._thread_count < self._most:
-            try:
-                start_new_thread(self._work, (_Thread(job),))
-                self._thread_count += 1
-                return
-            except RuntimeError:  # the system has no room for one; a job without any thread would wait forever
-                if not self._thread_count:
-                    self._running -= 1
-                    raise
-        self._jobs.append(job)
-        self._use_idle()
+        if not self._unanswered:
+            self._watcher.start(self._on_ended)  # before a thread may send
+        self._unanswered += 1
+        try:
+            self._hand_over(job)
+        except RuntimeError:
+            self._answered_one()
+            raise
 
-    def _use_idle(self) -> None:
-        """Wake threads for the calls that wait, the one that was used last first: its data are in the caches."""
-        while self._idle and self._jobs:
-            thread = self._idle.pop()
-            thread.job = self._jobs.popleft()
-            thread.lock.release()
+    def _hand_over(self, job: Job) -> None:
+        """Give the job to a thread, or let it wait for one. Raises RuntimeError."""
+        if self._idle:
+            self._idle.pop().mailbox.put(job)  # the one that was used last: its data are in the caches
+        elif self.thread_count == self._most or not self._start(job):
+            self._waiting.append(job)
+
+    def _start(self, job: Job) -> bool:
+        """Start a thread for the job; return False if it must wait for one that exists. Raises RuntimeError."""
+        thread = _Thread()
+        thread.mailbox.put(job)
+        try:
+            start_new_thread(self._work, (thread,))
+        except RuntimeError:  # the system has no room for one; a job without any thread would wait forever
+            if not self.thread_count:
+                raise
+            return False
+        self.thread_count += 1
+        return True
+
+    def _answered_one(self) -> None:
+        self._unanswered -= 1
+        if not self._unanswered:  # a loop with nothing else to wait for may end
+            self._watcher.stop()
+
+    def _end(self, thread: _Thread) -> None:
+        self.thread_count -= 1
+        thread.mailbox.put(None)
 
     def _work(self, thread: _Thread) -> None:
-        """Run in each thread, until `stop`."""
-        job = thread.job
-        while job is not None:
+        """Run in each thread, until it gets no job."""
+        while (job := thread.mailbox.get()) is not None:
             job.run()
-            try:
-                following, idle = self._jobs.popleft(), None
-            except IndexError:
-                following, idle = None, thread
-            self._done.append((job, idle))
+            self._ended.put((job, thread))
             self._watcher.send()
-            if idle is not None:
-                thread.lock.acquire()
-                following = thread.job
-            job = following
 
-    def _on_done(self) -> None:
+    def _on_ended(self) -> None:
+        """Give the threads of all ended jobs something else to do, and answer the callers."""
         try:
-            while self._done:
-                job, thread = self._done.popleft()
-                if thread is not None:
+            while not self._ended.empty():
+                job, thread = self._ended.get_nowait()
+                self._answered_one()
+                if self._waiting:
+                    thread.mailbox.put(self._waiting.popleft())
+                elif self._is_serving:
                     self._idle.append(thread)
-                    self._use_idle()
-                self._running -= 1
-                if not self._running:  # a loop with nothing else to wait for may end
-                    self._watcher.stop()
+                else:
+                    self._end(thread)
                 job.on_done(job)
         finally:
-            if self._done:  # after a bug in one of them, the others follow
+            if not self._ended.empty():  # after a bug in one of them, the others follow
                 self._watcher.send()

@@ -187,6 +187,23 @@ def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(mon
         assert apply_all(threads, lambda number: number, 5) == list(range(5))
 
 
+def test_hand_overs_at_a_hostile_schedule_answer_each_call_once() -> None:
+    """Ten million in `make stress`; this many find the race of a shared queue, and of its list of idle threads, in each run."""
+    drive = [sys.executable, "-m", "tests.support.handovers", "--count=60000", "--seed=7"]
+    done = subprocess.run(drive, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60000 hand-overs to 16 threads" in done.stdout
+
+
+def test_threads_serve_again_after_a_stop() -> None:
+    threads = DiskThreads(3)
+    for _ in range(3):
+        threads.serve()
+        assert apply_all(threads, lambda number: number, 20) == list(range(20))
+        threads.stop()
+        wait_until(lambda: threads.thread_count == 0)
+
+
 def test_a_call_wakes_one_thread_the_one_that_was_used_last() -> None:
     threads = DiskThreads(3)
     threads.serve()
