@@ -16,6 +16,7 @@ from time import monotonic_ns
 from typing import Any
 
 import gevent
+from gevent.hub import Waiter
 
 from nsqd_py.batch import Batch, Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
@@ -24,7 +25,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.disk_speed import DiskSpeed
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import Job, in_thread
 
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded
 # machine it took 0.051 s in the median and 0.16 s at most; with 100 ms here, it was 0.101 s and 0.36 s.
@@ -230,7 +231,7 @@ class SlowWriter:
         try:
             with self._room() if appending.opens_file else nullcontext():
                 self._disk_speed.begin(appending)
-                in_thread(self._threadpool, appending.write)
+                self._write_in_thread(appending)
                 self._log.end_append(appending)
         except OSError as error:
             self._refuse(appending, publishers, error)
@@ -244,9 +245,25 @@ class SlowWriter:
             for publisher, _ in publishers:
                 publisher.release()
 
+    def _write_in_thread(self, appending: Appending) -> None:
+        """Do the steps of an append in a thread. Raises what they raise; then the log continues in a new file."""
+        waiter: Any = Waiter()
+
+        def end(job: Job) -> None:
+            self._log.release(appending)
+            waiter.switch(job)
+
+        self._threadpool.begin(appending.write, (), end)
+        try:
+            waiter.get().end()
+        except BaseException:  # also if this greenlet is killed, and the thread still writes
+            self._log.leave(appending)
+            raise
+
     def _refuse(self, appending: Appending, publishers: Tickets, error: OSError) -> None:
         """Refuse these batches and those that came after them, whose numbers continue from them."""
-        self._log.end_append(appending)
+        if not appending.is_left:
+            self._log.end_append(appending)
         self._topic.commit()
         publishers += self._take()[1]
         self._topic.refuse(appending.batches, publishers, error)

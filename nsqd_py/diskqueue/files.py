@@ -92,6 +92,13 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             return cast(T, end.value)
 
 
+def _remove_if_empty(path: Path) -> None:
+    """Remove what a failed creation may have left: a file without a header would keep the next one from its name."""
+    with contextlib.suppress(OSError):
+        if not os.stat(path).st_size:
+            path.unlink()
+
+
 def new_salt() -> int:
     """Return 32 random bits; importing the module secrets would take 3 ms at the start."""
     return int.from_bytes(os.urandom(4), "big")
@@ -142,6 +149,7 @@ class LogFile(LazyFile):
                    125 us in place of 190
     most_bytes     size up to which the file is preallocated
     was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
+    is_set_aside   True if its log has removed it, since a write to it failed in a thread
     index_offsets  offsets of some records, about one per 64 KiB, in rising order
 
     The index has columns of equal length: for the start of a record its offset, a number that is above all numbers
@@ -168,6 +176,7 @@ class LogFile(LazyFile):
         self.is_unmovable = False
         self.newest_ns = 0
         self.was_cut = self.cut_is_reported = False
+        self.is_set_aside = False
         self.index_offsets = array("Q", [FILE_HEADER_BYTES])
         self._index_counts = array("Q", [0])
         self._index_newest_ns = array("q", [0])
@@ -182,7 +191,13 @@ class LogFile(LazyFile):
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0)
-        fd = OPEN_FILES.with_room(lambda: open_file(spare or path, flags))
+        try:
+            fd = OPEN_FILES.with_room(lambda: open_file(spare or path, flags))
+        except FileExistsError:
+            raise
+        except BaseException:
+            _remove_if_empty(path)
+            raise
         try:
             yield
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
@@ -191,7 +206,7 @@ class LogFile(LazyFile):
                 yield
                 os.rename(spare, path)
             return cls(path, fd, header, os.fstat(fd).st_size)
-        except OSError:
+        except BaseException:
             os.close(fd)
             if spare is None:  # an empty file would be reported as damaged at the next start
                 with contextlib.suppress(OSError):
@@ -227,7 +242,15 @@ class LogFile(LazyFile):
         return self.end_seq - self.header.first_seq - self.missing_count
 
     def append(self, buffers: list[bytes], size: int, end_seq: int) -> None:
-        """Append records of `size` bytes in total. Raises OSError; then the file is unchanged."""
+        """Append records of `size` bytes in total. Raises OSError; then the file has no more records than before."""
+        self.put(buffers, size)
+        self.note_put(size, end_seq)
+
+    def put(self, buffers: list[bytes], size: int) -> None:
+        """Write records of `size` bytes behind the last one, where no one reads before `note_put`. May run in a thread.
+
+        Raises OSError; then the file ends where it did.
+        """
         self.allocate(size)
         offset = self.end_offset
         try:
@@ -237,16 +260,20 @@ class LogFile(LazyFile):
                 written = sum(os.pwritev(self._fd, group, at) for group, at in _groups(buffers, offset))
             if written != size:
                 raise OSError(errno.ENOSPC, f"only {written} of {size} bytes could be written")
-        except OSError:
+        except BaseException:
             self.cut()
             raise
+
+    def note_put(self, size: int, end_seq: int) -> None:
+        """Count the records that `put` has written as records of the file; the event loop does that."""
+        offset = self.end_offset
         if offset - self.index_offsets[-1] >= INDEX_EVERY:
             self._add_to_index(offset)
         self.end_offset = offset + size
         self.end_seq = end_seq
 
     def append_record(self, record: bytes, end_seq: int) -> None:
-        """Append one record. Raises OSError; then the file is unchanged."""
+        """Append one record. Raises OSError; then the file has no more records than before."""
         offset = self.end_offset
         after = offset + len(record)
         if after > self.allocated or (offset >= INDEX_EVERY and offset - self.index_offsets[-1] >= INDEX_EVERY):
@@ -255,7 +282,7 @@ class LogFile(LazyFile):
         try:
             if os.pwrite(self._fd, record, offset) != after - offset:
                 raise OSError(errno.ENOSPC, "short write of a record")
-        except OSError:
+        except BaseException:
             self.cut()
             raise
         self.end_offset = after

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
@@ -77,7 +78,7 @@ class TopicLog:
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
         self.writes_zeros = False
-        self._pinned: list[LogFile] = []
+        self._appending: Appending | None = None
         self.busy_files: set[LogFile] = set()
         self.epochs: Epochs = ()
         self.latest_due_ns = 0
@@ -198,22 +199,21 @@ class TopicLog:
     def begin_append(self, batches: list[Batch]) -> Appending:
         """Begin an append in steps, which may run in a thread; call `end_append` after them.
 
-        Nothing else may be appended in between.
+        Nothing else may be appended in between. If a thread runs the steps, call `release` when it has ended, and `leave` in
+        place of `end_append` if it failed.
         """
         size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
         file = self._last
         fits = file is not None and file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
         if not fits and (file is None or not self._is_unused(file)):
             file = None
-        self._pinned = [written for written in {file, self._last} if written is not None]
-        for written in self._pinned:
-            written.pin()
-        return Appending(batches, size, file, self._last, self._creating_file)
+        self._appending = Appending(batches, size, file, self._last, self._creating_file)
+        return self._appending
 
     def end_append(self, appending: Appending) -> None:
         """Record what was written, and a new file even if the write to it failed."""
-        while self._pinned:  # the files that a thread wrote to
-            self._pinned.pop().unpin()
+        self.release(appending)
+        self._appending = None
         file = appending.file
         if file is None:
             return
@@ -221,12 +221,45 @@ class TopicLog:
             self._add_file(file)
         if appending.is_written:
             last = appending.batches[-1]
+            file.note_put(appending.size, last.end_seq)
             self.next_seq = last.end_seq
             self.used_id = max(self.used_id, last_id(appending.batches))
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
         if file.most_ahead != self._most_ahead:  # it was changed during the write
             self.allocate_ahead(wanted=self._most_ahead > 0)
+
+    def leave(self, appending: Appending) -> None:
+        """Continue in a new file, since a write in a thread failed. It is not known what it has written, or still writes.
+
+        So nothing is written to that place again: its file is left as it is, or set aside if it has no messages yet.
+        `recover_file` passes over the remains.
+        """
+        appending.is_left = True
+        self._appending = self._last = None
+        if appending.file is not None:
+            self._set_aside_unused(appending.file)
+
+    def release(self, appending: Appending) -> None:
+        """Note that no thread does anything for this append any more."""
+        while appending.pinned:
+            appending.pinned.pop().unpin()
+        if appending.is_left and appending.file is not None:  # the thread has created it since
+            self._set_aside_unused(appending.file)
+
+    def _set_aside_unused(self, file: LogFile) -> None:
+        """Remove a file without messages, so that another one can have its name.
+
+        If that fails, the next append fails too: a file of this name is not overwritten.
+        """
+        if not self._is_unused(file) or file.is_set_aside:
+            return
+        file.is_set_aside = True
+        if file in self.files:
+            self._set_files([other for other in self.files if other is not file])
+            self._let_go(file)
+        with suppress(OSError):
+            self._in_background(file.discard())
 
     def _is_unused(self, file: LogFile) -> bool:
         return file.end_seq == file.first_seq == self.next_seq
@@ -254,7 +287,7 @@ class TopicLog:
         if not wanted:
             self.free_spare()
         # A file that a thread writes to must not be truncated: its new data is behind the known end.
-        if self._last is not None and not self._pinned:
+        if self._last is not None and self._appending is None:
             self._last.most_ahead = self._most_ahead
             if not wanted:
                 self._last.cut()

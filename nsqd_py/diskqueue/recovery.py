@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -70,8 +71,8 @@ class RecoveredFile:
 def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> RecoveredFile:
     """Read the records of a file and set its end. Raises OSError.
 
-    `until` is the first number of the next file. A sparse file that reaches beyond it was about to replace that file
-    when nsqd ended. The next file is still complete, so this one is cut off before it.
+    `until` is the first number of the next file, which has all from there on. A sparse file that reaches beyond it was about
+    to replace that file when nsqd ended. In any other file, the rest is what a failed write has left: it was refused.
     """
     recovered = RecoveredFile(file, used_id=file.header.used_id)
     size = os.fstat(file.fileno()).st_size
@@ -228,13 +229,15 @@ class _Walk:
         self._size = len(data)
         self._verify = verify
         self._is_sparse = recovered.file.header.is_sparse
-        self._until = until if self._is_sparse else None
+        self._until = until
         self._expected = recovered.file.first_seq
         self._pending: tuple[RecordHeader, int, int] | None = None  # header, position, the number expected there
 
     def run(self) -> None:
         position: int | None = FILE_HEADER_BYTES
         while position is not None and position < self._size:
+            if self._reaches_next_file():
+                break
             header = self._good_header(position)
             if header is None:
                 position = self._pass_damage(position)
@@ -249,12 +252,19 @@ class _Walk:
                 position = self._skim(position)
         self._accept_pending()
 
+    def _reaches_next_file(self) -> bool:
+        """True if all numbers before the next file are here. Then it has the rest, whatever follows here."""
+        if self._until is None or self._is_sparse or self._expected < self._until:
+            return False
+        return self._pending is None or self._is_whole(*self._pending[:2])
+
     def _skim(self, position: int) -> int:
         """Skip records that continue the sequence, up to the next entry of the index; return where that is.
 
         This does the same as `run` for each of them, in 0.9 us instead of 4.
         """
         data, expected, newest_ns = self._data, self._expected, 0
+        until = self._until if self._until is not None else sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         passed: tuple[int, int, int] | None = None  # start of the last one, its number, the latest time before it
         while position < stop:
@@ -262,7 +272,7 @@ class _Walk:
             after = position + RECORD_HEADER_BYTES + length
             if first_seq != expected or magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
                 break
-            if due_ns or not count or after > self._size:
+            if due_ns or not count or after > self._size or first_seq >= until:
                 break
             passed = position, first_seq, newest_ns
             if timestamp_ns > newest_ns:
@@ -283,7 +293,7 @@ class _Walk:
         header = self._header_at(position)
         if header is None or not self._follows(header) or position + header.record_bytes > self._size:
             return None
-        verify = self._verify or (self._until is not None and header.end_seq > self._until)
+        verify = self._verify or (self._is_sparse and self._until is not None and header.end_seq > self._until)
         return header if not verify or self._is_whole(header, position) else None
 
     def _follows(self, header: RecordHeader) -> bool:
@@ -315,6 +325,8 @@ class _Walk:
         found = next_record(self._data, start, self._salt)
         while found is not None:
             header = decode_header(self._data, found)
+            if self._until is not None and not self._is_sparse and header.first_seq >= self._until:
+                return None  # the next file has it
             if header.first_seq >= self._expected:
                 if header.first_seq > self._expected:
                     self._recovered.gaps.append((self._expected, header.first_seq))

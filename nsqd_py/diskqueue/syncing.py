@@ -47,6 +47,8 @@ class Appending:
     last        the last file of the log, which is cut before a new one is created
     create      creates the new file, in steps
     is_written  True when the batches are in the file
+    is_left     True if it failed in a thread, so that the log continues in another file
+    pinned      the files that stay open until it is over, also if their log closes them before
     timer       the duration of the slowest step of `write`
     """
 
@@ -56,11 +58,20 @@ class Appending:
     last: LogFile | None
     create: Callable[[], Generator[None, None, LogFile]]
     is_written: bool = False
+    is_left: bool = False
+    pinned: list[LogFile] = field(default_factory=list)
     timer: CallTimer = field(default_factory=CallTimer)
     _steps: Generator[None, None, None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._steps = self._make_steps()
+        for file in {self.file, self.last}:
+            if file is not None:
+                self._pin(file)
+
+    def _pin(self, file: LogFile) -> None:
+        file.pin()
+        self.pinned.append(file)
 
     @property
     def opens_file(self) -> bool:
@@ -83,12 +94,12 @@ class Appending:
                 self.last.cut()
                 yield
             self.file = yield from self.create()
+            self._pin(self.file)
             yield
         if self.file.wants_space(self.size):
             self.file.allocate(self.size)
             yield
-        buffers = encode_batches(self.batches, self.file.salt)
-        self.file.append(buffers, self.size, self.batches[-1].end_seq)
+        self.file.put(encode_batches(self.batches, self.file.salt), self.size)
         self.is_written = True
 
 

@@ -131,7 +131,7 @@ class FakeThreadPool:
 
     def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
         job = Job(self.apply, (function, arguments), on_done)
-        gevent.spawn(lambda: (job.run(), on_done(job)))
+        gevent.spawn(lambda: (job.run(), gevent.get_hub().loop.run_callback(on_done, job)))
 
 
 def disk_threads() -> DiskThreads:

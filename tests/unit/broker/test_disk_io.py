@@ -17,6 +17,7 @@ from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWr
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
+from nsqd_py.runtime.threads import Job
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, FakeThreadPool, World, close_descriptors, refuse
 from tests.unit.log_bench import read_all
@@ -93,6 +94,10 @@ class GatedPool:
         self.gate.wait(40)
         return function(*arguments)
 
+    def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+        job = Job(self.apply, (function, arguments), on_done)
+        gevent.spawn(lambda: (job.run(), gevent.get_hub().loop.run_callback(on_done, job)))
+
 
 class SlowBench(Bench):
     """A topic on a slow disk, with a channel."""
@@ -115,13 +120,18 @@ class SlowBench(Bench):
     def put(self, *messages: bytes) -> FakePublisher:
         publisher = self.publish(self.slow, *messages)
         self.world.run()
-        gevent.sleep(0)
+        self._wait()
         return publisher
 
     def open_gate(self) -> None:
         self.pool.gate.set()
-        for _ in range(3):
-            gevent.sleep(0)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait until the thread has written everything, if the gate is open."""
+        gevent.sleep(0)
+        if self.pool.gate.is_set():
+            self.slow.slow_writer.join()
 
 
 def bodies(topic: Topic) -> list[bytes]:
