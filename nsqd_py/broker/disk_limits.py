@@ -20,6 +20,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
 
 _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
 
@@ -159,13 +160,14 @@ _CHECKED_AT_ONCE = 50  # topics
 
 
 class RemovedFiles:
-    """Finds removed and cut log files, at syncs and once a second.
+    """Finds removed and cut log files, at syncs and once a second, and writes removed ones back.
 
     problems  a sentence about the first such file of each topic
     """
 
     def __init__(self, services: BrokerServices, topics: Mapping[str, Topic]) -> None:
         self.problems: dict[Topic, str] = {}
+        self._restoring: set[LogFile] = set()
         self._topics = topics
         self._to_check: Iterator[Topic] = iter(())
         self._alarm = services.alarms.alarm(self._check_some)
@@ -197,17 +199,56 @@ class RemovedFiles:
         return error
 
     def check(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> None:
-        """Report the files that were removed or cut since the last call, and write to them no more."""
+        """Report the files that were removed or cut since the last call, write to them no more, and write removed ones back."""
         for file in files:
-            if topic.is_slow or file.cut_is_reported or not file.is_cut():  # checking one takes 0.6 us
+            if topic.is_slow or not file.is_cut():  # checking one takes 0.6 us
                 continue
-            file.cut_is_reported = True
-            log.damage.removed_files += 1
-            text = f"{file.path.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
-            self._services.log.error("TOPIC(%s): %s", topic.name, text)
-            self.problems.setdefault(topic, text)
-            if file is log.files[-1]:
-                log.leave_last_file()
+            if not file.cut_is_reported:
+                self._report(topic, log, file)
+            if self._can_restore(topic, log, file):
+                self._restoring.add(file)
+                gevent.spawn(self._restore, topic, log, file)
+
+    def _report(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        file.cut_is_reported = True
+        log.damage.removed_files += 1
+        text = f"{file.path.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
+        self._services.log.error("TOPIC(%s): %s", topic.name, text)
+        self.problems.setdefault(topic, text)
+        log.leave_removed(file)
+
+    def _can_restore(self, topic: Topic, log: TopicLog, file: LogFile) -> bool:
+        """True if a descriptor still has the content of a removed file, and no other file has its name."""
+        if topic.is_closed or file not in log.files or file in log.busy_files or file in self._restoring:
+            return False
+        return file.is_open and not os.path.lexists(file.path)
+
+    def _restore(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        """Write a removed file back from its descriptor, which has its content as long as it is open."""
+        restored: list[LogFile] = []
+        log.busy_files.add(file)
+        file.pin()
+        try:
+            in_thread(self._services.threadpool, lambda: restored.append(file.write_back()))
+        except OSError as error:
+            self._services.log.of_clients.warning("TOPIC(%s): cannot write %s back - %s", topic.name, file.path.name, error)
+        finally:
+            file.unpin()
+            log.busy_files.discard(file)
+            self._restoring.discard(file)
+        if not restored:
+            return
+        if topic.is_closed or file not in log.files:  # its messages are in the file that has its name now
+            restored[0].close()
+            return
+        log.replace(file, restored[0])
+        file.close()
+        log.damage.restored_files += 1
+        self._services.log.warning(
+            "TOPIC(%s): %s, which was removed while it was in use, is written back: nothing is lost", topic.name, file.path.name
+        )
+        if not any(other.was_cut for other in log.files):
+            self.problems.pop(topic, None)
 
     def forget(self, topic: Topic) -> None:
         self.problems.pop(topic, None)

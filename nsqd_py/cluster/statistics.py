@@ -150,8 +150,15 @@ Damage = tuple[tuple[str, int], ...]
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
-    """Return the statistics of damage that are not 0."""
-    return tuple((key, number) for key in DAMAGE if key in row and (number := number_in(row, key)) > 0)
+    """Return the statistics of damage that are not 0. A removed file that nsqd has written back is no damage."""
+    found = []
+    for key in DAMAGE:
+        number = number_in(row, key) if key in row else 0
+        if key == "removed_files" and "restored_files" in row:
+            number -= number_in(row, "restored_files")
+        if number > 0:
+            found.append((key, number))
+    return tuple(found)
 
 
 # `Part.finished` of an nsqd that does not report it.

@@ -322,12 +322,13 @@ class LogFile(LazyFile):
             self.allocated = self.end_offset
 
     def is_cut(self) -> bool:
-        """True if another program truncated or removed the file."""
+        """True if another program truncated, removed or renamed the file."""
         if self.is_surely_whole():
             return False
         try:
-            status = os.fstat(self._fd) if self.is_open else os.stat(self.path)
-            self.was_cut |= not status.st_nlink or status.st_size < max(self.end_offset, self.allocated)
+            named = os.stat(self.path)
+            is_other = self.is_open and not os.path.samestat(named, os.fstat(self._fd))
+            self.was_cut |= is_other or named.st_size < max(self.end_offset, self.allocated)
         except OSError:
             self.was_cut = True
         return self.was_cut
@@ -341,7 +342,7 @@ class LogFile(LazyFile):
             return False
         try:
             is_long = os.lseek(self._fd, 0, os.SEEK_END) >= max(self.end_offset, self.allocated)
-            return is_long and not os.readlink(f"/proc/self/fd/{self._fd}").endswith(" (deleted)")
+            return is_long and os.readlink(f"/proc/self/fd/{self._fd}").endswith(self.path.name)
         except OSError:
             return False
 
@@ -423,7 +424,11 @@ class LogFile(LazyFile):
 
         Raises OSError.
         """
-        twin = LogFile(self.path, self.duplicate(), self.header, self.end_offset)
+        return self._same_as(self.duplicate())
+
+    def _same_as(self, fd: int) -> LogFile:
+        """Return an object for another descriptor whose file has the same content."""
+        twin = LogFile(self.path, fd, self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
@@ -431,6 +436,33 @@ class LogFile(LazyFile):
         twin.index_offsets, twin._index_counts = self.index_offsets[:], self._index_counts[:]
         twin._index_newest_ns, twin._index_seqs = self._index_newest_ns[:], self._index_seqs[:]
         return twin
+
+    def write_back(self) -> LogFile:
+        """Return the file that gets the name and the content of this one, which another program has removed or moved.
+
+        Its descriptor must be open, and nothing may be appended to it. The new file is durable. May run in a thread.
+        Raises OSError, and FileExistsError if there is a file of this name.
+        """
+        if os.path.lexists(self.path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
+        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
+        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            for offset in range(0, self.end_offset, _MOST_BYTES):
+                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+                if not piece or os.pwrite(fd, piece, offset) != len(piece):
+                    raise OSError(errno.EIO, "the descriptor does not give all of it back", str(self.path))
+            os.fsync(fd)
+            os.link(temporary, self.path)  # in contrast to a rename, it replaces nothing
+            sync_directory(self.path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+        restored = self._same_as(fd)
+        restored.synced_offset, restored.synced_seq = self.end_offset, self.end_seq
+        return restored
 
     # ---- reading
 

@@ -396,14 +396,16 @@ class DamageReport:
     bytes_found     bytes that could not be read
     missing_count   messages that a channel needed and that were in no file at the start
     removed_files   files that another program removed or cut while they were in use
+    restored_files  those of them that were written back
     """
 
-    __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")
+    __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files", "restored_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
         self.missing_count = 0
         self.removed_files = 0
+        self.restored_files = 0
         self._on_damage = on_damage
         self._reported: set[tuple[str, int]] = set()
 

@@ -93,6 +93,7 @@ class _Collector:
                     "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
                     "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
                     "removed_files": damage and damage.removed_files,  # files that were removed while in use
+                    "restored_files": damage and damage.restored_files,  # those of them that were written back
                     "expired_count": topic.expired_count,
                     "dead_letters": list(topic.dead_letters),
                 }

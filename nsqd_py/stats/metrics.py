@@ -104,6 +104,7 @@ LOG = (
     _counter("nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"),
     _counter("nsqd_log_missing_messages", "Messages that were in no file of the log at the start.", "damage.missing_count"),
     _counter("nsqd_log_removed_files", "Files that another process removed or cut while nsqd used them.", "damage.removed_files"),
+    _counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
 )
 BROKER = (
     _gauge("nsqd_healthy", "1 if the health in /stats is OK.", lambda broker: broker.health() is None),

@@ -196,17 +196,13 @@ def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> N
 
 @pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
 @pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-@pytest.mark.parametrize(
-    ("harm", "publishes"), [(Path.unlink, True), (lambda path: os.truncate(path, 3000), True), (Path.unlink, False)]
-)
-def test_a_file_that_is_removed_or_cut_while_nsqd_runs_is_reported(
-    tmp_path: Path, harm: Callable[[Path], None], place: int, publishes: bool, sync: str
-) -> None:
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: int, publishes: bool, sync: str) -> None:
     nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
     harmed = log_files(nsqd)[place]
-    harm(harmed)
+    os.truncate(harmed, 3000)
     published = ALL
     while publishes and topic_metrics(nsqd).get("removed_files") != 1:
         with contextlib.suppress(Closed, AssertionError):  # the first one that a sync covers gets an error
@@ -231,20 +227,73 @@ def test_a_file_that_is_removed_or_cut_while_nsqd_runs_is_reported(
     nsqd.stop()
 
 
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-def test_a_removed_file_is_read_until_nsqd_stops_and_missing_then(nsqd: NsqdProcess, check: Check, place: int) -> None:
-    removed = log_files(nsqd)[place]
-    removed.unlink()
+def health(nsqd: NsqdProcess) -> str:
+    return str(nsqd.http("GET", "/health?format=json").json()["status"])
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("harm", [Path.unlink, move], ids=["removed", "moved"])
+@pytest.mark.parametrize("places", [(0,), (-1,), (0, 1, 2)], ids=["closed", "written to", "all"])
+def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
+    nsqd: NsqdProcess, check: Check, places: tuple[int, ...], harm: Callable[[Path], None], is_clean: bool
+) -> None:
+    harmed = [log_files(nsqd)[place] for place in places]
+    for path in harmed:
+        harm(path)
     publish(nsqd, ALL, ALL + BATCH)
-    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
+    wait_until(lambda: topic_metrics(nsqd).get("restored_files") == len(places), what="the files to be there again")
+    assert topic_metrics(nsqd)["removed_files"] == len(places)
+    assert f'nsqd_log_restored_files_total{{topic="t"}} {len(places)}.0' in nsqd.http("GET", "/metrics").text
+    wait_until(lambda: health(nsqd) == "ok", what="the next sync")
     publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
-    assert consumed(nsqd, "some", ALL + 2 * BATCH - FINISHED) == list(range(FINISHED, ALL + 2 * BATCH))
-    nsqd.stop()
-    status, report = check(nsqd.data_path)
-    assert (status, gone(report)) == (1, [removed.name])
+    if is_clean:
+        nsqd.stop()
+    else:
+        nsqd.kill()
+    assert "is written back: nothing is lost" in nsqd.log_text()
+    assert check(nsqd.data_path)[0] == 0
     nsqd.start()
-    assert f"{removed.name} is gone" in nsqd.log_text()
-    assert topic_metrics(nsqd)["missing_count"] > 0
+    assert "is gone" not in nsqd.log_text()
+    assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdProcess, check: Check, place: int) -> None:
+    log_files(nsqd)[place].unlink()
+    nsqd.stop()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", ALL) == list(range(ALL))
+
+
+def test_a_file_is_not_written_back_over_another_one(nsqd: NsqdProcess) -> None:
+    removed = log_files(nsqd)[0]
+    removed.unlink()
+    removed.write_bytes(b"of another program")
+    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
+    wait_until(lambda: health(nsqd) == "degraded", what="the next sync")
+    assert consumed(nsqd, "all", ALL) == list(range(ALL)), "until nsqd stops"
+    nsqd.kill()
+    assert removed.read_bytes() == b"of another program"
+
+
+def test_a_new_file_that_is_removed_before_it_has_a_message(tmp_path: Path, check: Check) -> None:
+    with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
+        nsqd.create("t", "all")
+        publish(nsqd, 0, ALL)
+        consumed(nsqd, "all", ALL)
+        wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
+        log_files(nsqd)[0].unlink()
+        wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
+        publish(nsqd, ALL, ALL + BATCH)
+        nsqd.kill()
+        assert check(nsqd.data_path)[0] == 0
+        nsqd.start()
+        assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
 
 
 def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:
