@@ -11,10 +11,8 @@ from pathlib import Path
 
 from tests.support import ledger_clients
 from tests.support.etcd import Etcd
-from tests.support.ledger import History
-from tests.support.ledger.checks import lost
+from tests.support.ledger import History, lost_so_far
 from tests.support.ledger.serving import Serving
-from tests.support.ledger.story import tell
 from tests.support.member import secret_file
 from tests.support.network import Host, NamespaceNetwork
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -144,7 +142,7 @@ class Hosts:
     def wait_until_received(self) -> None:
         """Return when everything that was acknowledged has been received, or at the deadline."""
         end_s = time.monotonic() + DEADLINE_S
-        while any(lost(tell(self.history.operations()))) and time.monotonic() < end_s:
+        while lost_so_far(self.history) and time.monotonic() < end_s:
             time.sleep(0.5)
 
     # ---- what is broken, and repaired

@@ -16,7 +16,7 @@ story.py     the operations put together: what became of each publish, and of ea
 serving.py   who serves, where a standby takes over
 cuts.py      operations that move a channel: emptying, deleting, seeking
 checks.py    the rules, each a pure function that returns what breaks it
-verdict.py   all findings of a history, with its counts, and `exactly_once` for tests without operations
+verdict.py   all findings of a history, with its counts, and `compare` for tests that have lists
 __main__.py  `python -m tests.support.ledger FILE` checks a history, and exits with 1 if something is wrong
 """
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 from tests.support.ledger.bodies import Bodies
 from tests.support.ledger.checks import CHECKS, EXTRA_CHECKS, Finding
 from tests.support.ledger.history import FOREVER_NS, History, Kind, Operation, name_of, read_history
-from tests.support.ledger.verdict import Verdict, compare, judge
+from tests.support.ledger.verdict import Verdict, compare, judge, lost_so_far
 
 __all__ = [
     "CHECKS",
@@ -39,6 +39,7 @@ __all__ = [
     "Verdict",
     "compare",
     "judge",
+    "lost_so_far",
     "name_of",
     "read_history",
 ]

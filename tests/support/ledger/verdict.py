@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.support.ledger.checks import CHECKS, EXTRA_CHECKS, Finding, came_after_fin
+from tests.support.ledger.checks import CHECKS, EXTRA_CHECKS, Finding, came_after_fin, lost
 from tests.support.ledger.history import History, Operation
 from tests.support.ledger.story import JOURNAL_DELAY_S, Story, tell
 
@@ -108,6 +108,11 @@ def judge(
     checks = [check for name, check in CHECKS.items() if name not in skipped]
     checks += [EXTRA_CHECKS[name] for name in also]
     return Verdict(story, [finding for check in checks for finding in check(story)], source)
+
+
+def lost_so_far(history: History) -> list[Finding]:
+    """Return what is lost unless it still comes, for tests that wait for it."""
+    return list(lost(tell(history.operations())))
 
 
 def compare(sent: Iterable[bytes], came: Iterable[bytes], *, at_least_once: bool = False) -> Verdict:
