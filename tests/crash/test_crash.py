@@ -28,6 +28,7 @@ STOPS = 6
 BATCH = 20
 RDY = 100
 LOAD_S = (0.05, 0.6)
+LONG_LIFE, LONG_LOAD_S = 4, 1.5  # what is finished early in this life must not come again
 # What consumers did is written at the latest after 0.1 s, with some room for a busy machine.
 JOURNAL_WRITTEN_S = 0.6
 FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout=60s")
@@ -133,7 +134,8 @@ def live(nsqd: NsqdProcess, history: History, seed: int, lives: int, end: Callab
     for life in range(lives):
         with Load(nsqd, history, bodies, seed, life) as load:
             load.wait_until_stored()
-            time.sleep(moments.uniform(*LOAD_S))  # a random moment is the point
+            # A random moment is the point.
+            time.sleep(LONG_LOAD_S if life == LONG_LIFE else moments.uniform(*LOAD_S))
             end()
         history.started()
         nsqd.start()
