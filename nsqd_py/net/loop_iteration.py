@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from select import POLLIN, poll
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -166,14 +167,16 @@ class LoopIteration:
     scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
     use a timer instead of `run_callback`.
 
-    is_coming    True if there is work for the end of this iteration
-    backlog      work that continues in later iterations
+    is_coming      True if there is work for the end of this iteration
+    before_output  called before output leaves; it may close connections. None if nothing has to be checked
+    backlog        work that continues in later iterations
     """
 
     def __init__(self, hub: Any, log: LineWriter) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False
+        self.before_output: Callable[[], None] | None = None
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
@@ -281,6 +284,8 @@ class LoopIteration:
         self._flush()
 
     def _flush(self) -> None:
+        if self.before_output is not None:
+            self.before_output()
         while self._flushers:
             flushers, self._flushers = self._flushers, []
             for flusher in flushers:

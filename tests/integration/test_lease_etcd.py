@@ -66,4 +66,4 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
     etcd.process.send_signal(signal.SIGCONT)
     until_said("taken", "lost", "taken")
     keeper.close()
-    assert etcd.store("three").holder() is None
+    assert etcd.store("three").look().holder is None
