@@ -81,9 +81,7 @@ class EtcdStore:
 
     def acquire(self, holder: str, look: Look) -> Lease | None:
         """Take the lease, unless something has changed since the look. `holder` is an address. Raises LeaseError."""
-        handle = self._ask(
-            "lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s)
-        )
+        handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s))
         number = None
         try:
             number = self._write(
@@ -100,18 +98,14 @@ class EtcdStore:
         """Let the lease live for its whole time again, if its key is as its holder wrote it. Raises LeaseLost, LeaseError."""
         self._check(lease)
         if not self._ask(
-            "lease/keepalive",
-            {"ID": lease.handle},
-            lambda answer: answers.is_renewed(answer, lease.handle, self._ttl_s),
+            "lease/keepalive", {"ID": lease.handle}, lambda answer: answers.is_renewed(answer, lease.handle, self._ttl_s)
         ):
             raise LeaseLost("etcd says that the lease has ended")
 
     def _check(self, lease: Lease) -> None:
         """Raise LeaseLost if anything about the key has changed since its holder wrote it."""
         document = {"compare": self._is_held(lease), "failure": [{"request_range": {"key": encoded(self.key)}}]}
-        has_changed, pair = self._ask(
-            "kv/txn", document, lambda answer: answers.failed(answer, self.key), repeats=True
-        )
+        has_changed, pair = self._ask("kv/txn", document, lambda answer: answers.failed(answer, self.key), repeats=True)
         if not has_changed:
             return
         if pair is None:

@@ -31,12 +31,13 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
     store = etcd.store("two")
-    assert store.acquire("first:1") is not None
+    assert store.acquire("first:1", store.look()) is not None
     later: list[Lease] = []
 
     def take() -> bool:
         gevent.sleep(0.2)
-        lease = store.acquire("second:1")
+        look = store.look()
+        lease = store.acquire("second:1", look) if look.holder is None else None
         later.extend([lease] if lease else [])
         return bool(later)
 
