@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from gevent import getcurrent
 
-from nsqd_py.interfaces import Committer, Deliverer, Flusher, LineWriter
+from nsqd_py.interfaces import Committer, DaemonLog, Deliverer, Flusher
+from nsqd_py.runtime.bugs import report_bug
 
 # Time for all workers together in one iteration of the event loop.
 SLICE_S = 0.002
@@ -172,7 +173,7 @@ class LoopIteration:
     backlog        work that continues in later iterations
     """
 
-    def __init__(self, hub: Any, log: LineWriter) -> None:
+    def __init__(self, hub: Any, log: DaemonLog) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False
@@ -265,13 +266,13 @@ class LoopIteration:
                 try:
                     committer.write()
                 except Exception as error:  # noqa: BLE001 - a bug with one topic must not stop the others
-                    self._log.exception("end of the iteration: %s - %r", committer, error)
+                    report_bug(self._log, f"end of the iteration: {committer}", error)
             self._flush()  # the publishers prepare their next messages in the meantime: 1.1 times the PUBs of one
             for committer in committers:
                 try:
                     committer.accept()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", committer, error)
+                    report_bug(self._log, f"end of the iteration: {committer}", error)
         if self._deliverers:
             self._delivers_since_ns = monotonic_ns()
         while self._deliverers:
@@ -280,7 +281,7 @@ class LoopIteration:
                 try:
                     deliverer.deliver()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", deliverer, error)
+                    report_bug(self._log, f"end of the iteration: {deliverer}", error)
         self._flush()
 
     def _flush(self) -> None:
@@ -292,4 +293,4 @@ class LoopIteration:
                 try:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", flusher, error)
+                    report_bug(self._log, f"end of the iteration: {flusher}", error)

@@ -1,8 +1,9 @@
 """Nsqds that share a lease, in simulated time: at most one serves at any moment, and each epoch has one primary.
 
 The store, the network and the processes are random: answers are late or lost, processes are paused and killed, and
-their clocks run at other rates. Somebody deletes and overwrites the keys of the lease, and revokes it. `Election`, `LeaseKeeper` and `promote` are the real ones. The primary and its standby
-are a plain model of what docs/standby.md says of `--standby-acks=1`.
+their clocks run at other rates. Somebody deletes and overwrites the keys of the lease, and revokes it. `Election`,
+`LeaseKeeper` and `promote` are the real ones. The primary and its standby are a plain model of what docs/standby.md
+says of `--standby-acks=1`.
 """
 
 from __future__ import annotations
@@ -75,10 +76,7 @@ class Store:
     def look(self, handle: str = "") -> Look:
         self._expire()
         holds, last = self.holds, self.last
-        if last is None:
-            found = Look()
-        else:
-            found = Look(turn=last.number, is_released=last.value == "released")
+        found = Look() if last is None else Look(turn=last.number, is_released=last.value == "released")
         if holds is None:
             return found
         lives_s = self._lives_s(handle) if handle and handle == holds.handle else None
