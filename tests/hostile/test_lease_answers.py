@@ -20,10 +20,12 @@ from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import Lease, LeaseError, Look, check_holder, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
+from tests.support.disk_calls import WRITES
 from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TIME_TO_LIVE, TXN, FakeEtcd
+from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.wire import Closed
+from tests.support.wire import Closed, pub
 from tests.unit.fakes import FakeLog
 
 pytestmark = pytest.mark.ours
@@ -243,6 +245,25 @@ def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeE
         with pytest.raises((Closed, OSError)):
             client.frame()
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
+
+
+def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(etcd: FakeEtcd, tmp_path: Path) -> None:
+    """The write is done in an iteration of the event loop, at the end of which the answer would leave."""
+    ports = free_ports(2)
+    flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
+    NsqdProcess(tmp_path / "nsqd").start().stop()
+    with FaultyNsqd(tmp_path / "nsqd", *flags, ports=(ports[0], ports[1])) as nsqd:
+        nsqd.start()
+        wait_until(lambda: publishes(nsqd), what="a publish")
+        with nsqd.connect() as client:
+            client.pub("t", b"1")
+            nsqd.set_rules(*({"call": call, "path": "t.*.log", "delay_s": TTL_S + 1} for call in WRITES))
+            client.send(pub("t", b"2"))
+            with pytest.raises((Closed, OSError)):
+                client.frame()
+        assert nsqd.delayed_calls()[0], "the event loop has written"
+        nsqd.set_rules()
+        wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
 _ORDERS = {"key": answers.encoded("nsqd-py/orders")}

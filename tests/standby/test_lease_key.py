@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,15 +147,16 @@ def check_never_two_serve(answered: list[Ok]) -> None:
     assert changes <= 1, f"the nsqds that answered changed {changes} times"
 
 
-@pytest.fixture(scope="module", params=["etcd", "memory"])
-def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "memory":
+@contextmanager
+def running_etcd(directory: Path, kind: str) -> Iterator[str]:
+    """Run an etcd, a real one or the one in memory, and yield its address."""
+    if kind == "memory":
         with FakeEtcd() as fake:
             yield fake.address
         return
     if ETCD is None:
         pytest.skip("no etcd here")
-    etcd = Etcd(tmp_path_factory.mktemp("etcd"))
+    etcd = Etcd(directory)
     try:
         etcd.wait_until_it_answers()
         yield etcd.address
@@ -162,15 +164,25 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         etcd.end()
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["acks=0", "acks=1"])
-def group(request: pytest.FixtureRequest, address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    group = Group(tmp_path_factory.mktemp("group"), address, request.param)
-    try:
-        group.start()
-        yield group
-    finally:
-        group.end()
-        group.operator.delete_prefix(PREFIX)
+GROUPS = [
+    ("etcd", 0),
+    ("memory", 1),
+    pytest.param(("etcd", 1), marks=pytest.mark.slow),
+    pytest.param(("memory", 0), marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")
+def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    kind, acks = request.param
+    directory = tmp_path_factory.mktemp("group")
+    with running_etcd(directory, kind) as address:
+        group = Group(directory, address, acks)
+        try:
+            group.start()
+            yield group
+        finally:
+            group.end()
 
 
 def lease_of(operator: EtcdOperator) -> str:
@@ -243,3 +255,16 @@ def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[Et
     lease = primary.stats()["lease"]
     assert WAYS[change] in lease["last_loss"]
     assert lease["losses"] > 0
+
+
+def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
+    primary = group.primary()
+    group.mark()
+    primary.kill()
+    group.operator.delete(KEY)
+    (other,) = [nsqd for nsqd in group.nsqds if nsqd is not primary]
+    wait_until(lambda: is_primary(other), DEADLINE_S, "the other nsqd to serve")
+    assert "as the last holder may still serve" in group.new_log(other)
+    primary.start()
+    group.primary()
+    check_never_two_serve(group.answered)
