@@ -24,6 +24,7 @@ from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_together
+from nsqd_py.errors import InternalError
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import Job
@@ -183,7 +184,7 @@ class GroupSync:
             self.durations_s.observe(self.services.threadpool.apply(self._sync_together) / 1e9)
         except Exception as bug:  # what is not known to be synced is not
             for unsynced in chain.from_iterable(together.values()):
-                unsynced.error = OSError(f"internal error: {bug!r}")
+                unsynced.error = InternalError(bug)
             raise
         finally:
             self._running[None] = None
@@ -273,7 +274,7 @@ class GroupSync:
     def _fail(self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception) -> None:
         """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK."""
         gevent.get_hub().handle_error(self, type(bug), bug, bug.__traceback__)
-        error = OSError(f"internal error: {bug!r}")
+        error = InternalError(bug)
         state.retry_ns = self._clock() + _FIRST_RETRY_NS
         _answer(held, lambda _end_seq: error)
         self._set_next(topic, state, error)

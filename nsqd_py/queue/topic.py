@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from nsqd_py.batch import NOTHING, SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.errors import InternalError
 from nsqd_py.interfaces import DaemonLog, IterationEnd, MessageLog
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.protocol.names import is_ephemeral
@@ -260,7 +261,7 @@ class Topic(Generic[L]):
                 self.refuse(batches, publishers, error)
                 return
             except BaseException as error:  # a bug must not leave the publishers with an OK
-                self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
+                self.refuse(batches, publishers, InternalError(error))
                 raise
         if self._syncer is not None and self._syncer.every == 1:  # the answers may have to wait for it
             self.accept_written(batches, publishers)
