@@ -269,22 +269,27 @@ class Daemon:
 
     def _be_standby(self, options: NsqdOptions, directory: Path) -> None:
         """Follow the primary that the options name; without one, wait."""
+        from nsqd_py.standby.fetch_server import FetchServer
         from nsqd_py.standby.follower import Follower
         from nsqd_py.standby.group import Door
         from nsqd_py.standby.role import StandbyRole
 
-        self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
+        follower = Follower(options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address)
+        fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
         promote = partial(self._change_role, standby_of="", promote=True)
-        role = StandbyRole(self._follower, Door(self._broker), promote, self._group)
+        role = StandbyRole(follower, Door(self._broker, fetches), promote, self._group)
+        self._follower = follower
         self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self) -> None:
         """Begin to fence the old primary, which can follow this nsqd at its present address."""
         from nsqd_py.standby.role import fence
 
-        options = self._options
-        address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
-        self._fencer = gevent.spawn(fence, self._broker, options.replace(standby_of=self._old_primary), address)
+        options = self._options.replace(standby_of=self._old_primary)
+        self._fencer = gevent.spawn(fence, self._broker, options, self._tcp_address())
+
+    def _tcp_address(self) -> str:
+        return f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}"
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"

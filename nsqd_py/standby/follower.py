@@ -6,49 +6,32 @@ that arrive during a sync share the next one. Without that flag, what was writte
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 import gevent
-from gevent import socket as green_socket
-from gevent import ssl
-from gevent.hub import Waiter
 
 from nsqd_py.broker.state_files import MEMBER_FILE
+from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.net.addresses import socket_address
-from nsqd_py.net.tls import names_in
-from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
-from nsqd_py.protocol import MAGIC_V2, frames, outgoing
+from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.standby import group, messages
+from nsqd_py.standby import messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
+from nsqd_py.standby.fetch_server import NodeState
+from nsqd_py.standby.link import Link
+from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
-_READ_BYTES = 64 * 1024
-_MOST_FRAME_BYTES = 16 * 1024 * 1024
-_CONNECT_TIMEOUT_S = 5.0
-_SILENCE_S = 30.0  # the primary ends a round each second
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_MOST_OFFER_BYTES = 4 * 1024 * 1024
 _SLICE_S = 0.005
-
-_HEAD = Struct(">ii")
-
-
-class FollowRefused(NsqdError):
-    """The primary does not let this nsqd follow; the text says why."""
 
 
 class Follower:
@@ -60,7 +43,16 @@ class Follower:
     lag      as the primary saw it at the end of the last round
     """
 
-    def __init__(self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        options: NsqdOptions,
+        directory: Path,
+        threadpool: Any,
+        log: Log,
+        http_address: Callable[[], str],
+        tcp_address: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`http_address` and `tcp_address` return where other nsqds reach this one, when it listens."""
         before = read_state(directory)
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
@@ -73,6 +65,7 @@ class Follower:
         self._threadpool = threadpool
         self._log = log
         self._http_address = http_address
+        self._tcp_address = tcp_address
         is_new = all(path.name == MEMBER_FILE for path in directory.iterdir())
         if before is None:
             self.is_complete = not self.primary  # an old primary has its own messages
@@ -83,7 +76,7 @@ class Follower:
         self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
         if options.lease:
             self._copy.member = own_member(directory, options)
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False
@@ -102,6 +95,14 @@ class Follower:
             self._greenlet.kill()
             self._close_connection()
             sync_paths(*self._unsynced())
+
+    def node_state(self) -> NodeState:
+        """Return what the other nsqds of the group get, which fetch from this one."""
+        return NodeState(self._copy.epoch, self.is_complete)
+
+    def epochs_of(self, topic: str) -> Epochs:
+        """Return the epochs of a topic's log here."""
+        return self._copy.epochs.get(topic, ())
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
@@ -164,7 +165,7 @@ class Follower:
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        link = self._link = _Link(self._options, self._acknowledge)
+        link = self._link = Link(self._options, self._acknowledge)
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
         link.offer(messages.FOLLOW, self._offer)
@@ -181,7 +182,7 @@ class Follower:
                 rested_s = time.monotonic()
 
     def _offer(self) -> Offer:
-        return self._copy.offer(self._http_address())
+        return replace(self._copy.offer(self._http_address()), address=self._tcp_address())
 
     # ---- what the primary says
 
@@ -268,119 +269,3 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError | NsqdError):
         return str(error)
     return f"it sent something that is not valid ({error!r})"
-
-
-def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
-    """Return the kind of the frame with which the nsqd of --standby-of answers an offer. Blocks this greenlet.
-
-    Raises OSError, FollowRefused with its error, and NotMember.
-    """
-    link = _Link(options)
-    try:
-        link.offer(purpose, lambda: offer)
-        return link.response()[0]
-    finally:
-        link.sock.close()
-
-
-class _Link:
-    """A connection to the nsqd of --standby-of. Methods raise OSError, FollowRefused and NotMember.
-
-    frames       yields kind and data of each frame; raises FollowRefused for an error
-    before_read  called when all that has arrived was yielded
-    """
-
-    def __init__(self, options: NsqdOptions, before_read: Callable[[], None] = lambda: None) -> None:
-        self._options = options
-        self._before_read = before_read
-        self._host, _, port = options.standby_of.rpartition(":")
-        self._host = self._host.strip("[]")
-        self.sock: Any = green_socket.create_connection((self._host, int(port)), _CONNECT_TIMEOUT_S)
-        loop = gevent.get_hub().loop
-        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(_SILENCE_S)
-        self.frames = self._read_frames(self._wait)
-
-    def offer(self, purpose: str, offer: Callable[[], Offer]) -> None:
-        """Send an offer, after both sides have proven their membership."""
-        options = self._options
-        secret = group.secrets(options)[0]
-        reached = socket_address(self.sock.getpeername())
-        group.check_peer(options, reached)
-        self.sock.settimeout(_SILENCE_S)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
-        answer = json.loads(self.response()[1])
-        if options.standby_tls:
-            if not answer.get("tls_v1"):
-                raise FollowRefused("it has no TLS, and --standby-tls is set")
-            self._begin_tls()
-        caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(messages.NONCE_BYTES))
-        self._command(b"MEMBER", caller.hello())
-        self._command(b"MEMBER", caller.prove(self.response()[1]))
-        caller.check(self.response()[1])
-        self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
-
-    def _wait(self) -> None:
-        """Wait until something arrives. `recv` would try to read first, and make a timer: 30 of 130 us of a round."""
-        waiter: Any = Waiter()
-        self._readable.start(waiter.switch, True)
-        self._silence.start(waiter.switch, False)
-        try:
-            if not waiter.get():
-                raise TimeoutError("timed out")
-        finally:
-            self._readable.stop()
-            self._silence.stop()
-
-    def send_line(self, line: bytes) -> None:
-        """Send a short line, without the timer that `sendall` starts for each call."""
-        sent = self.sock.send(line)
-        if sent < len(line):
-            self.sock.sendall(line[sent:])
-
-    def _command(self, name: bytes, body: bytes) -> None:
-        self.sock.sendall(name + b"\n" + len(body).to_bytes(4, "big") + body)
-
-    def _begin_tls(self) -> None:
-        context = peer_context(self._options, "standby", ssl.SSLContext)
-        self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
-        # Without what came in plain text behind the last answer. TLS may have more than the socket.
-        self.frames = self._read_frames(lambda: None)
-        group.check_certificate(self._options, names_in(self.sock.getpeercert()))
-        self.response()
-
-    def response(self) -> tuple[int, bytes]:
-        """Return the next frame that is no heartbeat."""
-        for kind, data in self.frames:
-            if data != frames.HEARTBEAT[_HEAD.size :]:
-                return kind, data
-        raise ConnectionError("no answer")
-
-    def _read_frames(self, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
-        buffer = b""
-        while True:
-            position = 0
-            while len(buffer) - position >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(buffer, position)
-                if not 4 <= size <= _MOST_FRAME_BYTES:
-                    raise FollowRefused(f"it sent a frame of {size} bytes: it is no nsqd-py")
-                end = position + 4 + size
-                if end > len(buffer):
-                    break
-                data = buffer[position + _HEAD.size : end]
-                if kind == frames.ERROR:
-                    raise FollowRefused(data.decode("utf-8", "replace"))
-                yield kind, data
-                position = end
-            self._before_read()
-            wait()
-            received = self.sock.recv(_READ_BYTES)
-            if not received:
-                raise ConnectionError("it has closed the connection")
-            buffer = buffer[position:] + received if position < len(buffer) else received
-
-
-def _identity(options: NsqdOptions) -> bytes:
-    host = socket.gethostname()
-    fields = {"client_id": host, "hostname": host, "user_agent": "nsqd-py standby", "feature_negotiation": True}
-    return json.dumps(fields | {"tls_v1": options.standby_tls, "heartbeat_interval": 5000}).encode()

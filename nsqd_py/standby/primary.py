@@ -13,11 +13,13 @@ import gevent
 from nsqd_py.batch import Tickets
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
+from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
+from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.role import check_fence
@@ -57,7 +59,7 @@ class Standbys(Replication):
 
     def __post_init__(self) -> None:
         broker, options, election = self._broker, self._broker.options, self.election
-        self._door = Door(broker)
+        self._door = Door(broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of))
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
         broker.followers = self._streams.values()
@@ -81,6 +83,13 @@ class Standbys(Replication):
     def _listen(self) -> None:
         """Get all writes while somebody needs them."""
         self._broker.sync.listen(self._written if self._streams or self._held.wanted else None)
+
+    def _state(self) -> NodeState:
+        return NodeState(self._broker.epoch, is_complete=True)
+
+    def _epochs_of(self, topic_name: str) -> Epochs:
+        topic = self._broker.topics.get(topic_name)
+        return topic.log.epochs if topic is not None and topic.log is not None else ()
 
     # ---- connections
 
