@@ -177,6 +177,7 @@ class Daemon:
             self._start_statsd()
             self._broker.loop_lag.start()
             self._broker.removed_files.start()
+            self._start_scrub()
             if self._old_primary:
                 self._fence()
             self._drainer = gevent.spawn(self._drain, signals)
@@ -311,6 +312,17 @@ class Daemon:
             self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever
             signals.stop()
+
+    def _start_scrub(self) -> None:
+        """Read the logs again and again, those of a standby too."""
+        if not self._options.scrub_rate:
+            return
+        from nsqd_py.broker.scrub import LogFiles, Scrub
+
+        broker = self._broker
+        source = LogFiles(broker.services, broker.topics)
+        broker.scrub = Scrub(broker.services, source)
+        broker.scrub.start()
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
@@ -467,6 +479,8 @@ class Daemon:
             self._statsd.stop()
         self._broker.loop_lag.stop()
         self._broker.removed_files.stop()
+        if self._broker.scrub is not None:
+            self._broker.scrub.stop()
         self._listeners.close()
         self._iteration.end()
         if self._follower is not None:

@@ -45,6 +45,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
 
 if TYPE_CHECKING:
+    from nsqd_py.broker.scrub import Scrub
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
 
@@ -83,6 +84,7 @@ class Broker:
         self.lookups: Lookups | None = None
         self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
         self.replication: Replication | None = None
+        self.scrub: Scrub | None = None  # with --scrub-rate=0, there is none
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart

@@ -102,6 +102,7 @@ LOG = (
     _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
     _gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
     _counter("nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"),
+    _counter("nsqd_log_repaired_bytes", "Damaged bytes of the topic's log that were repaired.", "damage.bytes_repaired"),
     _counter("nsqd_log_missing_messages", "Messages that were in no file of the log at the start.", "damage.missing_count"),
     _counter("nsqd_log_removed_files", "Files that another process removed or cut while nsqd used them.", "damage.removed_files"),
     _counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
@@ -128,6 +129,17 @@ BROKER = (
 )
 TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
 CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
+SCRUB = (
+    _counter("nsqd_scrub_checked_bytes", "Bytes of logs that the scrub has read and checked.", "checked_bytes"),
+    _counter("nsqd_scrub_passes", "Complete passes of the scrub through all logs.", "pass_count"),
+    _gauge(
+        "nsqd_scrub_last_pass_timestamp_seconds",
+        "End of the last complete pass, in seconds since the Unix epoch; 0 before the first one.",
+        lambda scrub: scrub.last_pass_ns / SECOND_NS,
+    ),
+    _counter("nsqd_scrub_damaged_bytes", "Damaged bytes that the scrub has found.", "damaged_bytes"),
+    _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired from another copy.", "repaired_bytes"),
+)
 # With a label.
 BUILD = _gauge("nsqd_build_info", "Versions of this nsqd.", float)
 CONNECTIONS = _gauge("nsqd_connections", "Open connections.", float)
