@@ -43,6 +43,7 @@ from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Guarded
+    from nsqd_py.broker.scrub import ScrubSource
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.tls import CertificateReloader
@@ -320,7 +321,7 @@ class Daemon:
         from nsqd_py.broker.scrub import LogFiles, Scrub
 
         broker = self._broker
-        source = LogFiles(broker.services, broker.topics)
+        source: ScrubSource = self._follower or LogFiles(broker.services, broker.topics)
         broker.scrub = Scrub(broker.services, source)
         broker.scrub.start()
 

@@ -123,16 +123,24 @@ def _next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
     return end
 
 
-def damage_in(path: Path) -> list[Range]:
-    """Return the byte ranges of a log file without a valid record; the whole file if its header is damaged.
+def damage_in(path: Path, salt: int | None = None, end: int | None = None) -> list[Range]:
+    """Return the byte ranges of a log file without a valid record, in which a damaged header is one.
 
-    All of the file must be records: it has no preallocated space. Raises OSError.
+    `salt` is the one that the header must have; without it, a file with a damaged header is damaged as a whole. `end` is
+    the end of its last record; without it, that is the end of the file. Raises OSError.
     """
     with open(path, "rb", buffering=0) as file:
         descriptor = file.fileno()
-        size_bytes = os.fstat(descriptor).st_size
+        end = end if end is not None else os.fstat(descriptor).st_size
+        found = []
         try:
             header = FileHeader.decode(os.pread(descriptor, FILE_HEADER_BYTES, 0))
+            is_right = salt in (None, header.salt)
+            salt = salt if salt is not None else header.salt
         except Damaged:
-            return [(0, size_bytes)]
-        return list(damaged_ranges(lambda offset, size: os.pread(descriptor, size, offset), header.salt, size_bytes))
+            if salt is None:
+                return [(0, end)]
+            is_right = False
+        if not is_right:
+            found.append((0, FILE_HEADER_BYTES))
+        return [*found, *damaged_ranges(lambda offset, size: os.pread(descriptor, size, offset), salt, end)]

@@ -53,6 +53,11 @@ def _gauge(name: str, text: str, value: str | Callable[[Any], float], statsd: st
     return _counter(name, text, value, statsd, key)._replace(kind=GAUGE)
 
 
+def _of_copy(name: str) -> Callable[[Any], float]:
+    """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
+    return lambda broker: float(broker.standby_statistics().get("standby", {}).get(name, 0))
+
+
 TOPIC = (
     _counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
     _counter("nsqd_topic_message_bytes", "Bytes of messages published to the topic.", "message_bytes", "message_bytes"),
@@ -114,6 +119,12 @@ BROKER = (
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
         lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
+    ),
+    _gauge("nsqd_copy_damaged_files", "Files of a standby's copy that are damaged or incomplete.", _of_copy("damaged_files")),
+    _counter(
+        "nsqd_copy_changed_files",
+        "Files of a standby's copy that another program removed, cut or replaced.",
+        _of_copy("changed_files"),
     ),
     _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
