@@ -43,7 +43,6 @@ from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Guarded
-    from nsqd_py.broker.scrub import ScrubSource
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.tls import CertificateReloader
@@ -316,12 +315,16 @@ class Daemon:
 
     def _start_scrub(self) -> None:
         """Read the logs again and again, those of a standby too."""
-        if not self._options.scrub_rate:
-            return
-        from nsqd_py.broker.scrub import LogFiles, Scrub
+        from nsqd_py.broker.mending import LogFiles
+        from nsqd_py.broker.scrub import Scrub, ScrubSource
 
         broker = self._broker
-        source: ScrubSource = self._follower or LogFiles(broker.services, broker.topics)
+        source: ScrubSource
+        if self._follower is not None:
+            source = self._follower.upkeep
+        else:
+            repair = broker.replication.other_copies() if broker.replication is not None else None
+            source = broker.log_files = LogFiles(broker.services, broker.topics, broker.removed_files, repair)
         broker.scrub = Scrub(broker.services, source)
         broker.scrub.start()
 
@@ -482,6 +485,8 @@ class Daemon:
         self._broker.removed_files.stop()
         if self._broker.scrub is not None:
             self._broker.scrub.stop()
+        if self._broker.log_files is not None:
+            self._broker.log_files.stop()
         self._listeners.close()
         self._iteration.end()
         if self._follower is not None:

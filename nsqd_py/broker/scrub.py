@@ -10,16 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import gevent
 
-from nsqd_py.broker.services import BrokerServices, Topic
+from nsqd_py.broker.services import BrokerServices
 from nsqd_py.diskqueue.checking import check_piece
-from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.ranges import Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.options import AUTO
@@ -54,15 +53,18 @@ class ScrubbedFile(NamedTuple):
     is_closed: bool = True
 
 
-class DamageCount(NamedTuple):
-    """Damaged bytes: those that were not known before, and those that are repaired."""
-
-    new_bytes: int
-    repaired_bytes: int
-
-
 class ScrubSource(Protocol):
-    """The files of a data path. Methods may block their greenlet."""
+    """The files of a data path. Methods may block their greenlet.
+
+    damaged_bytes   found since the start
+    repaired_bytes  of these
+    """
+
+    @property
+    def damaged_bytes(self) -> int: ...
+
+    @property
+    def repaired_bytes(self) -> int: ...
 
     def files(self) -> Sequence[Hashable]:
         """Return a key for each log file that there is now."""
@@ -70,8 +72,8 @@ class ScrubSource(Protocol):
     def file(self, key: Any) -> ScrubbedFile | None:
         """Return how the file must be now; None if it was dropped in the meantime."""
 
-    def damaged(self, key: Any, ranges: list[Range]) -> DamageCount:
-        """Report and repair the damaged bytes of a file."""
+    def damaged(self, key: Any, ranges: list[Range]) -> None:
+        """Count, report and repair the damaged bytes of a file; they may be known already."""
 
     def end_pass(self) -> None:
         """Check what is small, such as journals."""
@@ -143,18 +145,15 @@ class _Turn:
 class Scrub:
     """The scrub of one nsqd.
 
+    source          the files
     checked_bytes   since the start
-    damaged_bytes   found since the start
-    repaired_bytes  of these
     pass_count      complete passes
     last_pass_ns    wall time of the end of the last one; 0 before
     """
 
     _services: BrokerServices
-    _source: ScrubSource
+    source: ScrubSource
     checked_bytes: int = 0
-    damaged_bytes: int = 0
-    repaired_bytes: int = 0
     pass_count: int = 0
     last_pass_ns: int = 0
     _rate: float = 0.0
@@ -178,8 +177,8 @@ class Scrub:
             "checked_bytes": self.checked_bytes,
             "passes": self.pass_count,
             "last_pass": self.last_pass_ns // 1_000_000_000 or None,
-            "damaged_bytes": self.damaged_bytes,
-            "repaired_bytes": self.repaired_bytes,
+            "damaged_bytes": self.source.damaged_bytes,
+            "repaired_bytes": self.source.repaired_bytes,
         }
 
     # ---- in its greenlet
@@ -198,12 +197,12 @@ class Scrub:
 
     def _pass(self) -> None:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
-        keys = list(self._source.files())
+        keys = list(self.source.files())
         self._rate = self._rate_of(self._size_of(keys))
         first = int.from_bytes(os.urandom(4), "big") % len(keys) if keys else 0
         for key in [*keys[first:], *keys[:first]]:
             self._check(key)
-        self._source.end_pass()
+        self.source.end_pass()
         self.pass_count += 1
         self.last_pass_ns = time.time_ns()
 
@@ -212,7 +211,7 @@ class Scrub:
         slices = WorkSlices()
         total_bytes = 0
         for key in keys:
-            file = self._source.file(key)
+            file = self.source.file(key)
             total_bytes += file.end_offset if file is not None else 0
             slices.sleep_if_due()
         return total_bytes
@@ -226,7 +225,7 @@ class Scrub:
         """Check one file to its present end."""
         offset = 0
         found: list[Range] = []
-        while (file := self._source.file(key)) is not None and offset < file.end_offset:
+        while (file := self.source.file(key)) is not None and offset < file.end_offset:
             turn = _Turn(file, offset, self._turn_bytes())
             try:
                 in_thread(self._services.threadpool, turn.run)
@@ -244,7 +243,7 @@ class Scrub:
             while self._services.disk_speed.is_slow:
                 gevent.sleep(1.0)
         if found:
-            self._report(key, found)
+            self.source.damaged(key, found)
 
     def _turn_bytes(self) -> int:
         return min(max(int(self._rate * _TURN_S), _LEAST_AT_ONCE_BYTES), _MOST_AT_ONCE_BYTES)
@@ -259,7 +258,7 @@ class Scrub:
         gevent.sleep(_CONFIRM_AFTER_S)
         ranges: list[Range] = []
         for start, end in turn.damaged:
-            file = self._source.file(key)
+            file = self.source.file(key)
             if file is None or file.salt != turn.file.salt:
                 return []
             again = _Turn(file._replace(end_offset=max(end, FILE_HEADER_BYTES)), start, end - start)
@@ -270,64 +269,8 @@ class Scrub:
             ranges += again.damaged
         return ranges
 
-    def _report(self, key: Hashable, ranges: list[Range]) -> None:
-        """Have the damage reported and repaired, and count it."""
-        self.count(self._source.damaged(key, ranges))
 
-    def count(self, counted: DamageCount) -> None:
-        self.damaged_bytes += counted.new_bytes
-        self.repaired_bytes += counted.repaired_bytes
-
-
-# ---- the files of a primary
-
-
-class Repair(Protocol):
-    """Another copy of the logs, from which damaged bytes can be repaired."""
-
-    def repair(self, topic: Topic, file: LogFile, ranges: list[Range]) -> list[Range]:
-        """Repair these bytes of a log file. Return those that are damaged still. Blocks this greenlet. Raises nothing."""
-
-
-@dataclass(eq=False, repr=False)
-class LogFiles:
-    """The log files of a primary: a `ScrubSource`. `repair` is another copy of them, if there is one."""
-
-    _services: BrokerServices
-    _topics: Mapping[str, Topic]
-    repair: Repair | None = None
-
-    def files(self) -> Sequence[tuple[Topic, LogFile]]:
-        return [(topic, file) for topic in self._topics.values() if topic.log is not None for file in topic.log.files]
-
-    def file(self, key: tuple[Topic, LogFile]) -> ScrubbedFile | None:
-        topic, file = key
-        log = topic.log
-        if log is None or topic.is_closed or file not in log.files:
-            return None
-        return ScrubbedFile(file.path, file.salt, file.end_offset, is_closed=file is not log.files[-1])
-
-    def damaged(self, key: tuple[Topic, LogFile], ranges: list[Range]) -> DamageCount:
-        topic, file = key
-        log = topic.log
-        assert log is not None
-        new = [(start, end) for start, end in ranges if log.damage.note(file, start, end)]
-        left = self.repair.repair(topic, file, ranges) if self.repair is not None else ranges
-        repaired = count_of(ranges) - count_of(left)
-        if new or repaired:
-            self._services.log.error("SCRUB: %s: %s", file.path.name, damage_text(ranges, left))
-        return DamageCount(count_of(new), repaired)
-
-    def end_pass(self) -> None:
-        """Nothing more."""
-
-
-def damage_text(ranges: list[Range], left: list[Range]) -> str:
-    """Return a sentence about the damaged ranges of a file, of which those in `left` are not repaired."""
+def damage_text(ranges: list[Range]) -> str:
+    """Return how much of a file is damaged, and where."""
     places = f"{len(ranges)} places" if len(ranges) > 1 else "one place"
-    text = f"{count_of(ranges)} damaged bytes in {places}, the first at {ranges[0][0]}"
-    if not left:
-        return f"{text}; all are repaired from the other copy"
-    if count_of(left) == count_of(ranges):
-        return f"{text}; no other copy has them, what cannot be read is kept as *.damaged"
-    return f"{text}; {count_of(left)} of them are not repaired, as no other copy has them; they are kept as *.damaged"
+    return f"{count_of(ranges)} damaged bytes in {places}, the first at {ranges[0][0]}"

@@ -27,6 +27,7 @@ from nsqd_py.diskqueue.records import (
     unpack_header,
 )
 
+CHECKSUM_AT = 8
 ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the end of the file
 
 # Records of 200 bytes: 0.2 ms of processor.
@@ -56,7 +57,7 @@ def check_piece(read: ReadAt, salt: int, offset: int, end: int) -> CheckedPiece:
     after = _end_of_large(read, data, salt, offset, end)
     if after is not None:
         return CheckedPiece(after, [])
-    found = _next_valid(read, salt, offset + 1, end)
+    found = next_valid(read, salt, offset + 1, end)
     return CheckedPiece(found, [(offset, found)])
 
 
@@ -88,14 +89,10 @@ def _end_of_valid(data: bytes, salt: int) -> int:
 
 def _end_of_large(read: ReadAt, data: bytes, salt: int, offset: int, end: int) -> int | None:
     """Return the end of the record at `offset`, which is larger than `data`, the bytes there; None if it is damaged."""
-    if len(data) < RECORD_HEADER_BYTES:
+    after = record_end(data, offset, end)
+    if after is None or after <= offset + len(data):
         return None
-    magic, length, checksum, version, kind, _, _, _, _, _, count, _ = unpack_header(data, 0)
-    after = offset + RECORD_HEADER_BYTES + length
-    if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or not count or after > end:
-        return None
-    if after <= offset + len(data):
-        return None
+    checksum = int.from_bytes(data[CHECKSUM_AT:CHECKED_FROM], "little")
     found, position = extend(salt, data[CHECKED_FROM:]), offset + len(data)
     while position < after:
         piece = read(position, min(PIECE_BYTES, after - position))
@@ -106,8 +103,18 @@ def _end_of_large(read: ReadAt, data: bytes, salt: int, offset: int, end: int) -
     return after if found == checksum else None
 
 
-def _next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
-    """Return the offset of the next valid record from `offset` on, or `end`."""
+def record_end(data: bytes, offset: int, end: int) -> int | None:
+    """Return where the record ends that begins with `data` at `offset`, by its header; None if it is none before `end`."""
+    if len(data) < RECORD_HEADER_BYTES:
+        return None
+    magic, length, _, version, kind, _, _, _, _, _, count, _ = unpack_header(data, 0)
+    after: int = offset + RECORD_HEADER_BYTES + length
+    is_record = magic == MAGIC and version == VERSION and kind in (PUBLISHED, MESSAGES) and count
+    return after if is_record and after <= end else None
+
+
+def next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
+    """Return the offset of the next valid record from `offset` on, or `end`. Raises OSError, as `read` does."""
     while offset < end:
         data = read(offset, min(PIECE_BYTES, end - offset))
         if len(data) < RECORD_HEADER_BYTES:

@@ -401,15 +401,7 @@ class DamageReport:
     restored_files  those of them that were written back
     """
 
-    __slots__ = (
-        "_on_damage",
-        "_reported",
-        "bytes_found",
-        "bytes_repaired",
-        "missing_count",
-        "removed_files",
-        "restored_files",
-    )
+    __slots__ = ("_on_damage", "_reported", "bytes_found", "bytes_repaired", "missing_count", "removed_files", "restored_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
@@ -441,11 +433,16 @@ class DamageReport:
         self._reported.add((file.path.name, start))
         self.bytes_found += end - start
 
-    def repaired(self, file: LogFile, start: int, end: int) -> None:
-        """Count bytes that were reported and can be read again."""
+    def repaired(self, file: LogFile, start: int, end: int, left: Iterable[Range] = ()) -> None:
+        """Count bytes that were reported and can be read again, except for those in `left`."""
         self._reported.discard((file.path.name, start))
-        self.bytes_repaired += end - start
         aside_path(file, start).unlink(missing_ok=True)
+        self.bytes_repaired += end - start
+        for left_start, left_end in left:
+            self.bytes_repaired -= left_end - left_start
+            self._reported.add((file.path.name, left_start))
+            with suppress(OSError):
+                keep_aside(file, left_start, left_end)
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
         """Report a torn record at the end. Raises OSError if it cannot be copied aside."""

@@ -11,6 +11,8 @@ acks          publishers that wait for standbys; the nsqds that may take the lea
 follower      a standby's connection to its primary
 copy          a standby's copy of the primary's files, and the state of its data path
 damage        what is wrong with the files of a copy: changed by other programs, damaged on the disk or on arrival
+upkeep        looks at the files of a copy, and mends them
+repair        writes records that another nsqd has over damaged ones
 aside         what leaves the copy in the name of the primary is kept
 role          what a standby answers; its promotion; fencing of the old primary
 election      a lease decides who is the primary

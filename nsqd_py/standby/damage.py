@@ -99,13 +99,11 @@ class CopyDamage:
         self.damaged[name] = sorted([*known, *new])
         return new
 
-    def repaired(self, name: str, ranges: list[Range]) -> None:
-        """Note that these ranges of a file are valid again."""
-        left = [each for each in self.damaged.get(name, []) if each not in ranges]
-        self.repaired_bytes += count_of(ranges)
-        if left:
-            self.damaged[name] = left
-        else:
+    def repaired(self, name: str, ranges: list[Range], left: list[Range]) -> None:
+        """Note that these ranges of a file are valid again, except for those in `left`."""
+        self.repaired_bytes += count_of(ranges) - count_of(left)
+        self.damaged[name] = sorted([*(each for each in self.damaged.get(name, []) if each not in ranges), *left])
+        if not self.damaged[name]:
             self.forget(name)
 
     def forget(self, name: str) -> None:

@@ -16,10 +16,8 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.broker.scrub import DamageCount, ScrubbedFile, damage_text
 from nsqd_py.broker.state_files import MEMBER_FILE
-from nsqd_py.diskqueue.checking import damage_in
-from nsqd_py.diskqueue.ranges import Epochs, Range, count_of
+from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import outgoing
@@ -28,19 +26,16 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.damage import CopyDamage, KnownFile, changed_files
 from nsqd_py.standby.fetch_server import NodeState
 from nsqd_py.standby.link import Link
 from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
+from nsqd_py.standby.upkeep import Upkeep
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _SLICE_S = 0.005
-_LOOK_EVERY_S = 1.0
-_LOOKED_AT_ONCE = 2000
-_MOST_LINES = 10
 
 
 class Follower:
@@ -90,23 +85,19 @@ class Follower:
         self._acknowledged = 0
         self._is_listed = False
         self._next_sync_s = 0.0
-        self._damage = CopyDamage()
+        self.upkeep = Upkeep(options, directory, threadpool, log, self._copy, self._end_connection)
         self._greenlet: Any = None
-        self._watcher: Any = None
-        self._checker: Any = None
 
     def start(self) -> None:
         """Begin to follow, if there is a primary. Raises OSError."""
         if self.primary:
             self._write_state()
             self._greenlet = gevent.spawn(self._run)
-            self._watcher = gevent.spawn(self._watch)
+            self.upkeep.start()
 
     def stop(self) -> None:
         """End, with everything that was received in the files. Blocks this greenlet."""
-        for greenlet in (self._watcher, self._checker):
-            if greenlet is not None:
-                greenlet.kill()
+        self.upkeep.stop()
         if self._greenlet is not None:
             self._greenlet.kill()
             self._close_connection()
@@ -125,15 +116,15 @@ class Follower:
         statistics = {
             "primary": self.primary,
             "epoch": self._copy.epoch,
-            "state": DAMAGED if self.state == FOLLOWING and not self._damage.is_well else self.state,
+            "state": DAMAGED if self.state == FOLLOWING and not self.upkeep.damage.is_well else self.state,
             "is_complete": self.is_complete,
             "is_fenced": self.is_fenced,
             **self.lag.statistics(),
             "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
             "set_aside_messages": self._copy.set_aside_count,
             "lease_decides": bool(self._options.lease),
-            **self._damage.statistics(),
-            "error": self.error or self._damage.text(),
+            **self.upkeep.damage.statistics(),
+            "error": self.error or self.upkeep.damage.text(),
         }
         return {"standby": statistics}
 
@@ -142,7 +133,7 @@ class Follower:
         since_s = max(self._since_s, self.last_round_s)
         if self.error and time.monotonic() - since_s >= _NOTICE_AFTER_S:
             return f"cannot follow {self.primary}: {self.error}"
-        return f"the copy is damaged: {self._damage.text()}" if not self._damage.is_well else None
+        return f"the copy is damaged: {self.upkeep.damage.text()}" if not self.upkeep.damage.is_well else None
 
     def _write_state(self) -> None:
         state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)
@@ -160,13 +151,13 @@ class Follower:
                     in_thread(self._threadpool, self._copy.read)
                     is_read = True
                 self._sync()
-                self._look(self._copy.known_files())
+                self.upkeep.look(self._copy.known_files())
                 self._follow()
             except Exception as error:  # noqa: BLE001 - whatever the primary sends, this must go on
                 if self.state == FOLLOWING:
                     pause_s, reported = _FIRST_PAUSE_S, ""
-                if self._damage.changed:  # it ended the connection to get them again
-                    self.error = reported = self._damage.text()
+                if self.upkeep.damage.changed:  # it ended the connection to get them again
+                    self.error = reported = self.upkeep.damage.text()
                 else:
                     self.error = sentence(error)
                 if self.error != reported:
@@ -183,6 +174,12 @@ class Follower:
             self._link.sock.close()
             self._link = None
         self._copy.close()
+
+    def _end_connection(self) -> None:
+        """Have the connection ended: `recv` returns nothing. The next offer says what must be sent again."""
+        if self._link is not None:
+            with suppress(OSError):
+                self._link.sock.shutdown(socket.SHUT_RDWR)
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
@@ -256,11 +253,7 @@ class Follower:
         if self.state != FOLLOWING:
             self._end_first_round()
         self._to_acknowledge = message.number
-        while self._copy.replaced:
-            self._damage.forget(self._copy.replaced.pop())
-        self._copy.arrival.end_round()
-        if self._copy.arrival.suspects and self._checker is None:
-            self._checker = gevent.spawn(self._check_suspects)
+        self.upkeep.end_round()
 
     def _end_first_round(self) -> None:
         """Everything that the primary had is here now."""
@@ -270,7 +263,7 @@ class Follower:
             self._copy.was_primary = False
             self._write_state()
         self.state = FOLLOWING
-        self._damage.changed.clear()
+        self.upkeep.damage.changed.clear()
         self._log.info("STANDBY: has everything of %s", self.primary)
 
     def _unsynced(self) -> tuple[list[Path], Path | None]:
@@ -289,71 +282,6 @@ class Follower:
     def _sync(self) -> None:
         in_thread(self._threadpool, sync_paths, *self._unsynced())
         self._next_sync_s = time.monotonic() + self._options.sync_timeout_ns / 1e9
-
-    # ---- the files of the copy
-
-    def _watch(self) -> None:
-        """Look at the files again and again. Another program may remove, cut or replace them."""
-        files: list[KnownFile] = []
-        while True:
-            gevent.sleep(_LOOK_EVERY_S)
-            files = files or self._copy.known_files()
-            looked_at, files = files[:_LOOKED_AT_ONCE], files[_LOOKED_AT_ONCE:]
-            if self.state in (COPYING, FOLLOWING) and self._look(looked_at) and self._link is not None:
-                # The next offer lacks them. `recv` returns nothing, which ends the connection.
-                with suppress(OSError):
-                    self._link.sock.shutdown(socket.SHUT_RDWR)
-
-    def _look(self, files: list[KnownFile]) -> bool:
-        """Return True if another program has changed some of these files, which must be copied again."""
-        found: dict[str, str] = {}
-        in_thread(self._threadpool, lambda: found.update(changed_files(self._directory, files)))
-        # In the meantime, the primary may have removed or replaced some.
-        now = {file.name: file for file in self._copy.known_files() if file.name in found} if found else {}
-        changed = changed_files(self._directory, now.values())
-        self._damage.change(changed)
-        for name, what in list(changed.items())[:_MOST_LINES]:
-            self._log.error("STANDBY: %s %s; it is copied again from %s", name, what, self.primary)
-        if len(changed) > _MOST_LINES:
-            self._log.error("STANDBY: so were %d other files", len(changed) - _MOST_LINES)
-        self._copy.copy_again(changed)
-        return bool(changed)
-
-    def _check_suspects(self) -> None:
-        """Find out which bytes of files that have just arrived are damaged: the primary's are too."""
-        suspects = self._copy.arrival.suspects
-        while suspects:
-            name = next(iter(suspects))
-            del suspects[name]
-            file = self.file(name)
-            if file is None:
-                continue
-            found: list[Range] = []
-            with suppress(OSError):
-                in_thread(self._threadpool, lambda file=file, found=found: found.extend(damage_in(*file[:3])))
-            if found and self.file(name) is not None:
-                self.damaged(name, found)
-        self._checker = None
-
-    # ---- for the scrub
-
-    def files(self) -> list[str]:
-        return self._copy.log_names()
-
-    def file(self, key: str) -> ScrubbedFile | None:
-        known = self._copy.log_file(key)
-        if known is None or not known.end_offset:
-            return None
-        return ScrubbedFile(self._directory / key, known.salt, known.end_offset)
-
-    def damaged(self, key: str, ranges: list[Range]) -> DamageCount:
-        new = self._damage.note(key, ranges)
-        if new:
-            self._log.error("STANDBY: %s: %s", key, damage_text(ranges, ranges))
-        return DamageCount(count_of(new), 0)
-
-    def end_pass(self) -> None:
-        """Nothing more."""
 
 
 def sentence(error: Exception) -> str:

@@ -22,6 +22,7 @@ from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer
+from nsqd_py.standby.repair import StandbyCopies
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
 
@@ -69,6 +70,7 @@ class Standbys(Replication):
         if election is not None and options.standby_acks:
             self._in_sync = InSyncSet(election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone)
         self._addresses: dict[str, str] = {}  # of members, by id
+        self._copies: dict[str, None] = {}  # addresses of the last standbys, the newest last
         self._patience_ns = options.standby_timeout_ns // 2
         self._set_writer: Any = None
         self._next_tick_ns = 0
@@ -118,6 +120,11 @@ class Standbys(Replication):
             client, self._broker, self._directory, offer, self._threadpool, writes, self._acknowledged, is_awaited
         )
         self._streams[client] = stream
+        if offer.address and not offer.is_backup:
+            self._copies.pop(offer.address, None)
+            self._copies[offer.address] = None
+            if len(self._copies) > _MOST_STANDBYS:
+                del self._copies[next(iter(self._copies))]
         self._broker.keeps_epochs = True
         self._listen()
         stream.start()
@@ -155,6 +162,9 @@ class Standbys(Replication):
             stream.acknowledge(number)
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
+
+    def other_copies(self) -> StandbyCopies:
+        return StandbyCopies(self._broker.options, self._threadpool, lambda: list(self._copies))
 
     def detach(self, client: Stream) -> None:
         self._door.forget(client)

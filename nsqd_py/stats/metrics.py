@@ -148,8 +148,8 @@ SCRUB = (
         "End of the last complete pass, in seconds since the Unix epoch; 0 before the first one.",
         lambda scrub: scrub.last_pass_ns / SECOND_NS,
     ),
-    _counter("nsqd_scrub_damaged_bytes", "Damaged bytes that the scrub has found.", "damaged_bytes"),
-    _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired from another copy.", "repaired_bytes"),
+    _counter("nsqd_scrub_damaged_bytes", "Damaged bytes that were found, by the scrub or otherwise.", "source.damaged_bytes"),
+    _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired.", "source.repaired_bytes"),
 )
 # With a label.
 BUILD = _gauge("nsqd_build_info", "Versions of this nsqd.", float)

@@ -89,15 +89,19 @@ def test_flipped_bits_are_found_and_counted_once(nsqd: NsqdProcess) -> None:
     assert len(list(nsqd.data_path.glob("*.damaged"))) == 4
 
 
-def test_a_damaged_header_of_a_file_is_found(nsqd: NsqdProcess) -> None:
-    flip(logs(nsqd)[1], 9)
-    wait_until(lambda: scrub_of(nsqd)["damaged_bytes"] == FILE_HEADER_BYTES, DEADLINE_S, "the damage")
+def test_a_damaged_header_of_a_file_is_written_again(nsqd: NsqdProcess) -> None:
+    path = logs(nsqd)[1]
+    before = path.read_bytes()
+    flip(path, 9)
+    wait_until(lambda: scrub_of(nsqd)["repaired_bytes"] == FILE_HEADER_BYTES, DEADLINE_S, "the repair")
+    assert path.read_bytes() == before
 
 
 def test_it_can_be_off(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--scrub-rate=0")
-    assert "scrub" not in nsqd.stats()
-    assert "nsqd_scrub" not in nsqd.http("GET", "/metrics").text
+    nsqd.create("t")
+    assert scrub_of(nsqd)["rate"] == 0
+    assert "nsqd_scrub_passes_total 0.0" in nsqd.http("GET", "/metrics").text
 
 
 @pytest.mark.parametrize(("text", "rate"), [("auto", AUTO), ("0", 0), ("12MB", 12_000_000)])

@@ -71,6 +71,17 @@ def record_at(index: int) -> int:
     return FILE_HEADER_BYTES + index * RECORD_BYTES + 90
 
 
+def damage_lines(nsqd: NsqdProcess, count: int) -> list[str]:
+    """The lines about damage in the log of an nsqd, as soon as there are so many."""
+
+    def lines() -> list[str]:
+        return [line for line in nsqd.log_text().splitlines() if "damaged bytes in" in line]
+
+    wait_until(lambda: len(lines()) >= count, DEADLINE_S, "the log to name the damage")
+    assert len(lines()) == count
+    return lines()
+
+
 def cut(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
@@ -146,12 +157,76 @@ def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, foll
     wait_until(lambda: figures_of(standby)["state"] == "damaged", DEADLINE_S, "the first copy to end")
     assert figures_of(standby)["damaged_files"] == 3
     assert "the copy is damaged: t." in standby.http("GET", "/ping").text
-    lines = [line for line in standby.log_text().splitlines() if "damaged bytes in" in line]
-    assert len(lines) == 3
+    lines = damage_lines(standby, 3)
+    assert all("are not repaired: the primary has them neither" in line for line in lines)
 
 
-def test_the_scrub_of_a_standby_finds_flipped_bits(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+    """Also a header; both are the files of before then."""
     standby = follow(FAST)
-    flip(logs(standby)[1], record_at(3), record_at(4))
-    wait_until(lambda: figures_of(standby)["damaged_bytes"] == 2 * RECORD_BYTES, DEADLINE_S, "the standby to find it")
-    assert standby.stats()["scrub"]["damaged_bytes"] == 2 * RECORD_BYTES
+    path = logs(standby)[1]
+    before = path.read_bytes()
+    flip(path, 9, record_at(3), record_at(4))
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
+    damaged = FILE_HEADER_BYTES + 2 * RECORD_BYTES
+    wait_until(lambda: figures_of(standby)["repaired_bytes"] == damaged, DEADLINE_S, "its count")
+    assert figures_of(standby)["damaged_bytes"] == damaged
+    assert standby.stats()["scrub"]["repaired_bytes"] == damaged
+    assert f"nsqd_scrub_repaired_bytes_total {damaged}.0" in standby.http("GET", "/metrics").text
+    assert figures_of(standby)["state"] == "following"
+    assert standby.http("GET", "/ping").text == "OK"
+    (line,) = damage_lines(standby, 1)
+    assert path.name in line
+    assert "all are repaired from the primary" in line
+
+
+def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+    follow("--scrub-rate=0")
+    files = logs(primary)
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        flip(path, record_at(0), record_at(2))
+    flip(files[0], 9)
+    wait_until(lambda: [path.read_bytes() for path in files] == before, DEADLINE_S, "the repair")
+    damaged = FILE_HEADER_BYTES + 2 * len(files) * RECORD_BYTES
+    wait_until(lambda: primary.stats()["scrub"]["repaired_bytes"] == damaged, DEADLINE_S, "its count")
+    assert primary.stats()["scrub"]["damaged_bytes"] == damaged
+    assert primary.topic_stats("t")["repaired_bytes"] == damaged  # type: ignore[index]
+    lines = damage_lines(primary, len(files))
+    assert all("repaired from a standby" in line for line in lines)
+    assert list(primary.data_path.glob("*.damaged")) == []
+    assert consume_all(primary, "t", "c") == BODIES
+
+
+def test_a_consumer_gets_what_was_damaged_where_it_reads(tmp_path: Path, processes: list[NsqdProcess]) -> None:
+    """Without a scrub. The messages come a moment later, each once."""
+    flags = (*FLAGS, "--scrub-rate=0", "--mem-queue-size=0")
+    primary = NsqdProcess(tmp_path / "a", *flags).start()
+    processes.append(primary)
+    primary.create("t", "c")
+    with primary.connect() as client:
+        for each in BODIES:
+            client.pub("t", each)
+    processes.append(standby_of(primary, tmp_path / "b", *flags))
+    wait_until_it_has_all(primary)
+    for path in logs(primary)[:3]:
+        flip(path, record_at(1), record_at(2))
+    assert sorted(consume_all(primary, "t", "c")) == BODIES
+    assert primary.stats()["scrub"]["repaired_bytes"] == 6 * RECORD_BYTES
+    assert "lost_count" not in (primary.channel_stats("t", "c") or {})
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("place", [0, -1], ids=["a closed file", "the last file"])
+def test_a_primary_completes_its_files_from_its_standby(
+    how: str, place: int, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    follow("--scrub-rate=0")
+    path = logs(primary)[place]
+    CHANGES[how](path)
+    wait_until(lambda: (primary.topic_stats("t") or {}).get("restored_files") == 1, DEADLINE_S, "the repair")
+    with primary.connect() as client:
+        client.pub("t", b"later")
+    primary.restart()
+    assert sorted(consume_all(primary, "t", "c")) == [*BODIES, b"later"]
+    assert "missing_count" not in (primary.topic_stats("t") or {})

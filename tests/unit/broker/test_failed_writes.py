@@ -155,9 +155,7 @@ def check(bench: SlowTopic, acknowledged: list[bytes]) -> None:
 @pytest.mark.parametrize("max_bytes", [1 << 20, SMALL_FILE], ids=["same file", "new files"])
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("moment", [BEFORE, HALF, AFTER])
-def test_an_error_at_any_step_of_a_write(
-    tmp_path: Path, calls: FailingCalls, moment: str, kind: str, max_bytes: int
-) -> None:
+def test_an_error_at_any_step_of_a_write(tmp_path: Path, calls: FailingCalls, moment: str, kind: str, max_bytes: int) -> None:
     calls.moment, calls.error = moment, ERRORS[kind]
     most_calls = refused = 0
     for failing in range(12):
@@ -254,5 +252,3 @@ def test_a_full_disk_leaves_no_row_of_files(tmp_path: Path, monkeypatch: pytest.
     assert [file.first_seq for file in bench.log.files] == [0, 1]
     assert len(list(tmp_path.glob("*.log*"))) == 2
     check(bench, [b"before", b"after"])
-
-
