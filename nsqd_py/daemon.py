@@ -178,6 +178,7 @@ class Daemon:
             self._start_statsd()
             self._broker.loop_lag.start()
             self._broker.removed_files.start()
+            self._start_scrub()
             if self._old_primary:
                 self._fence()
             self._drainer = gevent.spawn(self._drain, signals)
@@ -270,22 +271,27 @@ class Daemon:
 
     def _be_standby(self, options: NsqdOptions, directory: Path) -> None:
         """Follow the primary that the options name; without one, wait."""
+        from nsqd_py.standby.fetch_server import FetchServer
         from nsqd_py.standby.follower import Follower
         from nsqd_py.standby.group import Door
         from nsqd_py.standby.role import StandbyRole
 
-        self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
+        follower = Follower(options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address)
+        fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
         promote = partial(self._change_role, standby_of="", promote=True)
-        role = StandbyRole(self._follower, Door(self._broker), promote, self._group)
+        role = StandbyRole(follower, Door(self._broker, fetches), promote, self._group)
+        self._follower = follower
         self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self) -> None:
         """Begin to fence the old primary, which can follow this nsqd at its present address."""
         from nsqd_py.standby.role import fence
 
-        options = self._options
-        address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
-        self._fencer = gevent.spawn(fence, self._broker, options.replace(standby_of=self._old_primary), address)
+        options = self._options.replace(standby_of=self._old_primary)
+        self._fencer = gevent.spawn(fence, self._broker, options, self._tcp_address())
+
+    def _tcp_address(self) -> str:
+        return f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}"
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
@@ -307,6 +313,21 @@ class Daemon:
             self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever
             signals.stop()
+
+    def _start_scrub(self) -> None:
+        """Read the logs again and again, those of a standby too."""
+        from nsqd_py.broker.mending import LogFiles
+        from nsqd_py.broker.scrub import Scrub, ScrubSource
+
+        broker = self._broker
+        source: ScrubSource
+        if self._follower is not None:
+            source = self._follower.upkeep
+        else:
+            repair = broker.replication.other_copies() if broker.replication is not None else None
+            source = broker.log_files = LogFiles(broker.services, broker.topics, broker.removed_files, repair)
+        broker.scrub = Scrub(broker.services, source)
+        broker.scrub.start()
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
@@ -463,6 +484,10 @@ class Daemon:
             self._statsd.stop()
         self._broker.loop_lag.stop()
         self._broker.removed_files.stop()
+        if self._broker.scrub is not None:
+            self._broker.scrub.stop()
+        if self._broker.log_files is not None:
+            self._broker.log_files.stop()
         self._listeners.close()
         self._iteration.end()
         if self._follower is not None:

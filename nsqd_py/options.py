@@ -15,7 +15,7 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import program
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, by_topic, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, Kind, by_topic, choice, parse_size
 
 LOG_PREFIX = "[nsqd] "
 
@@ -57,6 +57,21 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
 
 
 # --- the settings
+
+AUTO = -1
+
+
+def _parse_rate(text: str) -> int:
+    return AUTO if text == "auto" else parse_size(text)
+
+
+# Bytes a second, or AUTO.
+RATE: Kind[int] = Kind("size", _parse_rate, SIZE.from_native, lambda value: "auto" if value == AUTO else str(value))
+
+
+def _check_rate(value: int) -> str | None:
+    return None if value >= 0 or value == AUTO else "must not be negative"
+
 
 _HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
@@ -219,6 +234,15 @@ class _Disk(Options, title="Disk"):
         1024 * 1024,
         "Bytes to leave free on the disk; below it, publishes fail. Consumers continue, and their progress is written.",
         check=not_negative,
+    )
+    scrub_rate: int = setting(
+        RATE,
+        AUTO,
+        "Bytes a second of the logs that are read again to check their checksums, on a primary and on a standby; what is "
+        "damaged is repaired from the other one. By default so many that all is checked once a day, at least 1MB. 0 means "
+        "that nothing is read again.",
+        check=_check_rate,
+        default_text="auto",
     )
     queue_scan_selection_count: int = setting(INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER)
     queue_scan_worker_pool_max: int = setting(INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER)

@@ -16,6 +16,8 @@ sync              fsync of logs: --sync-every and --sync-timeout
 Space and health
 housekeeping      deletes and compacts log files that are no longer needed
 disk_limits       free space, free descriptors, write errors that last, and log files that another program removed or cut
+mending           counts and repairs damage in the logs of a primary, also where a consumer meets it
+scrub             reads all logs slowly, and checks and repairs what no consumer reads
 
 Operations on one channel
 channel_admin     shows messages without delivering them; moves a channel in its topic's log

@@ -45,6 +45,9 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
 
 if TYPE_CHECKING:
+    from nsqd_py.broker.mending import LogFiles
+    from nsqd_py.broker.scrub import Scrub
+    from nsqd_py.diskqueue.files import LogFile
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
 
@@ -83,6 +86,8 @@ class Broker:
         self.lookups: Lookups | None = None
         self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
         self.replication: Replication | None = None
+        self.scrub: Scrub | None = None
+        self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
@@ -271,10 +276,15 @@ class Broker:
             topic.space, topic.room_bytes = self.space, 0
             topic.disk_speed = self.disk_speed
             log.chunks.read_file = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels).read
+            log.chunks.mend = self._mend
             topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.disk_speed, self.descriptors.room)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
+
+    def _mend(self, file: LogFile, start: int, end: int) -> bool:
+        """Begin to repair damaged bytes that a consumer met; False if that is not possible."""
+        return self.log_files is not None and self.log_files.mend(file, start, end)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.

@@ -163,10 +163,12 @@ class RemovedFiles:
     """Finds removed and cut log files, at syncs and once a second, and writes removed ones back.
 
     problems  a sentence about the first such file of each topic
+    on_gone   called each second with a file that cannot be written back from its descriptor
     """
 
     def __init__(self, services: BrokerServices, topics: Mapping[str, Topic]) -> None:
         self.problems: dict[Topic, str] = {}
+        self.on_gone: Callable[[Topic, LogFile], None] = lambda topic, file: None
         self._restoring: set[LogFile] = set()
         self._topics = topics
         self._to_check: Iterator[Topic] = iter(())
@@ -208,6 +210,8 @@ class RemovedFiles:
             if self._can_restore(topic, log, file):
                 self._restoring.add(file)
                 gevent.spawn(self._restore, topic, log, file)
+            elif file not in self._restoring and file not in log.busy_files:
+                self.on_gone(topic, file)
 
     def _report(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         file.cut_is_reported = True
@@ -243,9 +247,13 @@ class RemovedFiles:
             return
         log.replace(file, restored[0])
         file.close()
+        self.restored(topic, log, file.path.name)
+
+    def restored(self, topic: Topic, log: TopicLog, name: str) -> None:
+        """Note that a file that was removed, cut or replaced is complete again."""
         log.damage.restored_files += 1
         self._services.log.warning(
-            "TOPIC(%s): %s, which was removed while it was in use, is written back: nothing is lost", topic.name, file.path.name
+            "TOPIC(%s): %s, which was removed or cut while it was in use, is written back: nothing is lost", topic.name, name
         )
         if not any(other.was_cut for other in log.files):
             self.problems.pop(topic, None)

@@ -271,7 +271,7 @@ class Housekeeper:
         for file in list(log.files[:-1]):
             if file.end_seq > until:
                 break
-            if not file.is_unmovable and file.sync_error is None and file in log.files:
+            if not file.is_unmovable and file.sync_error is None and file in log.files and file not in log.busy_files:
                 found = living_of(topic, file, slices)
                 alive = alive_bytes(file.segments(), found)
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
@@ -317,6 +317,7 @@ def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:
     return (
         neighbour is not None
         and neighbour in log.files
+        and neighbour not in log.busy_files
         and neighbour.header.is_sparse
         and neighbour.sync_error is None
         and neighbour.end_offset + moved <= log.max_file_bytes // 2

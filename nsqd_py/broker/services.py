@@ -112,5 +112,9 @@ class Replication(Protocol):
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
 
+    def other_copies(self) -> Any:
+        """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
+        return None
+
     def close(self) -> None:
         """End all streams."""

@@ -424,9 +424,9 @@ class LogFile(LazyFile):
 
         Raises OSError.
         """
-        return self._same_as(self.duplicate())
+        return self.same_as(self.duplicate())
 
-    def _same_as(self, fd: int) -> LogFile:
+    def same_as(self, fd: int) -> LogFile:
         """Return an object for another descriptor whose file has the same content."""
         twin = LogFile(self.path, fd, self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
@@ -460,9 +460,40 @@ class LogFile(LazyFile):
             raise
         finally:
             temporary.unlink(missing_ok=True)
-        restored = self._same_as(fd)
+        restored = self.same_as(fd)
         restored.synced_offset, restored.synced_seq = self.end_offset, self.end_seq
         return restored
+
+    def write_header(self) -> None:
+        """Write the header again, since it is damaged. May run in a thread. Raises OSError."""
+        fd = open_file(self.path, os.O_RDWR)
+        try:
+            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def salvage(self) -> tuple[Path, int]:
+        """Write what the descriptor still gives to a temporary file of the length of this one.
+
+        Return its path, and a descriptor. What is missing is zeros. May run in a thread. Raises OSError.
+        """
+        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
+        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            for offset in range(0, self.end_offset if self.is_open else 0, _MOST_BYTES):
+                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+                if os.pwrite(fd, piece, offset) != len(piece):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+            os.ftruncate(fd, self.end_offset)
+        except BaseException:
+            os.close(fd)
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary, fd
 
     # ---- reading
 

@@ -382,9 +382,8 @@ class TopicLog:
                 break
             end_seq = file.end_seq
             batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)
-            for start, end in damaged:
-                if file in self.files:
-                    self.damage.report(file, start, end)
+            if file in self.files:
+                self.chunks.pass_over(file, damaged)
             if not all(kept.add(batch, most_bytes) for batch in batches):
                 break
             if not batches:

@@ -8,6 +8,7 @@ A wall clock may step back, so a time can occur twice. A search finds its first 
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_left
 from collections import OrderedDict
@@ -106,10 +107,11 @@ class ChunkReader:
 
     read_file   reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: retry later
     budget      counts the cached bytes, if set
+    mend        begins to repair damaged bytes, if set; returns False if that is not possible
     memory_bytes  memory of the cached chunks
     """
 
-    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "memory_bytes", "read_file")
+    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "memory_bytes", "mend", "read_file")
 
     def __init__(self, damage: DamageReport) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
@@ -118,6 +120,7 @@ class ChunkReader:
         self._sizes: dict[int, int] = {}
         self.budget: MemoryBudget | None = None
         self.memory_bytes = 0
+        self.mend: Callable[[LogFile, int, int], bool] | None = None
 
     def remembered(self, seq: int) -> list[Batch] | None:
         """Return a cached chunk that holds this sequence number, or None."""
@@ -152,8 +155,7 @@ class ChunkReader:
         Raises OSError.
         """
         chunk, _, damaged = read_piece(file, seq, partial(self.read_file, file))
-        for start, end in damaged:
-            self._damage.report(file, start, end)
+        self.pass_over(file, damaged)
         if chunk:
             self._chunks[chunk[0].first_seq] = chunk
             self._sizes[chunk[0].first_seq] = sum(batch.memory_bytes for batch in chunk)
@@ -161,6 +163,13 @@ class ChunkReader:
                 self._drop_oldest()
             self._count()
         return chunk
+
+    def pass_over(self, file: LogFile, damaged: Iterable[Range]) -> None:
+        """Report damaged bytes that a reader skips. Raises OSError if they are being repaired: then read again later."""
+        for start, end in damaged:
+            if self.mend is not None and self.mend(file, start, end):
+                raise OSError(errno.EIO, f"{end - start} damaged bytes of {file.path.name} at {start} are being repaired")
+            self._damage.report(file, start, end)
 
     def read_each(self, file: LogFile, seqs: Iterable[int]) -> Iterator[Batch | None]:
         """Yield for each of these ascending numbers the batch that holds it; None if it cannot be read. Raises OSError."""

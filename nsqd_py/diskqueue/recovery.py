@@ -13,6 +13,7 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -394,15 +395,17 @@ class DamageReport:
     """Damage found since the start.
 
     bytes_found     bytes that could not be read
+    bytes_repaired  of these
     missing_count   messages that a channel needed and that were in no file at the start
     removed_files   files that another program removed or cut while they were in use
     restored_files  those of them that were written back
     """
 
-    __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files", "restored_files")
+    __slots__ = ("_on_damage", "_reported", "bytes_found", "bytes_repaired", "missing_count", "removed_files", "restored_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
+        self.bytes_repaired = 0
         self.missing_count = 0
         self.removed_files = 0
         self.restored_files = 0
@@ -414,9 +417,32 @@ class DamageReport:
         if (file.path.name, start) in self._reported:
             return
         aside = keep_aside(file, start, end)
+        self._count(file, start, end)
+        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+
+    def note(self, file: LogFile, start: int, end: int) -> bool:
+        """Count damaged bytes that no one has read yet, and copy them aside. Return False if they were reported before."""
+        if (file.path.name, start) in self._reported:
+            return False
+        with suppress(OSError):  # they may be repaired; a reader that skips them copies them first
+            keep_aside(file, start, end)
+        self._count(file, start, end)
+        return True
+
+    def _count(self, file: LogFile, start: int, end: int) -> None:
         self._reported.add((file.path.name, start))
         self.bytes_found += end - start
-        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+
+    def repaired(self, file: LogFile, start: int, end: int, left: Iterable[Range] = ()) -> None:
+        """Count bytes that were reported and can be read again, except for those in `left`."""
+        self._reported.discard((file.path.name, start))
+        aside_path(file, start).unlink(missing_ok=True)
+        self.bytes_repaired += end - start
+        for left_start, left_end in left:
+            self.bytes_repaired -= left_end - left_start
+            self._reported.add((file.path.name, left_start))
+            with suppress(OSError):
+                keep_aside(file, left_start, left_end)
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
         """Report a torn record at the end. Raises OSError if it cannot be copied aside."""
@@ -424,9 +450,14 @@ class DamageReport:
         self._on_damage(f"{file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
 
 
+def aside_path(file: LogFile, start: int) -> Path:
+    """Return the path of the copy of damaged bytes."""
+    return file.path.with_name(f"{file.path.stem}.{start}.damaged")
+
+
 def keep_aside(file: LogFile, start: int, end: int) -> str:
     """Copy damaged bytes to a separate file, once, and return its name. Raises OSError."""
-    aside = file.path.with_name(f"{file.path.stem}.{start}.damaged")
+    aside = aside_path(file, start)
     if not aside.exists():
         data = os.pread(file.fileno(), end - start, start)
         try:

@@ -1,14 +1,20 @@
 """A warm standby: another nsqd that follows the logs of this one, and takes its place when it is promoted.
 
-messages    the proof of membership, and what a primary and its standby say to each other   pure
-group       the group's secret, certificates and addresses; connections without a proof yet
-primary     the standbys of a primary
-stream      what one standby gets: what is new in files, in rounds
-acks        publishers that wait for standbys; the nsqds that may take the lease            pure
-follower    a standby's connection to its primary
-copy        a standby's copy of the primary's files, and the state of its data path
-aside       what leaves the copy in the name of the primary is kept
-role        what a standby answers; its promotion; fencing of the old primary
-election    a lease decides who is the primary
-backup      --backup-to and --restore-from
+messages      the proof of membership, and what a primary and its standby say to each other   pure
+group         the group's secret, certificates and addresses; connections without a proof yet
+link          a connection to another nsqd of the group
+fetch         what another nsqd of the group has of a log, to repair the files of this one
+fetch_server  answers such requests
+primary       the standbys of a primary
+stream        what one standby gets: what is new in files, in rounds
+acks          publishers that wait for standbys; the nsqds that may take the lease            pure
+follower      a standby's connection to its primary
+copy          a standby's copy of the primary's files, and the state of its data path
+damage        what is wrong with the files of a copy: changed by other programs, damaged on the disk or on arrival
+upkeep        looks at the files of a copy, and mends them
+repair        writes records that another nsqd has over damaged ones
+aside         what leaves the copy in the name of the primary is kept
+role          what a standby answers; its promotion; fencing of the old primary
+election      a lease decides who is the primary
+backup        --backup-to and --restore-from
 """

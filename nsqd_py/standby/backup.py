@@ -19,8 +19,10 @@ from typing import IO, Any
 from google_crc32c import extend
 
 from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
-from nsqd_py.diskqueue.files import replace_file, sync_directory
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE
+from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.files import parse_log_file_name, replace_file, sync_directory
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, read_journal
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.command import complain
@@ -48,7 +50,7 @@ def run(options: NsqdOptions) -> int:
     try:
         options.check_values()
         _check_usage(options)
-        text = _back_up(options) if options.backup_to else _restore(options)
+        text, damage = _back_up(options) if options.backup_to else _restore(options)
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
@@ -60,7 +62,9 @@ def run(options: NsqdOptions) -> int:
         complain("nsqd-py: interrupted; nothing was kept")
         return 130
     print(text)
-    return 0
+    if damage:
+        complain(f"nsqd-py: {damage}")
+    return 1 if damage else 0
 
 
 def _check_usage(options: NsqdOptions) -> None:
@@ -104,7 +108,8 @@ class _FirstRounds(Follower):
             raise _Complete
 
 
-def _back_up(options: NsqdOptions) -> str:
+def _back_up(options: NsqdOptions) -> tuple[str, str]:
+    """Make the backup. Return what was made, and a sentence about the damage in it, empty if there is none."""
     # It listens nowhere, and competes for no lease.
     options = options.replace(tcp_address="", http_address="", https_address="", lease="")
     check_group(options)
@@ -118,13 +123,15 @@ def _back_up(options: NsqdOptions) -> str:
             files = work / "files"
             files.mkdir(DIRECTORY_MODE)
             count, size_bytes = _copy_from(options, files)
+            damage = _damage_in(files)
             os.rename(files, target)
             sync_directory(target.parent)
         finally:
             shutil.rmtree(work / "files", ignore_errors=True)
             with suppress(OSError):  # it has files of somebody else
                 work.rmdir()
-    return f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
+    text = f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
+    return text, f"the files of {options.standby_of} are damaged, and so is their backup: {damage}" if damage else ""
 
 
 def _copy_from(options: NsqdOptions, directory: Path) -> tuple[int, int]:
@@ -156,10 +163,33 @@ def _transfer(file: IO[bytes], out: IO[bytes] | None = None) -> list[int]:
     return [size_bytes, checksum]
 
 
+# ---- the records in it
+
+_MOST_PLACES = 10
+
+
+def _damage_in(directory: Path) -> str:
+    """Return the places in logs and journals where no valid record is, as text; empty if there are none. Raises OSError."""
+    places = []
+    for path in sorted(directory.iterdir()):
+        if parse_log_file_name(path.name) is not None:
+            places += [_place(path, damaged) for damaged in damage_in(path)]
+        elif path.name.endswith(JOURNAL_SUFFIX):
+            places += [_place(path, damaged) for damaged in read_journal(read_bytes(path), with_waiting=False).damaged]
+    left = len(places) - _MOST_PLACES
+    return "; ".join([*places[:_MOST_PLACES], *([f"and {left} other places"] if left > 0 else [])])
+
+
+def _place(path: Path, damaged: Range) -> str:
+    start, end = damaged
+    return f"{path.name}: {end - start} bytes at {start}"
+
+
 # ---- restoring it
 
 
-def _restore(options: NsqdOptions) -> str:
+def _restore(options: NsqdOptions) -> tuple[str, str]:
+    """Restore the backup. Return what was made, and a sentence about the damage in it, empty if there is none."""
     source, target = Path(options.restore_from), Path(options.data_path)
     is_new = not target.exists()
     target.mkdir(DIRECTORY_MODE, exist_ok=True)
@@ -168,6 +198,7 @@ def _restore(options: NsqdOptions) -> str:
             raise BadBackup(f"{target} is not empty: restore into a new directory")
         try:
             count = _write_files(source, target)
+            damage = _damage_in(target)
         except BaseException as error:
             for path in target.iterdir():
                 if path.is_file():
@@ -177,7 +208,8 @@ def _restore(options: NsqdOptions) -> str:
             if not isinstance(error, Exception):
                 raise
             raise BadBackup(f"{source} cannot be restored: {error}") from error
-    return f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
+    text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
+    return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}" if damage else ""
 
 
 def _write_files(source: Path, target: Path) -> int:

@@ -40,6 +40,7 @@ from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
+from nsqd_py.standby.damage import ArrivalCheck, KnownFile
 from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer, OfferedFile, OfferedLog, TopicListing
 
 
@@ -136,6 +137,8 @@ class Copy:
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow
     alone_count  messages that were set aside and counted, since the primary has them no more and did not finish them
     kept_before  name of the directory with what an old primary had not finished when it began to follow
+    arrival      checks the records that arrive
+    replaced     names of files that were removed or replaced since the caller emptied this
     """
 
     def __init__(self, directory: Path, aside_name: str, *, was_primary: bool) -> None:
@@ -154,6 +157,10 @@ class Copy:
         self._unsynced: set[str] = set()
         self._has_new_names = False
         self._listed: set[str] = set()
+        self._inodes: dict[str, int] = {}
+        self._has_metadata = False
+        self.arrival = ArrivalCheck()
+        self.replaced: set[str] = set()
         self._is_kept = False
         self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
@@ -166,16 +173,19 @@ class Copy:
         self._logs.clear()
         self._journals.clear()
         self._unfinished.changed()
+        self._inodes.clear()
         names = sorted(os.listdir(self._directory))
+        self._has_metadata = METADATA_FILE in names
         for name in names:
             self._note_journal(name)
         paths = [self._directory / name for name in names if parse_log_file_name(name) is not None]
         newest_s = max((path.stat().st_mtime for path in paths), default=0.0)
         for path in paths:
-            parsed = parse_log_file_name(path.name)
-            offered = _offered(path, verify=path.stat().st_mtime > newest_s - 600)
-            if parsed is not None and offered is not None:
+            parsed, status = parse_log_file_name(path.name), path.stat()
+            offered = _offered(path, verify=status.st_mtime > newest_s - 600)
+            if parsed is not None:
                 self._logs.setdefault(parsed[0], {})[path.name] = offered
+                self._inodes[path.name] = status.st_ino
 
     def _read_epochs(self) -> None:
         saved = read_epochs(self._directory)
@@ -197,10 +207,50 @@ class Copy:
         return Offer(self.epoch, http_address, logs, member=self.member)
 
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
+        if not file.end_offset:  # it must be copied again
+            return file
         start = max(0, file.end_offset - messages.CHECKED_BYTES)
         with (self._directory / name).open("rb") as opened:
             opened.seek(start)
             return file._replace(checksum=extend(0, opened.read(file.end_offset - start)))
+
+    # ---- what another program does to the files
+
+    def known_files(self) -> list[KnownFile]:
+        """Return the files that must be there, without those that must be copied again."""
+        known = [
+            KnownFile(name, file.end_offset, self._inodes.get(name, 0))
+            for files in self._logs.values()
+            for name, file in files.items()
+            if file.end_offset
+        ]
+        others = [name for names in self._journals.values() for name in names]
+        if self._has_metadata:
+            others.append(METADATA_FILE)
+        return known + [KnownFile(name, 0, 0) for name in others]
+
+    def log_names(self) -> list[str]:
+        """Return the names of all log files."""
+        return [name for files in self._logs.values() for name in files]
+
+    def log_file(self, name: str) -> OfferedFile | None:
+        """Return what is known of a log file; None if there is none of this name."""
+        return self._logs.get(topic_of(name) or "", {}).get(name)
+
+    def copy_again(self, names: Iterable[str]) -> None:
+        """Let the primary send these files again after the next offer; until each is complete, the old one stays."""
+        self._close_file()
+        for name in names:
+            self._has_metadata &= name != METADATA_FILE
+            topic = topic_of(name) or ""
+            known = self._logs.get(topic, {}).get(name)
+            self.arrival.forget(name)
+            if known is None:
+                self._journals.get(topic, set()).discard(name)
+            elif (self._directory / name).exists():
+                self._logs[topic][name] = known._replace(end_offset=0)
+            else:
+                self._forget(name)
 
     # ---- messages
 
@@ -228,14 +278,20 @@ class Copy:
             self._remove(name)
         elif offset != self._end_of(name):
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
+        is_log = parse_log_file_name(name) is not None
         if self._open is None:  # else the file that has just grown grows again, as with most messages
             path = self._directory / name
             self._has_new_names |= not path.exists()
-            self._open = name, open_file(path, os.O_RDWR | os.O_CREAT)
+            # Not a log that was removed a moment ago: it would have a hole.
+            flags = os.O_RDWR | (os.O_CREAT if offset == 0 or not is_log else 0)
+            self._open = name, open_file(path, flags)
         _write_at(self._open[1], offset, data)
         self._unsynced.add(name)
-        if parse_log_file_name(name) is not None:
+        if is_log:
+            if offset == 0:
+                self._inodes[name] = os.fstat(self._open[1]).st_ino
             self._note(name, offset, data, offset + len(data))
+            self.arrival.feed(name, self._logs[topic_of(name) or ""][name].salt, offset, bytes(data))
 
     def _close_file(self) -> None:
         if self._open is not None:
@@ -269,6 +325,8 @@ class Copy:
             raise BadStandbyMessage(f"a part of {name} that begins at {offset} does not continue the new version")
         self._open = "", open_file(self._new_path(name), os.O_RDWR)
         _write_at(self._open[1], offset, data)
+        if parse_log_file_name(name) is not None:
+            self.arrival.feed(self._new_path(name).name, None, offset, bytes(data))
 
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
@@ -283,11 +341,16 @@ class Copy:
         self._new.discard(name)
         if parse_log_file_name(name) is not None:
             with path.open("rb") as file:
-                self._note(name, 0, memoryview(file.read(FILE_HEADER_BYTES)), path.stat().st_size)
+                status = os.fstat(file.fileno())
+                self._note(name, 0, memoryview(file.read(FILE_HEADER_BYTES)), status.st_size)
+                self._inodes[name] = status.st_ino
+            self.arrival.renamed(path.name, name)
+            self.replaced.add(name)
         os.rename(path, self._directory / name)
         self._unsynced.add(name)
         self._has_new_names = True
         self._note_journal(name)
+        self._has_metadata |= name == METADATA_FILE
         if name == EPOCHS_FILE:
             saved = read_epochs(self._directory)
             self.epoch = saved.node if saved is not None else 0
@@ -299,6 +362,9 @@ class Copy:
     def _forget(self, name: str) -> None:
         """Remove a file that is not needed, or is set aside."""
         self._unsynced.discard(name)
+        self._inodes.pop(name, None)
+        self.arrival.forget(name)
+        self.replaced.add(name)
         topic = topic_of(name)
         if topic is not None:
             self._logs.get(topic, {}).pop(name, None)
@@ -475,17 +541,17 @@ def _write_at(descriptor: int, offset: int, data: memoryview) -> None:
         data, offset = data[written:], offset + written
 
 
-def _offered(path: Path, *, verify: bool) -> OfferedFile | None:
-    """Return how much of a log file can be used; None if it is damaged. `verify` checks the records, not only heads."""
+def _offered(path: Path, *, verify: bool) -> OfferedFile:
+    """Return how much of a log file can be used; nothing if it is damaged. `verify` checks the records, not only heads."""
     try:
         file = LogFile.open(path)
     except Damaged:
-        return None
+        return OfferedFile(0, 0, 0)
     try:
         recovered = recover_file(file, is_last=verify)
         is_damaged = any(start < file.end_offset for start, _ in recovered.damaged)  # behind it, it is a torn end
         if is_damaged or (recovered.gaps and file.is_whole):
-            return None
+            return OfferedFile(file.salt, 0, 0)
         return OfferedFile(file.salt, file.end_offset, 0)
     finally:
         file.close()

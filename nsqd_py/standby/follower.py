@@ -6,49 +6,36 @@ that arrive during a sync share the next one. Without that flag, what was writte
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 import gevent
-from gevent import socket as green_socket
-from gevent import ssl
-from gevent.hub import Waiter
 
 from nsqd_py.broker.state_files import MEMBER_FILE
+from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.net.addresses import socket_address
-from nsqd_py.net.tls import names_in
-from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
-from nsqd_py.protocol import MAGIC_V2, frames, outgoing
+from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.standby import group, messages
+from nsqd_py.standby import messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
+from nsqd_py.standby.fetch_server import NodeState
+from nsqd_py.standby.link import Link
+from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
+from nsqd_py.standby.upkeep import Upkeep
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
-_READ_BYTES = 64 * 1024
-_MOST_FRAME_BYTES = 16 * 1024 * 1024
-_CONNECT_TIMEOUT_S = 5.0
-_SILENCE_S = 30.0  # the primary ends a round each second
+DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_MOST_OFFER_BYTES = 4 * 1024 * 1024
 _SLICE_S = 0.005
-
-_HEAD = Struct(">ii")
-
-
-class FollowRefused(NsqdError):
-    """The primary does not let this nsqd follow; the text says why."""
 
 
 class Follower:
@@ -60,7 +47,16 @@ class Follower:
     lag      as the primary saw it at the end of the last round
     """
 
-    def __init__(self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        options: NsqdOptions,
+        directory: Path,
+        threadpool: Any,
+        log: Log,
+        http_address: Callable[[], str],
+        tcp_address: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`http_address` and `tcp_address` return where other nsqds reach this one, when it listens."""
         before = read_state(directory)
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
@@ -73,6 +69,7 @@ class Follower:
         self._threadpool = threadpool
         self._log = log
         self._http_address = http_address
+        self._tcp_address = tcp_address
         is_new = all(path.name == MEMBER_FILE for path in directory.iterdir())
         if before is None:
             self.is_complete = not self.primary  # an old primary has its own messages
@@ -83,11 +80,12 @@ class Follower:
         self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
         if options.lease:
             self._copy.member = own_member(directory, options)
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False
         self._next_sync_s = 0.0
+        self.upkeep = Upkeep(options, directory, threadpool, log, self._copy, self._end_connection)
         self._greenlet: Any = None
 
     def start(self) -> None:
@@ -95,36 +93,47 @@ class Follower:
         if self.primary:
             self._write_state()
             self._greenlet = gevent.spawn(self._run)
+            self.upkeep.start()
 
     def stop(self) -> None:
         """End, with everything that was received in the files. Blocks this greenlet."""
+        self.upkeep.stop()
         if self._greenlet is not None:
             self._greenlet.kill()
             self._close_connection()
             sync_paths(*self._unsynced())
+
+    def node_state(self) -> NodeState:
+        """Return what the other nsqds of the group get, which fetch from this one."""
+        return NodeState(self._copy.epoch, self.is_complete)
+
+    def epochs_of(self, topic: str) -> Epochs:
+        """Return the epochs of a topic's log here."""
+        return self._copy.epochs.get(topic, ())
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
         statistics = {
             "primary": self.primary,
             "epoch": self._copy.epoch,
-            "state": self.state,
+            "state": DAMAGED if self.state == FOLLOWING and not self.upkeep.damage.is_well else self.state,
             "is_complete": self.is_complete,
             "is_fenced": self.is_fenced,
             **self.lag.statistics(),
             "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
             "set_aside_messages": self._copy.set_aside_count,
             "lease_decides": bool(self._options.lease),
-            "error": self.error,
+            **self.upkeep.damage.statistics(),
+            "error": self.error or self.upkeep.damage.text(),
         }
         return {"standby": statistics}
 
     def notice(self) -> str | None:
-        """Return why it cannot follow, if it has not for some seconds."""
+        """Return what is wrong with its files, or why it cannot follow, if it has not for some seconds."""
         since_s = max(self._since_s, self.last_round_s)
-        if not self.error or time.monotonic() - since_s < _NOTICE_AFTER_S:
-            return None
-        return f"cannot follow {self.primary}: {self.error}"
+        if self.error and time.monotonic() - since_s >= _NOTICE_AFTER_S:
+            return f"cannot follow {self.primary}: {self.error}"
+        return f"the copy is damaged: {self.upkeep.damage.text()}" if not self.upkeep.damage.is_well else None
 
     def _write_state(self) -> None:
         state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)
@@ -142,11 +151,15 @@ class Follower:
                     in_thread(self._threadpool, self._copy.read)
                     is_read = True
                 self._sync()
+                self.upkeep.look(self._copy.known_files())
                 self._follow()
             except Exception as error:  # noqa: BLE001 - whatever the primary sends, this must go on
                 if self.state == FOLLOWING:
                     pause_s, reported = _FIRST_PAUSE_S, ""
-                self.error = sentence(error)
+                if self.upkeep.damage.changed:  # it ended the connection to get them again
+                    self.error = reported = self.upkeep.damage.text()
+                else:
+                    self.error = sentence(error)
                 if self.error != reported:
                     self._log.warning("STANDBY: cannot follow %s - %s; trying again", self.primary, self.error)
                     reported = self.error
@@ -162,9 +175,15 @@ class Follower:
             self._link = None
         self._copy.close()
 
+    def _end_connection(self) -> None:
+        """Have the connection ended: `recv` returns nothing. The next offer says what must be sent again."""
+        if self._link is not None:
+            with suppress(OSError):
+                self._link.sock.shutdown(socket.SHUT_RDWR)
+
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        link = self._link = _Link(self._options, self._acknowledge)
+        link = self._link = Link(self._options, self._acknowledge)
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
         link.offer(messages.FOLLOW, self._offer)
@@ -181,7 +200,7 @@ class Follower:
                 rested_s = time.monotonic()
 
     def _offer(self) -> Offer:
-        return self._copy.offer(self._http_address())
+        return replace(self._copy.offer(self._http_address()), address=self._tcp_address())
 
     # ---- what the primary says
 
@@ -234,6 +253,7 @@ class Follower:
         if self.state != FOLLOWING:
             self._end_first_round()
         self._to_acknowledge = message.number
+        self.upkeep.end_round()
 
     def _end_first_round(self) -> None:
         """Everything that the primary had is here now."""
@@ -243,6 +263,7 @@ class Follower:
             self._copy.was_primary = False
             self._write_state()
         self.state = FOLLOWING
+        self.upkeep.damage.changed.clear()
         self._log.info("STANDBY: has everything of %s", self.primary)
 
     def _unsynced(self) -> tuple[list[Path], Path | None]:
@@ -268,119 +289,3 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError | NsqdError):
         return str(error)
     return f"it sent something that is not valid ({error!r})"
-
-
-def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
-    """Return the kind of the frame with which the nsqd of --standby-of answers an offer. Blocks this greenlet.
-
-    Raises OSError, FollowRefused with its error, and NotMember.
-    """
-    link = _Link(options)
-    try:
-        link.offer(purpose, lambda: offer)
-        return link.response()[0]
-    finally:
-        link.sock.close()
-
-
-class _Link:
-    """A connection to the nsqd of --standby-of. Methods raise OSError, FollowRefused and NotMember.
-
-    frames       yields kind and data of each frame; raises FollowRefused for an error
-    before_read  called when all that has arrived was yielded
-    """
-
-    def __init__(self, options: NsqdOptions, before_read: Callable[[], None] = lambda: None) -> None:
-        self._options = options
-        self._before_read = before_read
-        self._host, _, port = options.standby_of.rpartition(":")
-        self._host = self._host.strip("[]")
-        self.sock: Any = green_socket.create_connection((self._host, int(port)), _CONNECT_TIMEOUT_S)
-        loop = gevent.get_hub().loop
-        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(_SILENCE_S)
-        self.frames = self._read_frames(self._wait)
-
-    def offer(self, purpose: str, offer: Callable[[], Offer]) -> None:
-        """Send an offer, after both sides have proven their membership."""
-        options = self._options
-        secret = group.secrets(options)[0]
-        reached = socket_address(self.sock.getpeername())
-        group.check_peer(options, reached)
-        self.sock.settimeout(_SILENCE_S)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
-        answer = json.loads(self.response()[1])
-        if options.standby_tls:
-            if not answer.get("tls_v1"):
-                raise FollowRefused("it has no TLS, and --standby-tls is set")
-            self._begin_tls()
-        caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(messages.NONCE_BYTES))
-        self._command(b"MEMBER", caller.hello())
-        self._command(b"MEMBER", caller.prove(self.response()[1]))
-        caller.check(self.response()[1])
-        self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
-
-    def _wait(self) -> None:
-        """Wait until something arrives. `recv` would try to read first, and make a timer: 30 of 130 us of a round."""
-        waiter: Any = Waiter()
-        self._readable.start(waiter.switch, True)
-        self._silence.start(waiter.switch, False)
-        try:
-            if not waiter.get():
-                raise TimeoutError("timed out")
-        finally:
-            self._readable.stop()
-            self._silence.stop()
-
-    def send_line(self, line: bytes) -> None:
-        """Send a short line, without the timer that `sendall` starts for each call."""
-        sent = self.sock.send(line)
-        if sent < len(line):
-            self.sock.sendall(line[sent:])
-
-    def _command(self, name: bytes, body: bytes) -> None:
-        self.sock.sendall(name + b"\n" + len(body).to_bytes(4, "big") + body)
-
-    def _begin_tls(self) -> None:
-        context = peer_context(self._options, "standby", ssl.SSLContext)
-        self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
-        # Without what came in plain text behind the last answer. TLS may have more than the socket.
-        self.frames = self._read_frames(lambda: None)
-        group.check_certificate(self._options, names_in(self.sock.getpeercert()))
-        self.response()
-
-    def response(self) -> tuple[int, bytes]:
-        """Return the next frame that is no heartbeat."""
-        for kind, data in self.frames:
-            if data != frames.HEARTBEAT[_HEAD.size :]:
-                return kind, data
-        raise ConnectionError("no answer")
-
-    def _read_frames(self, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
-        buffer = b""
-        while True:
-            position = 0
-            while len(buffer) - position >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(buffer, position)
-                if not 4 <= size <= _MOST_FRAME_BYTES:
-                    raise FollowRefused(f"it sent a frame of {size} bytes: it is no nsqd-py")
-                end = position + 4 + size
-                if end > len(buffer):
-                    break
-                data = buffer[position + _HEAD.size : end]
-                if kind == frames.ERROR:
-                    raise FollowRefused(data.decode("utf-8", "replace"))
-                yield kind, data
-                position = end
-            self._before_read()
-            wait()
-            received = self.sock.recv(_READ_BYTES)
-            if not received:
-                raise ConnectionError("it has closed the connection")
-            buffer = buffer[position:] + received if position < len(buffer) else received
-
-
-def _identity(options: NsqdOptions) -> bytes:
-    host = socket.gethostname()
-    fields = {"client_id": host, "hostname": host, "user_agent": "nsqd-py standby", "feature_negotiation": True}
-    return json.dumps(fields | {"tls_v1": options.standby_tls, "heartbeat_interval": 5000}).encode()

@@ -24,7 +24,8 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import frames
 from nsqd_py.runtime.private_files import read_regular
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer
+from nsqd_py.standby.fetch_server import FetchServer
+from nsqd_py.standby.messages import FENCE, FETCH, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16
@@ -149,14 +150,21 @@ class _Visit:
 
 
 class Door:
-    """Lets connections prove their membership, and returns the offers of those that have."""
+    """Lets connections prove their membership, and returns the offers of those that have.
 
-    def __init__(self, broker: Broker) -> None:
+    `fetches` answers the requests of those that came to fetch; they may send more than one.
+    """
+
+    def __init__(self, broker: Broker, fetches: FetchServer) -> None:
         self._broker = broker
+        self._fetches = fetches
         self._visits: dict[Any, _Visit] = {}
+        self._fetching: dict[Any, GroupListener] = {}
 
     def member(self, client: Any, body: bytes) -> None:
         """Answer a MEMBER."""
+        if client in self._fetching:
+            raise Invalid("cannot MEMBER in current state")
         visit = self._visits.get(client)
         if visit is None:
             visit = self._visits[client] = _Visit(self._broker.alarms.alarm(partial(self._end, client)))
@@ -177,23 +185,33 @@ class Door:
         return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
 
     def admit(self, client: Any, body: bytes) -> Offer | None:
-        """Return the offer in the body of a member's STANDBY; None if its sender is refused later. Raises Invalid."""
+        """Return the offer in the body of a member's STANDBY. Raises Invalid.
+
+        Return None if its sender is refused later, or wants to fetch.
+        """
         visit = self._visits.get(client)
-        if visit is None or visit.listener is None:
+        listener = visit.listener if visit is not None else self._fetching.get(client)
+        if listener is None:
             raise Invalid(
                 "cannot STANDBY: no proof of membership; all nsqds of a group need the same version and --standby-secret-file"
             )
         try:
-            document = visit.listener.document(body)
+            document = listener.document(body)
         except NotMember as error:
+            if visit is None:
+                raise Invalid(f"cannot STANDBY: {error}") from error
             self._refuse(client, visit, error)
             return None
-        self.forget(client)
+        self._end_visit(client)
+        if listener.purpose == FETCH:
+            self._fetching[client] = listener
+            self._fetches.answer(client, document)
+            return None
         try:
             offer = decode_offer(document)
         except BadStandbyMessage as error:
             raise Invalid(f"cannot STANDBY: {error}") from error
-        if (visit.listener.purpose == FENCE) != bool(offer.fenced_by):
+        if (listener.purpose == FENCE) != bool(offer.fenced_by):
             raise Invalid("cannot STANDBY: the document has another purpose than the proof")
         if offer.fenced_by:
             self._check_new_primary(offer.fenced_by)
@@ -206,6 +224,12 @@ class Door:
             raise Invalid(f"cannot STANDBY: {address} is on another machine, and --standby-secret-file is not set")
 
     def forget(self, client: Any) -> None:
+        """Forget a connection that has ended."""
+        self._end_visit(client)
+        if self._fetching.pop(client, None) is not None:
+            self._fetches.forget(client)
+
+    def _end_visit(self, client: Any) -> None:
         """End the handshake of a connection, if it has one."""
         visit = self._visits.pop(client, None)
         if visit is not None:

@@ -2,14 +2,14 @@
 
 The handshake proves to each that the other belongs to the group, before anything else is said.
 
-The *caller* connects: a standby that wants to follow, or a new primary that fences an old one. The *listener* accepts.
-Both know a secret of the group, which is never sent:
+The *caller* connects: a standby that wants to follow, a new primary that fences an old one, or either of them to fetch
+what it lacks of a log (`fetch_server`). The *listener* accepts. Both know a secret of the group, which is never sent:
 
     caller    MEMBER {purpose, asked, reached, nonce}
     listener  {nonce}
     caller    MEMBER {proof}
     listener  {proof}                    only if the caller's proof is right
-    caller    STANDBY proof, document    the proof covers the document: epochs and addresses
+    caller    STANDBY proof, document    the proof covers the document: epochs and addresses, or a request for FETCH
 
 A proof is HMAC-SHA256 over a label, the role of the side that proves, the purpose, both addresses, both nonces, and
 the document. So it cannot be sent back to its author, reused, or used for another purpose. `asked` is the address
@@ -46,7 +46,7 @@ from nsqd_py.runtime.documents import checked_number
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
 PROOF_BYTES = 32
-FOLLOW, FENCE = "follow", "fence"
+FOLLOW, FENCE, FETCH = "follow", "fence", "fetch"
 
 _LABEL = b"nsqd membership 1"
 _CALLER, _LISTENER, _DOCUMENT = b"caller", b"listener", b"document"
@@ -63,7 +63,7 @@ class NotMember(NsqdError):
 class GroupHandshake:
     """The values that both sides of one connection know.
 
-    purpose  FOLLOW or FENCE
+    purpose  FOLLOW, FENCE or FETCH
     asked    address that the caller was configured to connect to
     reached  address of the socket that it reached
     """
@@ -138,7 +138,7 @@ class GroupListener:
         if fields.get("format") != HANDSHAKE_FORMAT:
             raise NotMember(f"the handshake has the format {fields.get('format')!r:.20}, not {HANDSHAKE_FORMAT}")
         purpose, asked, reached = (_text_of(fields, name) for name in ("purpose", "asked", "reached"))
-        if purpose not in (FOLLOW, FENCE):
+        if purpose not in (FOLLOW, FENCE, FETCH):
             raise NotMember("the purpose is unknown")
         nonce = _bytes_of(fields, "nonce", NONCE_BYTES)
         self._handshake = GroupHandshake(purpose, asked, reached, nonce, self._nonce)
@@ -355,6 +355,7 @@ class Offer:
     member     what the group that shares a lease knows of it; None without a lease
     fenced_by  TCP address of the nsqd that sends this, if it does not want to follow, but is a newer primary
     is_backup  True if the sender ends after its first round: it is no standby
+    address    where the primary can fetch from it; empty if that is not known
     """
 
     epoch: int = 0
@@ -363,6 +364,7 @@ class Offer:
     fenced_by: str = ""
     member: GroupMember | None = None
     is_backup: bool = False
+    address: str = ""
 
 
 # The checksum of an offered file covers so many bytes before its end.
@@ -404,6 +406,7 @@ def decode_offer(body: bytes) -> Offer:
             str(document.get("fenced_by", ""))[:256],
             GroupMember(*(str(part)[:256] for part in member)) if member is not None else None,
             document.get("is_backup") is True,
+            str(document.get("address", ""))[:256],
         )
     except Exception as error:
         raise BadStandbyMessage(f"the document of STANDBY is not valid: {error}") from error

@@ -13,13 +13,16 @@ import gevent
 from nsqd_py.batch import Tickets
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
+from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
+from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer
+from nsqd_py.standby.repair import StandbyCopies
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
 
@@ -57,7 +60,7 @@ class Standbys(Replication):
 
     def __post_init__(self) -> None:
         broker, options, election = self._broker, self._broker.options, self.election
-        self._door = Door(broker)
+        self._door = Door(broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of))
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
         broker.followers = self._streams.values()
@@ -67,6 +70,7 @@ class Standbys(Replication):
         if election is not None and options.standby_acks:
             self._in_sync = InSyncSet(election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone)
         self._addresses: dict[str, str] = {}  # of members, by id
+        self._copies: dict[str, None] = {}  # addresses of the last standbys, the newest last
         self._patience_ns = options.standby_timeout_ns // 2
         self._set_writer: Any = None
         self._next_tick_ns = 0
@@ -81,6 +85,13 @@ class Standbys(Replication):
     def _listen(self) -> None:
         """Get all writes while somebody needs them."""
         self._broker.sync.listen(self._written if self._streams or self._held.wanted else None)
+
+    def _state(self) -> NodeState:
+        return NodeState(self._broker.epoch, is_complete=True)
+
+    def _epochs_of(self, topic_name: str) -> Epochs:
+        topic = self._broker.topics.get(topic_name)
+        return topic.log.epochs if topic is not None and topic.log is not None else ()
 
     # ---- connections
 
@@ -109,6 +120,11 @@ class Standbys(Replication):
             client, self._broker, self._directory, offer, self._threadpool, writes, self._acknowledged, is_awaited
         )
         self._streams[client] = stream
+        if offer.address and not offer.is_backup:
+            self._copies.pop(offer.address, None)
+            self._copies[offer.address] = None
+            if len(self._copies) > _MOST_STANDBYS:
+                del self._copies[next(iter(self._copies))]
         self._broker.keeps_epochs = True
         self._listen()
         stream.start()
@@ -146,6 +162,9 @@ class Standbys(Replication):
             stream.acknowledge(number)
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
+
+    def other_copies(self) -> StandbyCopies:
+        return StandbyCopies(self._broker.options, self._threadpool, lambda: list(self._copies))
 
     def detach(self, client: Stream) -> None:
         self._door.forget(client)

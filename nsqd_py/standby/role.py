@@ -25,8 +25,9 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
-from nsqd_py.standby.follower import Follower, ask, sentence
+from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import Door
+from nsqd_py.standby.link import ask
 from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
 
 if TYPE_CHECKING:

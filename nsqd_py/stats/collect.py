@@ -91,6 +91,7 @@ class _Collector:
                 {
                     "oldest_timestamp": topic.oldest_ns,
                     "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
+                    "repaired_bytes": damage and damage.bytes_repaired,
                     "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
                     "removed_files": damage and damage.removed_files,  # files that were removed while in use
                     "restored_files": damage and damage.restored_files,  # those of them that were written back
@@ -212,6 +213,8 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
     # Only if it is scarce: a value that changes with each answer would cost its readers.
     if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent
+    if broker.scrub is not None:
+        document["scrub"] = broker.scrub.statistics()
     for topic in stats.topics or ():
         for channel in topic["channels"]:
             channel["clients"] = _encoded(channel["clients"], slices)

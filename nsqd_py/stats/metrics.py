@@ -53,6 +53,11 @@ def _gauge(name: str, text: str, value: str | Callable[[Any], float], statsd: st
     return _counter(name, text, value, statsd, key)._replace(kind=GAUGE)
 
 
+def _of_copy(name: str) -> Callable[[Any], float]:
+    """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
+    return lambda broker: float(broker.standby_statistics().get("standby", {}).get(name, 0))
+
+
 TOPIC = (
     _counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
     _counter("nsqd_topic_message_bytes", "Bytes of messages published to the topic.", "message_bytes", "message_bytes"),
@@ -102,6 +107,7 @@ LOG = (
     _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
     _gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
     _counter("nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"),
+    _counter("nsqd_log_repaired_bytes", "Damaged bytes of the topic's log that were repaired.", "damage.bytes_repaired"),
     _counter("nsqd_log_missing_messages", "Messages that were in no file of the log at the start.", "damage.missing_count"),
     _counter("nsqd_log_removed_files", "Files that another process removed or cut while nsqd used them.", "damage.removed_files"),
     _counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
@@ -113,6 +119,12 @@ BROKER = (
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
         lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
+    ),
+    _gauge("nsqd_copy_damaged_files", "Files of a standby's copy that are damaged or incomplete.", _of_copy("damaged_files")),
+    _counter(
+        "nsqd_copy_changed_files",
+        "Files of a standby's copy that another program removed, cut or replaced.",
+        _of_copy("changed_files"),
     ),
     _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
@@ -128,6 +140,17 @@ BROKER = (
 )
 TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
 CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
+SCRUB = (
+    _counter("nsqd_scrub_checked_bytes", "Bytes of logs that the scrub has read and checked.", "checked_bytes"),
+    _counter("nsqd_scrub_passes", "Complete passes of the scrub through all logs.", "pass_count"),
+    _gauge(
+        "nsqd_scrub_last_pass_timestamp_seconds",
+        "End of the last complete pass, in seconds since the Unix epoch; 0 before the first one.",
+        lambda scrub: scrub.last_pass_ns / SECOND_NS,
+    ),
+    _counter("nsqd_scrub_damaged_bytes", "Damaged bytes that were found, by the scrub or otherwise.", "source.damaged_bytes"),
+    _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired.", "source.repaired_bytes"),
+)
 # With a label.
 BUILD = _gauge("nsqd_build_info", "Versions of this nsqd.", float)
 CONNECTIONS = _gauge("nsqd_connections", "Open connections.", float)

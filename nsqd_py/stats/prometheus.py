@@ -50,6 +50,8 @@ class Exposition:
         python = ".".join(map(str, sys.version_info[:3]))
         yield from self._lines(metrics.BUILD, [(_labels(python=python, version=NSQ_VERSION), 1)])
         yield from self._all(metrics.BROKER, [("", broker)])
+        if broker.scrub is not None:
+            yield from self._all(metrics.SCRUB, [("", broker.scrub)])
         open_counts = {"tcp": len(broker.clients), "http": len(broker.http_clients)}
         yield from self._by_label(metrics.CONNECTIONS, "protocol", open_counts)
         if connections is not None:

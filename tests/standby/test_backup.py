@@ -264,6 +264,48 @@ def test_a_damaged_backup_is_not_restored(name: str, backup: Path, tmp_path: Pat
         assert not data_path.exists() or not list(data_path.iterdir())
 
 
+@pytest.mark.parametrize("place", ["records", "header", "journal"])
+def test_damage_in_the_source_is_named(place: str, make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    """What can be read is there, and neither the backup nor its restoration says that all is well."""
+    nsqd = make_nsqd(OPEN)
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        for number in range(100):
+            client.pub("t", b"%03d" % number + bytes(100))
+    wait_until(lambda: nsqd.channel_stats("t", "c")["depth"] == 100)  # type: ignore[index]
+    (log,) = nsqd.data_path.glob("t.*.log")
+    record_bytes = (log.read_bytes().rindex(b"099") - log.read_bytes().index(b"000")) // 99
+    if place == "records":
+        named = [f"{log.name}: {record_bytes} bytes at {64 + record_bytes * number}" for number in range(10, 81, 14)]
+        for number in range(10, 81, 14):
+            flip_in_place(log, 64 + record_bytes * number + 80)
+    elif place == "header":
+        named = [f"{log.name}: {64 + 100 * record_bytes} bytes at 0"]
+        flip_in_place(log, 9)
+    else:
+        named = ["t:c.cursor: "]
+        flip_in_place(nsqd.data_path / "t:c.cursor", 9)
+
+    target, data_path = tmp_path / "backup", tmp_path / "restored"
+    status, output, errors = run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    assert (status, errors.count("\n")) == (1, 1)
+    assert str(target) in output
+    assert all(each in errors for each in named), errors
+    status, output, errors = run(f"--restore-from={target}", f"--data-path={data_path}")
+    assert (status, errors.count("\n")) == (1, 1)
+    assert str(data_path) in output
+    assert all(each in errors for each in named), errors
+    assert run(f"--check-data={data_path}")[0] == 1
+
+
+def flip_in_place(path: Path, place: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 4]))
+
+
 def test_nothing_is_written_over(backup: Path, tmp_path: Path) -> None:
     data_path = tmp_path / "data"
     data_path.mkdir()

@@ -1,0 +1,291 @@
+"""Damage in the logs of a primary: counted, said once for each file, and repaired from another copy if there is one.
+
+Another copy is that of a standby. Damaged bytes are repaired in their place; a file that is gone, or is another one, is
+written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
+waits until they are repaired, or until it is known that no copy has them: then its messages are lost, and counted as lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import gevent
+
+from nsqd_py.broker.disk_limits import RemovedFiles
+from nsqd_py.broker.scrub import ScrubbedFile, damage_text
+from nsqd_py.broker.services import BrokerServices, Topic
+from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Range, count_of
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
+from nsqd_py.errors import NsqdError
+from nsqd_py.runtime.threads import in_thread
+
+# The delays of consumers between two attempts rise to a minute. If no copy could be asked so often, the messages are lost.
+_MOST_ATTEMPTS = 8
+_RETRY_S = 10.0
+_TRY_AGAIN_S = 600.0
+_HEADER = (0, FILE_HEADER_BYTES)
+
+
+class Repair(Protocol):
+    """Another copy of the logs."""
+
+    def is_possible(self) -> bool:
+        """True if there is another copy now."""
+
+    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
+        """Repair these ranges of a log file, or of its new version at `path`. Return those that no copy has.
+
+        Blocks this greenlet. Raises OSError and NsqdError if no copy could be asked.
+        """
+
+
+_Key = tuple[Topic, LogFile]
+
+
+@dataclass(eq=False, repr=False)
+class LogFiles:
+    """The log files of a primary, for its scrub and its consumers.
+
+    repair          another copy, if there may be one
+    damaged_bytes   found since the start
+    repaired_bytes  of these
+    """
+
+    _services: BrokerServices
+    _topics: Mapping[str, Topic]
+    _removed_files: RemovedFiles
+    repair: Repair | None = None
+    damaged_bytes: int = 0
+    repaired_bytes: int = 0
+    _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
+    _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # in vain, by file and offset
+    _gone: dict[_Key, None] = field(default_factory=dict)
+    _gone_after_s: dict[LogFile, float] = field(default_factory=dict)  # when to try again
+    _next_try_s: float = 0.0
+    _reported: dict[LogFile, str] = field(default_factory=dict)  # what was said of files that are not repaired
+    _greenlet: Any = None
+
+    def __post_init__(self) -> None:
+        self._removed_files.on_gone = self.gone
+
+    def stop(self) -> None:
+        """End. What a thread writes at this moment is valid."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+            self._greenlet = None
+
+    # ---- for the scrub
+
+    def files(self) -> Sequence[_Key]:
+        return [(topic, file) for topic in self._topics.values() if topic.log is not None for file in topic.log.files]
+
+    def file(self, key: _Key) -> ScrubbedFile | None:
+        topic, file = key
+        log = topic.log
+        if log is None or topic.is_closed or file not in log.files:
+            return None
+        return ScrubbedFile(file.path, file.salt, file.end_offset, is_closed=file is not log.files[-1])
+
+    def damaged(self, key: _Key, ranges: list[Range]) -> None:
+        """Report damaged bytes that the scrub has found, and have them repaired."""
+        new = self._note(key, ranges)
+        can_repair = self._can_repair() or ranges[0] == _HEADER  # which this process knows itself
+        if new and not can_repair:
+            self._services.log.error("SCRUB: %s: %s; kept as *.damaged", key[1].path.name, damage_text(new))
+        if can_repair and not all(self._is_hopeless(key[1], start) for start, _ in ranges):
+            self._want(key, ranges)
+
+    def end_pass(self) -> None:
+        """Let a later pass try again what could not be repaired."""
+        now_s = time.monotonic()
+        if now_s < self._next_try_s:
+            return
+        self._next_try_s = now_s + _TRY_AGAIN_S
+        self._attempts.clear()
+        present = {file for _, file in self.files()} if self._reported else set()
+        self._reported = {file: text for file, text in self._reported.items() if file in present}
+        self._gone_after_s = {file: after_s for file, after_s in self._gone_after_s.items() if after_s > now_s}
+
+    # ---- for consumers
+
+    def mend(self, file: LogFile, start: int, end: int) -> bool:
+        """Have damaged bytes repaired that a consumer met. Return False if that is not possible: its messages are lost."""
+        name, _ = parse_log_file_name(file.path.name) or ("", 0)
+        topic = self._topics.get(name)
+        if topic is None or topic.log is None or not self._can_repair() or self._is_hopeless(file, start):
+            return False
+        self._note((topic, file), [(start, end)])
+        self._want((topic, file), [(start, end)])
+        return True
+
+    def _can_repair(self) -> bool:
+        return self.repair is not None and self.repair.is_possible()
+
+    def _is_hopeless(self, file: LogFile, start: int) -> bool:
+        return self._attempts.get((file, start), 0) >= _MOST_ATTEMPTS
+
+    # ---- for files that another program has removed, cut or replaced
+
+    def gone(self, topic: Topic, file: LogFile) -> None:
+        """Have a file completed of which the descriptor does not have all, or whose name has another file."""
+        now_s = time.monotonic()
+        if (file.is_open or self._can_repair()) and now_s >= self._gone_after_s.get(file, 0.0):
+            self._gone_after_s[file] = now_s + _RETRY_S
+            self._gone.setdefault((topic, file))
+            self._start()
+
+    # ---- repairing, in a greenlet
+
+    def _note(self, key: _Key, ranges: list[Range]) -> list[Range]:
+        """Count damaged bytes; return the ranges that were not known."""
+        topic, file = key
+        log = topic.log
+        assert log is not None
+        new = [(start, end) for start, end in ranges if log.damage.note(file, start, end)]
+        self.damaged_bytes += count_of(new)
+        return new
+
+    def _want(self, key: _Key, ranges: list[Range]) -> None:
+        self._waiting[key] = sorted({*self._waiting.get(key, []), *ranges})
+        self._start()
+
+    def _start(self) -> None:
+        if self._greenlet is None:
+            self._greenlet = gevent.spawn(self._run)
+
+    def _run(self) -> None:
+        try:
+            while self._waiting or self._gone:
+                if self._gone:
+                    key = next(iter(self._gone))
+                    del self._gone[key]
+                    self._guarded(key, self._complete)
+                else:
+                    key = next(iter(self._waiting))
+                    ranges = self._waiting.pop(key)
+                    self._guarded(key, lambda topic, log, file, ranges=ranges: self._repair_in_place(topic, log, file, ranges))
+        finally:
+            self._greenlet = None
+
+    def _guarded(self, key: _Key, work: Any) -> None:
+        """Call `work` while the file can be neither dropped nor compacted."""
+        topic, file = key
+        log = topic.log
+        if log is None or topic.is_closed or file not in log.files or file in log.busy_files:
+            return
+        log.busy_files.add(file)
+        try:
+            work(topic, log, file)
+        except Exception as error:  # after a bug with one file, the others must be repaired
+            self._services.log.exception("SCRUB: failed to repair %s - %r", file.path.name, error)
+        finally:
+            log.busy_files.discard(file)
+
+    def _repair_in_place(self, topic: Topic, log: TopicLog, file: LogFile, ranges: list[Range]) -> bool:
+        """Return True if all is repaired."""
+        others = ranges
+        if ranges[0] == _HEADER:
+            in_thread(self._services.threadpool, file.write_header)
+            others = ranges[1:]
+        left, reason = self._fill(log, file.path, file, others) if others else ([], "")
+        for start, end in ranges:
+            inside = [each for each in left if start <= each[0] < end]
+            log.damage.repaired(file, start, end, inside)
+            for place, _ in inside:
+                # Without a reason, no copy has it.
+                self._attempts[file, place] = self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
+        self.repaired_bytes += count_of(ranges) - count_of(left)
+        log.chunks.forget()
+        text = "all are repaired from a standby" if others else "it is repaired"
+        if left:
+            text = f"{count_of(left)} of them are not repaired: {reason or 'no standby has them'}"
+        text = f"{damage_text(ranges)}; {text}"
+        if not left or self._reported.get(file) != text:
+            self._services.log.error("SCRUB: %s: %s", file.path.name, text)
+        self._reported.pop(file, None)
+        if left:
+            self._reported[file] = text
+        return not left
+
+    def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> tuple[list[Range], str]:
+        """Return the ranges that are not repaired, and why not, unless the reason is that no copy has them."""
+        if self.repair is None or not self.repair.is_possible():
+            return ranges, "there is no standby now"
+        try:
+            return self.repair.fill(log, path, file, ranges), ""
+        except (OSError, NsqdError) as error:
+            return ranges, str(error)
+
+    def _complete(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        """Complete a file that was cut, or write it again if it is gone or another one."""
+        name = file.path.name
+        ranges = self._damage_in_place(file)
+        if ranges is not None:
+            if ranges:
+                self._note((topic, file), ranges)
+                if not self._repair_in_place(topic, log, file, ranges):
+                    return
+            restored = file.twin()
+        else:
+            written = self._write_again(log, file)
+            if written is None or topic.is_closed or file not in log.files:
+                return
+            restored = written
+        restored.synced_offset, restored.synced_seq = restored.end_offset, restored.end_seq
+        log.replace(file, restored)
+        file.close()
+        self._removed_files.restored(topic, log, name)
+
+    def _damage_in_place(self, file: LogFile) -> list[Range] | None:
+        """Return the damaged ranges of the file that has the name; None if that is another one, or there is none."""
+        found: list[Range] = []
+        try:
+            if file.is_open and not os.path.samestat(os.stat(file.path), os.fstat(file.fileno())):
+                return None
+            in_thread(self._services.threadpool, lambda: found.extend(damage_in(file.path, file.salt, file.end_offset)))
+        except OSError:
+            return None
+        is_other = not file.is_open and count_of(found) >= file.end_offset
+        return None if is_other else found
+
+    def _write_again(self, log: TopicLog, file: LogFile) -> LogFile | None:
+        """Return a new file with the name and the content of this one; None if that must be tried again."""
+        pool = self._services.threadpool
+        made: list[tuple[Path, int]] = []
+        ranges: list[Range] = []
+        file.pin()
+        try:
+            in_thread(pool, lambda: made.append(file.salvage()))
+        except OSError as error:
+            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error)
+            return None
+        finally:
+            file.unpin()
+        temporary, descriptor = made[0]
+        try:
+            in_thread(pool, lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset)))
+            left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
+            self.damaged_bytes += count_of(ranges)
+            self.repaired_bytes += count_of(ranges) - count_of(left)
+            if reason:  # else no copy has the rest, and some of it is better than nothing
+                raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
+            in_thread(pool, os.fsync, descriptor)
+            if os.path.lexists(file.path):
+                os.rename(file.path, file.path.with_name(f"{file.path.name}.damaged"))
+            os.rename(temporary, file.path)
+            in_thread(pool, sync_directory, file.path.parent)
+        except OSError as error:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
+            return None
+        return file.same_as(descriptor)

@@ -1,0 +1,192 @@
+"""What one nsqd of a group tells another about its logs: their epochs, their files, and bytes of these.
+
+A member that proved itself for the purpose FETCH sends requests, one at a time, each as a signed document of STANDBY.
+It may be a primary that asks its standby, or the reverse. The answers are read from the data path, in a thread, and
+are bounded, so that a request costs no more memory than the longest answer. A document is JSON with `format` 1 and:
+
+    {"fetch": "node"}                                    {"epoch", "is_complete"}
+    {"fetch": "log", "topic", "after"}                   {"epochs", "files": [[name, salt, size_bytes]], "is_last"}
+    {"fetch": "end", "name", "salt"}                     {"end_offset", "end_seq"}
+    {"fetch": "bytes", "name", "salt", "offset", "size"} a frame of type 3 with the bytes; fewer only at the end of the file
+
+`after` is the name of the last file of the answer before. The salt names the version of a file: if there is another one
+by now, or none, the answer is {"error"}. The sender does not check the records that it sends: the receiver does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+import gevent
+
+from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.ranges import Epochs
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.errors import Invalid
+from nsqd_py.protocol import frames
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe
+from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.messages import STREAM_FRAME
+
+FORMAT = 1
+MOST_BYTES = 1024 * 1024
+_FILES_AT_ONCE = 1000
+_MOST_CLIENTS = 16
+
+_FRAME_HEAD = Struct(">ii")
+
+
+class NodeState(NamedTuple):
+    """The state of an nsqd that answers.
+
+    epoch        in which it was promoted; 0 if it never was a standby
+    is_complete  False while its first copy of another nsqd is not complete
+    """
+
+    epoch: int
+    is_complete: bool
+
+
+class _NotHere(Exception):
+    """This data path does not have what was asked for; the text says why."""
+
+
+@dataclass(eq=False, repr=False)
+class FetchServer:
+    """Answers the requests of members.
+
+    _state      returns the state of now
+    _epochs_of  returns the epochs of a topic's log; none if there is no such log
+    """
+
+    _directory: Path
+    _threadpool: Any
+    _state: Callable[[], NodeState]
+    _epochs_of: Callable[[str], Epochs]
+    _running: dict[Any, Any] = field(default_factory=dict)  # greenlets by client
+
+    def answer(self, client: Any, document: bytes) -> None:
+        """Answer a request soon. Raises Invalid."""
+        work = self._work(document)
+        if client in self._running:
+            raise Invalid("cannot STANDBY: the request before is not answered yet")
+        if len(self._running) >= _MOST_CLIENTS:
+            raise Invalid(f"cannot STANDBY: {_MOST_CLIENTS} members fetch already")
+        self._running[client] = gevent.spawn(self._answer, client, work)
+
+    def forget(self, client: Any) -> None:
+        """Forget a connection that has ended. What a thread reads for it is dropped."""
+        self._running.pop(client, None)
+
+    def _answer(self, client: Any, work: Callable[[], bytes]) -> None:
+        found: list[bytes] = []
+        try:
+            in_thread(self._threadpool, lambda: found.append(work()))
+        except (_NotHere, OSError, Damaged) as error:
+            found.append(_json_frame(error=str(error)))
+        if self._running.pop(client, None) is not None and not client.closed:
+            client.send(found[0])
+
+    def _work(self, document: bytes) -> Callable[[], bytes]:
+        """Return what answers a request; it runs in a thread, and returns a frame. Raises Invalid."""
+        try:
+            request = json.loads(document)
+            if request["format"] != FORMAT:
+                raise ValueError(f"format {request['format']!a:.20}, not {FORMAT}")
+            kind = request["fetch"]
+            if kind == "node":
+                return partial(_json_frame, **self._state()._asdict())
+            if kind == "log":
+                topic = _topic(request["topic"])
+                return partial(self._log, topic, self._epochs_of(topic), str(request["after"]))
+            if kind not in ("end", "bytes"):
+                raise ValueError(f"the kind {kind!a:.20} is unknown")
+            file = _log_name(request["name"]), checked_number(request["salt"])
+            if kind == "end":
+                return partial(self._end, *file)
+            offset, size = checked_number(request["offset"]), checked_number(request["size"])
+            return partial(self._bytes, *file, offset, min(size, MOST_BYTES))
+        except BAD_CONTENT as error:
+            raise Invalid(f"cannot STANDBY: the request is not valid: {describe(error)}") from error
+
+    # ---- in a thread
+
+    def _log(self, topic: str, epochs: Epochs, after: str) -> bytes:
+        names = sorted(name for name in os.listdir(self._directory) if name > after and _topic_of(name) == topic)
+        files = []
+        for name in names[:_FILES_AT_ONCE]:
+            with suppress(FileNotFoundError, Damaged):  # it was dropped in the meantime; nobody can use it
+                descriptor, header = self._open(name)
+                files.append((name, header.salt, os.fstat(descriptor).st_size))
+                os.close(descriptor)
+        return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
+
+    def _open(self, name: str) -> tuple[int, FileHeader]:
+        """Return the descriptor of a log file, and its header. Raises OSError and Damaged."""
+        descriptor = open_file(self._directory / name, os.O_RDONLY)
+        try:
+            return descriptor, FileHeader.decode(os.pread(descriptor, FILE_HEADER_BYTES, 0))
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _open_version(self, name: str, salt: int) -> int:
+        """Return the descriptor of this version of a file. Raises OSError, Damaged and _NotHere."""
+        descriptor, header = self._open(name)
+        if header.salt != salt:
+            os.close(descriptor)
+            raise _NotHere(f"{name} is another version here")
+        return descriptor
+
+    def _end(self, name: str, salt: int) -> bytes:
+        os.close(self._open_version(name, salt))
+        file = LogFile.open(self._directory / name, os.O_RDONLY)
+        file.pin()  # it must stay open during the walk
+        try:
+            recover_file(file, is_last=False)
+            return _json_frame(end_offset=file.end_offset, end_seq=file.end_seq)
+        finally:
+            file.unpin()
+            file.close()
+
+    def _bytes(self, name: str, salt: int, offset: int, size: int) -> bytes:
+        descriptor = self._open_version(name, salt)
+        try:
+            data = os.pread(descriptor, size, offset)
+        finally:
+            os.close(descriptor)
+        return _FRAME_HEAD.pack(len(data) + 4, STREAM_FRAME) + data
+
+
+def _topic_of(name: str) -> str | None:
+    parsed = parse_log_file_name(name)
+    return parsed[0] if parsed is not None else None
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str) or not is_valid_name(value.encode()):
+        raise ValueError(f"{value!a:.50} is no topic")
+    return value
+
+
+def _log_name(value: object) -> str:
+    """Return the name of a log file, which leads nowhere else. Raises ValueError."""
+    parsed = parse_log_file_name(value) if isinstance(value, str) else None
+    if parsed is None or not is_valid_name(parsed[0].encode()):
+        raise ValueError(f"{value!a:.50} is no log file")
+    return str(value)
+
+
+def _json_frame(**fields: object) -> bytes:
+    return frames.response(json.dumps(fields).encode())

@@ -1,0 +1,141 @@
+"""Repairs log files with what another nsqd of the group has of them.
+
+A file with one name and one salt has the same bytes in both, if both logs are in the same epoch. So damaged bytes are
+fetched from the same place, each record is checked, and only whole records are written over the damaged bytes. A crash in
+the middle of that leaves bytes damaged that were damaged before: no valid record is written over.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
+from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Epochs, Range
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.errors import NsqdError
+from nsqd_py.options import NsqdOptions
+from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
+
+_MOST_BYTES = 1024 * 1024
+
+
+class StandbyCopies:
+    """The copies of a primary's standbys, as its `Repair`. `addresses` returns where the standbys can be asked."""
+
+    def __init__(self, options: NsqdOptions, threadpool: Any, addresses: Callable[[], list[str]]) -> None:
+        self._options = options
+        self._threadpool = threadpool
+        self._addresses = addresses
+
+    def is_possible(self) -> bool:
+        return bool(self._addresses())
+
+    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
+        target = RepairedFile(self._threadpool, path, file.path.name, file.salt)
+        failure: Exception | None = None
+        for address in self._addresses():
+            try:
+                ranges = repair_ranges(self._options, address, log.epochs, target, ranges)
+            except (OSError, NsqdError) as error:
+                failure = error
+            if not ranges:
+                return []
+        if failure is not None:
+            raise failure
+        return ranges
+
+
+def repair_ranges(options: NsqdOptions, address: str, epochs: Epochs, target: RepairedFile, ranges: list[Range]) -> list[Range]:
+    """Repair these ranges of a file with what the nsqd at `address` has. Return those that it does not have either.
+
+    epochs  of this nsqd's log
+
+    Blocks this greenlet. Raises OSError and NsqdError if that nsqd cannot be asked, or if the file cannot be written.
+    """
+    topic, _ = parse_log_file_name(target.name) or ("", 0)
+    with FetchLink(options, address) as link:
+        remote_log = link.list_log(topic)
+        remote = next((each for each in remote_log.files if (each.name, each.salt) == (target.name, target.salt)), None)
+        if remote is None or not is_same_history(epochs, remote_log.epochs):
+            return ranges
+        with target.opened() as write:
+            try:
+                return [left for start, end in ranges for left in _repair_range(link, remote, start, end, write)]
+            except FetchFailed:  # it was replaced or removed there in the meantime
+                return ranges
+
+
+Write = Callable[[int, bytes], None]
+
+
+def _repair_range(link: FetchLink, remote: RemoteFile, start: int, end: int, write: Write) -> Iterator[Range]:
+    """Write the valid records of a range. Yield the parts that are damaged there too."""
+    if start == 0:
+        header = link.fetch_bytes(remote, 0, FILE_HEADER_BYTES)
+        if FileHeader.decode(header).salt == remote.salt:
+            write(0, header)
+        start = FILE_HEADER_BYTES
+    while start < end:
+        data = link.fetch_bytes(remote, start, min(end - start, _MOST_BYTES))
+        good = valid_end(data, remote.salt)
+        if not good:
+            after = record_end(data, start, end)
+            if after is not None and after > start + len(data):
+                data = b"".join(link.pieces(remote, start, after))
+                good = valid_end(data, remote.salt)
+        if good:
+            write(start, data[:good])
+            start += good
+            continue
+        after = next_valid(lambda offset, size: link.fetch_bytes(remote, offset, size), remote.salt, start + 1, end)
+        yield start, after
+        start = after
+
+
+class RepairedFile:
+    """A log file that is repaired in its place, in threads.
+
+    name  of the log file; `path` may be that of an unfinished new version
+    salt  in its header
+    """
+
+    def __init__(self, threadpool: Any, path: Path, name: str, salt: int, *, may_lack_header: bool = False) -> None:
+        self.name = name
+        self.salt = salt
+        self._threadpool = threadpool
+        self._path = path
+        self._may_lack_header = may_lack_header
+        self._descriptor = -1
+
+    @contextmanager
+    def opened(self) -> Iterator[Write]:
+        """Open the file, and yield a function that writes; at the end, everything is synced. Raises OSError."""
+        in_thread(self._threadpool, self._open)
+        try:
+            yield lambda offset, data: in_thread(self._threadpool, self._write, offset, data)
+            in_thread(self._threadpool, os.fsync, self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+    def _open(self) -> None:
+        self._descriptor = open_file(self._path, os.O_RDWR)
+        try:
+            is_this = FileHeader.decode(os.pread(self._descriptor, FILE_HEADER_BYTES, 0)).salt == self.salt
+        except Damaged:
+            is_this = False
+        if not is_this and not self._may_lack_header:
+            os.close(self._descriptor)
+            raise OSError(errno.ESTALE, "the file was replaced by another one", str(self._path))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        if os.pwrite(self._descriptor, data, offset) != len(data):
+            raise OSError(errno.ENOSPC, f"short write to {self._path.name}")

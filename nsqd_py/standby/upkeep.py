@@ -1,0 +1,175 @@
+"""The upkeep of a standby's copy: finds what is wrong with its files, and has it mended from the primary.
+
+A file that another program removes, cuts or replaces is copied again through the stream. Damaged bytes are fetched and
+written in their place, so that good bytes of this copy stay, which the primary may need one day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.broker.scrub import ScrubbedFile, damage_text
+from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.ranges import Range, count_of
+from nsqd_py.errors import NsqdError
+from nsqd_py.options import NsqdOptions
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.copy import Copy, topic_of
+from nsqd_py.standby.damage import CopyDamage, KnownFile, changed_files
+from nsqd_py.standby.repair import RepairedFile, repair_ranges
+
+_LOOK_EVERY_S = 1.0
+_LOOKED_AT_ONCE = 2000
+_MOST_LINES = 10
+_RETRY_S = 30.0
+
+
+class Upkeep:
+    """The upkeep of one copy, and the files of the copy for the scrub.
+
+    damage            what is wrong now
+    _copy_again       ends the connection, so that the next offer says what must be sent again
+    """
+
+    def __init__(
+        self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, copy: Copy, copy_again: Callable[[], None]
+    ) -> None:
+        self.damage = CopyDamage()
+        self._options = options
+        self._directory = directory
+        self._threadpool = threadpool
+        self._log = log
+        self._copy = copy
+        self._copy_again = copy_again
+        self._reported: dict[str, str] = {}
+        self._wake = Event()
+        self._greenlets: list[Any] = []
+
+    def start(self) -> None:
+        self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._mend)]
+
+    def stop(self) -> None:
+        """End. Blocks this greenlet."""
+        gevent.killall(self._greenlets)
+
+    # ---- looking at files
+
+    def _watch(self) -> None:
+        """Look at the files again and again."""
+        files: list[KnownFile] = []
+        while True:
+            gevent.sleep(_LOOK_EVERY_S)
+            files = files or self._copy.known_files()
+            looked_at, files = files[:_LOOKED_AT_ONCE], files[_LOOKED_AT_ONCE:]
+            if not self.damage.changed and self.look(looked_at):
+                self._copy_again()
+
+    def look(self, files: list[KnownFile]) -> bool:
+        """Return True if another program has changed some of these files, which must be copied again."""
+        found: dict[str, str] = {}
+        in_thread(self._threadpool, lambda: found.update(changed_files(self._directory, files)))
+        # In the meantime, the primary may have removed or replaced some.
+        now = {file.name: file for file in self._copy.known_files() if file.name in found} if found else {}
+        changed = changed_files(self._directory, now.values())
+        self.damage.change(changed)
+        for name, what in list(changed.items())[:_MOST_LINES]:
+            self._log.error("STANDBY: %s %s; it is copied again from %s", name, what, self._options.standby_of)
+        if len(changed) > _MOST_LINES:
+            self._log.error("STANDBY: so were %d other files", len(changed) - _MOST_LINES)
+        self._copy.copy_again(changed)
+        return bool(changed)
+
+    def end_round(self) -> None:
+        """Everything that has arrived is written."""
+        copy = self._copy
+        while copy.replaced:
+            name = copy.replaced.pop()
+            self.damage.forget(name)
+            self._reported.pop(name, None)
+        copy.arrival.end_round()
+        if copy.arrival.suspects:
+            self._wake.set()
+
+    # ---- for the scrub
+
+    @property
+    def damaged_bytes(self) -> int:
+        return self.damage.damaged_bytes
+
+    @property
+    def repaired_bytes(self) -> int:
+        return self.damage.repaired_bytes
+
+    def files(self) -> list[str]:
+        return self._copy.log_names()
+
+    def file(self, key: str) -> ScrubbedFile | None:
+        known = self._copy.log_file(key)
+        if known is None or not known.end_offset:
+            return None
+        return ScrubbedFile(self._directory / key, known.salt, known.end_offset)
+
+    def damaged(self, key: str, ranges: list[Range]) -> None:
+        """Count damaged bytes, and have them repaired."""
+        if self.damage.note(key, ranges):
+            self._reported.pop(key, None)
+            self._wake.set()
+
+    def end_pass(self) -> None:
+        """Nothing more."""
+
+    # ---- mending
+
+    def _mend(self) -> None:
+        """Check what has arrived with damage, and repair what is damaged."""
+        while True:
+            self._wake.wait(_RETRY_S if self.damage.damaged else None)
+            self._wake.clear()
+            try:
+                self._check_suspects()
+                for name in list(self.damage.damaged):
+                    self._repair(name)
+            except Exception as error:  # noqa: BLE001 - after a bug with one file, the next must follow
+                self._log.exception("STANDBY: failed to repair the copy - %r", error)
+
+    def _check_suspects(self) -> None:
+        """Find out which bytes of files that have just arrived are damaged: the primary's are too."""
+        suspects = self._copy.arrival.suspects
+        while suspects:
+            name, _ = suspects.popitem()
+            file = self.file(name)
+            found: list[Range] = []
+            if file is not None:
+                with suppress(OSError):
+                    in_thread(self._threadpool, lambda file=file, found=found: found.extend(damage_in(*file[:3])))
+            if found and self.file(name) is not None:
+                self.damage.note(name, found)
+
+    def _repair(self, name: str) -> None:
+        """Repair a file, and say once what came of it."""
+        known, ranges = self._copy.log_file(name), self.damage.damaged.get(name)
+        if known is None or not ranges:
+            self.damage.forget(name)
+            return
+        target = RepairedFile(self._threadpool, self._directory / name, name, known.salt, may_lack_header=ranges[0][0] == 0)
+        epochs = self._copy.epochs.get(topic_of(name) or "", ())
+        left, reason = ranges, "the primary has them neither"
+        try:
+            left = repair_ranges(self._options, self._options.standby_of, epochs, target, ranges)
+        except (OSError, NsqdError) as error:
+            reason = str(error)
+        now = self._copy.log_file(name)
+        if now is None or now.salt != known.salt:  # it was replaced in the meantime
+            return
+        self.damage.repaired(name, ranges, left)
+        text = "all are repaired from the primary" if not left else f"{count_of(left)} of them are not repaired: {reason}"
+        if self._reported.get(name) != text:
+            self._reported[name] = text
+            self._log.error("STANDBY: %s: %s; %s", name, damage_text(ranges), text)

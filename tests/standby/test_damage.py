@@ -1,0 +1,232 @@
+"""Damage in the files of a primary or its standby: found soon, shown everywhere, and mended from the other half."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, promote, standby_of, wait_until_it_has_all
+
+pytestmark = pytest.mark.ours
+
+BODY_BYTES = 100
+RECORD_BYTES = RECORD_HEADER_BYTES + 4 + BODY_BYTES
+COUNT = 300
+FLAGS = ("--max-bytes-per-file=16000", "--accept-standbys")
+FAST = "--scrub-rate=50MB"
+
+
+def body(number: int) -> bytes:
+    return b"%0*d" % (BODY_BYTES, number)
+
+
+BODIES = [body(number) for number in range(COUNT)]
+
+
+@pytest.fixture
+def primary(tmp_path: Path, processes: list[NsqdProcess]) -> NsqdProcess:
+    """With 300 records in three files."""
+    processes.append(NsqdProcess(tmp_path / "a", *FLAGS, FAST).start())
+    primary = processes[-1]
+    primary.create("t", "c")
+    with primary.connect() as client:
+        for each in BODIES:
+            client.pub("t", each)
+    return primary
+
+
+@pytest.fixture
+def follow(primary: NsqdProcess, tmp_path: Path, processes: list[NsqdProcess]) -> Callable[..., NsqdProcess]:
+    """follow(*flags) starts a standby, which has everything."""
+
+    def start(*flags: str, wait: bool = True) -> NsqdProcess:
+        processes.append(standby_of(primary, tmp_path / "b", *FLAGS, *flags, wait=wait))
+        if wait:
+            wait_until_it_has_all(primary)
+        return processes[-1]
+
+    return start
+
+
+def logs(nsqd: NsqdProcess) -> list[Path]:
+    return sorted(nsqd.data_path.glob("t.*.log"))
+
+
+def flip(path: Path, *places: int) -> None:
+    with path.open("r+b") as file:
+        for place in places:
+            file.seek(place)
+            byte = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([byte ^ 16]))
+
+
+def record_at(index: int) -> int:
+    """The place of a byte in the body of a record."""
+    return FILE_HEADER_BYTES + index * RECORD_BYTES + 90
+
+
+def damage_lines(nsqd: NsqdProcess, count: int) -> list[str]:
+    """The lines about damage in the log of an nsqd, as soon as there are so many."""
+
+    def lines() -> list[str]:
+        return [line for line in nsqd.log_text().splitlines() if "damaged bytes in" in line]
+
+    wait_until(lambda: len(lines()) >= count, DEADLINE_S, "the log to name the damage")
+    assert len(lines()) == count
+    return lines()
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    shutil.copyfile(path, other)
+    other.rename(path)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {"removed": Path.unlink, "cut": cut, "replaced": replace}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("place", [0, -1], ids=["a closed file", "the last file"])
+def test_a_file_that_another_program_changes_is_copied_again(
+    how: str, place: int, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    standby = follow()
+    path = logs(standby)[place]
+    CHANGES[how](path)
+    wait_until(lambda: figures_of(standby)["changed_files"] == 1, DEADLINE_S, "the standby to see it")
+    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow again")
+    lines = [line for line in standby.log_text().splitlines() if path.name in line and "it is copied again" in line]
+    assert len(lines) == 1
+    assert f"was {how}" in lines[0]
+    assert figures_of(standby)["damaged_files"] == 0
+    assert "nsqd_copy_changed_files_total 1.0" in standby.http("GET", "/metrics").text
+    with primary.connect() as client:
+        client.pub("t", b"later")
+    wait_until_it_has_all(primary)
+    primary.kill()
+    promote(standby)
+    assert consume_all(standby, "t", "c") == [*BODIES, b"later"]
+
+
+@pytest.mark.parametrize("name", ["t:c.cursor", "nsqd.dat"])
+def test_a_small_file_that_is_removed_is_copied_again(
+    name: str, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    standby = follow()
+    before = (standby.data_path / name).read_bytes()
+    (standby.data_path / name).unlink()
+    wait_until(lambda: (standby.data_path / name).exists(), DEADLINE_S, f"{name} to come back")
+    assert (standby.data_path / name).read_bytes() == before
+    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow again")
+
+
+def test_while_the_primary_is_away_the_standby_says_what_it_lacks(
+    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    standby = follow()
+    path = logs(standby)[1]
+    primary.kill()
+    path.unlink()
+    wait_until(lambda: path.name in figures_of(standby)["error"], DEADLINE_S, "the standby to see it")
+    assert figures_of(standby)["damaged_files"] == 1
+    assert figures_of(standby)["state"] == "connecting"
+    assert path.name in standby.http("GET", "/ping").text
+    assert "nsqd_copy_damaged_files 1.0" in standby.http("GET", "/metrics").text
+
+
+def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+    """A new standby does not take flipped bits for good ones. It has everything else."""
+    primary.stop()
+    for path in logs(primary)[:2]:
+        flip(path, record_at(3), record_at(7))
+    flip(logs(primary)[2], record_at(0))
+    primary.start()
+    standby = follow("--scrub-rate=0", wait=False)
+    wait_until(lambda: figures_of(standby)["damaged_bytes"] == 5 * RECORD_BYTES, DEADLINE_S, "the standby to count it")
+    wait_until(lambda: figures_of(standby)["state"] == "damaged", DEADLINE_S, "the first copy to end")
+    assert figures_of(standby)["damaged_files"] == 3
+    assert "the copy is damaged: t." in standby.http("GET", "/ping").text
+    lines = damage_lines(standby, 3)
+    assert all("are not repaired: the primary has them neither" in line for line in lines)
+
+
+def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+    """Also a header; both are the files of before then."""
+    standby = follow(FAST)
+    path = logs(standby)[1]
+    before = path.read_bytes()
+    flip(path, 9, record_at(3), record_at(4))
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
+    damaged = FILE_HEADER_BYTES + 2 * RECORD_BYTES
+    wait_until(lambda: figures_of(standby)["repaired_bytes"] == damaged, DEADLINE_S, "its count")
+    assert figures_of(standby)["damaged_bytes"] == damaged
+    assert standby.stats()["scrub"]["repaired_bytes"] == damaged
+    assert f"nsqd_scrub_repaired_bytes_total {damaged}.0" in standby.http("GET", "/metrics").text
+    assert figures_of(standby)["state"] == "following"
+    assert standby.http("GET", "/ping").text == "OK"
+    (line,) = damage_lines(standby, 1)
+    assert path.name in line
+    assert "all are repaired from the primary" in line
+
+
+def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+    follow("--scrub-rate=0")
+    files = logs(primary)
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        flip(path, record_at(0), record_at(2))
+    flip(files[0], 9)
+    wait_until(lambda: [path.read_bytes() for path in files] == before, DEADLINE_S, "the repair")
+    damaged = FILE_HEADER_BYTES + 2 * len(files) * RECORD_BYTES
+    wait_until(lambda: primary.stats()["scrub"]["repaired_bytes"] == damaged, DEADLINE_S, "its count")
+    assert primary.stats()["scrub"]["damaged_bytes"] == damaged
+    assert primary.topic_stats("t")["repaired_bytes"] == damaged  # type: ignore[index]
+    lines = damage_lines(primary, len(files))
+    assert all("repaired from a standby" in line for line in lines)
+    assert list(primary.data_path.glob("*.damaged")) == []
+    assert consume_all(primary, "t", "c") == BODIES
+
+
+def test_a_consumer_gets_what_was_damaged_where_it_reads(tmp_path: Path, processes: list[NsqdProcess]) -> None:
+    """Without a scrub. The messages come a moment later, each once."""
+    flags = (*FLAGS, "--scrub-rate=0", "--mem-queue-size=0")
+    primary = NsqdProcess(tmp_path / "a", *flags).start()
+    processes.append(primary)
+    primary.create("t", "c")
+    with primary.connect() as client:
+        for each in BODIES:
+            client.pub("t", each)
+    processes.append(standby_of(primary, tmp_path / "b", *flags))
+    wait_until_it_has_all(primary)
+    for path in logs(primary)[:3]:
+        flip(path, record_at(1), record_at(2))
+    assert sorted(consume_all(primary, "t", "c")) == BODIES
+    assert primary.stats()["scrub"]["repaired_bytes"] == 6 * RECORD_BYTES
+    assert "lost_count" not in (primary.channel_stats("t", "c") or {})
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("place", [0, -1], ids=["a closed file", "the last file"])
+def test_a_primary_completes_its_files_from_its_standby(
+    how: str, place: int, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    follow("--scrub-rate=0")
+    path = logs(primary)[place]
+    CHANGES[how](path)
+    wait_until(lambda: (primary.topic_stats("t") or {}).get("restored_files") == 1, DEADLINE_S, "the repair")
+    with primary.connect() as client:
+        client.pub("t", b"later")
+    primary.restart()
+    assert sorted(consume_all(primary, "t", "c")) == [*BODIES, b"later"]
+    assert "missing_count" not in (primary.topic_stats("t") or {})
