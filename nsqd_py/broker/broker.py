@@ -90,6 +90,7 @@ class Broker:
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
+        self.may_get_back = False  # True if a standby may have what is missing here
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None

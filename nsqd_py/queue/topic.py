@@ -196,11 +196,11 @@ class Topic(Generic[L]):
     def kept_floor(self) -> int:
         """The number from which on a restart must find messages by the position of the topic.
 
-        Without journals, messages that a channel has not finished come back to the topic.
+        Without journals, messages that a channel has not finished come back to the topic, except lost ones.
         """
         if self.has_journals:
             return self.released
-        return min((channel.position.finished.floor for channel in self.channels.values()), default=self.released)
+        return min((channel.position.settled_floor for channel in self.channels.values()), default=self.released)
 
     # ---- memory
 
@@ -450,10 +450,10 @@ class Topic(Generic[L]):
         self.trim_memory()
 
     def is_needed(self, low: int, high: int) -> bool:
-        """True if this range has messages that are unreleased or unfinished in a channel."""
+        """True if this range has messages that are unreleased, or neither finished nor lost in a channel."""
         if high > self.released:
             return True
-        return any(not channel.position.finished.covers(low, high) for channel in self.channels.values())
+        return any(not channel.position.is_settled(low, high) for channel in self.channels.values())
 
     def close(self) -> None:
         """Write the buffer, and close the channels."""
