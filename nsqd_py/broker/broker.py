@@ -342,7 +342,8 @@ class Broker:
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
         topic.settle()
-        while self.journals.is_writing:
+        while self.journals.is_writing or self.removed_files.is_restoring(topic):
+            self.removed_files.settle()  # else a log that is removed would be there again
             self.journals.settle()
             topic.settle()  # messages published in the meantime would create a file after the others are removed
 
@@ -588,6 +589,7 @@ class Broker:
         if self.replication is not None:
             self.replication.close()
         self.sync.close()
+        self.removed_files.settle()
         self.log.info("NSQ: closing topics")
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()
