@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shlex
 import shutil
 import signal
@@ -16,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.hostile_machine import SWITCH_INTERVAL_S, SlowDisk, compiled_shim, computing, environment
+from tests.support.hostile_machine import SWITCH_INTERVAL_S, SlowDisk, compiled_shim, computing, drawn_seed, environment
 
 # The tests of processes and their clients. Those marked `alone`, `slow` or `calm` measure what this lane disturbs.
 LANE = [
@@ -29,7 +28,7 @@ PARALLEL = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description=__doc__)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the slow disk")
+    parser.add_argument("--seed", type=int, default=drawn_seed(), help="of the slow disk")
     parser.add_argument("--switch-interval", type=float, default=SWITCH_INTERVAL_S, metavar="S", help="of each Python")
     parser.add_argument("--computing", type=int, default=2, metavar="N", help="processes that compute (default: 2)")
     parser.add_argument("--quick-disk", action="store_true", help="delay no call of the disk")

@@ -7,7 +7,6 @@ of them in one iteration of its loop. It is killed, started on a quick disk, and
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.background import Background
-from tests.support.hostile_machine import SlowDisk, compiled_shim, environment
+from tests.support.hostile_machine import SlowDisk, compiled_shim, drawn_seed, environment
 from tests.support.ledger import Lives, TopicLedger
 from tests.support.nsqd_process import NsqdProcess, nsqd_command, wait_until
 from tests.support.tally import Tally
@@ -101,7 +100,7 @@ def test_writes_in_threads_lose_nothing(tmp_path: Path, flags: tuple[str, ...], 
     shim = compiled_shim(tmp_path)
     if shim is None:
         pytest.skip("without a C compiler, the disk is not slowed down")
-    seed = random.SystemRandom().randrange(2**32)
+    seed = drawn_seed()
     print(f"seed {seed}")
     hostile = environment(seed, tmp_path / "nsqd", shim=shim, disk=DISK)
     command = ["env", *(f"{name}={value}" for name, value in hostile.items()), *nsqd_command()]

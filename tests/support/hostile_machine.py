@@ -8,6 +8,7 @@ that are made for it.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 STRESS = Path(__file__).with_name("stress")
 _SHIM = STRESS / "slow_disk.c"
 SWITCH_INTERVAL_S = 1e-6
+_INTERVAL, _SEED = "TESTS_SWITCH_INTERVAL_S", "TESTS_STRESS_SEED"
 # What computes looks so often if its parent is still there.
 _LOOK_EVERY_S = 0.05
 
@@ -33,11 +35,16 @@ class SlowDisk:
 
     short_share: int = 2_000
     short_us: int = 2_000
-    long_share: int = 20
+    long_share: int = 40
     long_us: int = 300_000
 
     def setting(self, seed: int, directory: Path) -> str:
         return f"{seed} {self.short_share} {self.short_us} {self.long_share} {self.long_us} {directory}"
+
+
+def drawn_seed() -> int:
+    """Return the seed of the lane; outside of it, a new one."""
+    return int(os.environ.get(_SEED) or random.SystemRandom().randrange(2**32))
 
 
 def compiled_shim(directory: Path) -> Path | None:
@@ -56,7 +63,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables for a process, and for all that it starts; calls on files below `directory` are slow."""
     paths = [str(STRESS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {"PYTHONPATH": os.pathsep.join(paths), "TESTS_SWITCH_INTERVAL_S": repr(switch_interval_s)}
+    variables = {"PYTHONPATH": os.pathsep.join(paths), _INTERVAL: repr(switch_interval_s), _SEED: str(seed)}
     if shim is not None:
         others = [each for each in os.environ.get("LD_PRELOAD", "").split(":") if each and Path(each).name != shim.name]
         variables["LD_PRELOAD"] = ":".join([str(shim), *others])

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -40,14 +39,14 @@ __attribute__((constructor)) static void read_settings(void) {
     directory_length = strlen(directory);
 }
 
-/* Each thread of each process draws its own numbers, also after a fork. */
+/* The n-th thread of a process draws the same numbers for the same seed. */
 static uint64_t draw(void) {
+    static unsigned threads;
     static __thread uint64_t state;
-    static __thread pid_t owner;
-    pid_t thread = (pid_t)syscall(SYS_gettid);
-    if (owner != thread) {
-        owner = thread;
-        state = (seed + 1) * 0x9E3779B97F4A7C15u ^ (uint64_t)thread * 0xBF58476D1CE4E5B9u;
+    static __thread int is_seeded;
+    if (!is_seeded) {
+        is_seeded = 1;
+        state = (seed + 1) * 0x9E3779B97F4A7C15u ^ __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) * 0xBF58476D1CE4E5B9u;
     }
     state += 0x9E3779B97F4A7C15u; /* splitmix64 */
     uint64_t mixed = state;
