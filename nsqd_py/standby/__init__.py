@@ -17,4 +17,9 @@ aside         what leaves the copy in the name of the primary is kept
 role          what a standby answers; its promotion; fencing of the old primary
 election      a lease decides who is the primary
 backup        --backup-to and --restore-from
+
+Threads
+Copy  a thread runs `read` before the first connection, while the greenlet of the follower waits; statistics read single fields.
+    A sync has a list of paths only
+StandbyStream  a thread reads a pinned log file; the greenlet waits, also if it is killed
 """
