@@ -170,6 +170,7 @@ class Daemon:
             self._listeners.start()
             if self._election is not None:
                 self._lease_watch = self._election.watch(self._loop, self._lose_lease)
+                self._iteration.before_output = self._lease_watch.check
             self._is_serving = True
             self._check_lock(self._broker.clock())
             if self._lookups is not None:

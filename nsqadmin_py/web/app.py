@@ -23,6 +23,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.net.http.handling import ASKED, CHANGED
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 
 
@@ -90,8 +91,8 @@ class App:
                 refusal_of(error) if isinstance(error, UpstreamError) else RequestRefused(502, f"UPSTREAM_ERROR: {error}")
             )
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
-            self._log.of_clients.exception("%s %s - %r", request.method, quote(request.path), error)
-            response = refused(RequestRefused(500, "INTERNAL_ERROR"))
+            internal = report_bug(self._log, f"{request.method} {quote(request.path)}", error)
+            response = refused(RequestRefused(500, f"INTERNAL_ERROR: {internal}"))
         self._access.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
         self._note(request, response.status_code, monotonic() - began_s)

@@ -18,6 +18,7 @@ from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Resolve
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import quote
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import SECOND_NS
 
@@ -144,8 +145,8 @@ class AuthGuard:
             step = self._answered(then)
             self._greenlet = None
             client.go_on(step)
-        except Exception as error:  # a bug here must not leave the client waiting
-            client.log.exception("client(%s) - %r", client.peer, error)
+        except Exception as error:  # noqa: BLE001 - a bug here must not leave the client waiting
+            report_bug(client.log, f"client({client.peer})", error)
             client.close("internal error")
 
     def _answered(self, then: Step) -> Step:
@@ -158,8 +159,8 @@ class AuthGuard:
             return partial(_fail, AuthFailed("AUTH failed"))  # clients must not learn the reason
         except Unauthorized as error:
             return partial(_fail, error)
-        except Exception as error:  # a bug here must not leave the client waiting
-            client.log.exception("PROTOCOL(V2): [%s] AUTH error %r", client.peer, error)
+        except Exception as error:  # noqa: BLE001 - a bug here must not leave the client waiting
+            report_bug(client.log, f"AUTH error of client({client.peer})", error)
             return partial(_fail, AuthError("AUTH error"))
         return then
 

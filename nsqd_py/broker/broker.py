@@ -90,6 +90,7 @@ class Broker:
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
+        self.may_get_back = False  # True if a standby may have what is missing here
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
@@ -341,7 +342,8 @@ class Broker:
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
         topic.settle()
-        while self.journals.is_writing:
+        while self.journals.is_writing or self.removed_files.is_restoring(topic):
+            self.removed_files.settle()  # else a log that is removed would be there again
             self.journals.settle()
             topic.settle()  # messages published in the meantime would create a file after the others are removed
 
@@ -587,6 +589,7 @@ class Broker:
         if self.replication is not None:
             self.replication.close()
         self.sync.close()
+        self.removed_files.settle()
         self.log.info("NSQ: closing topics")
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()

@@ -23,6 +23,7 @@ from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
+from nsqd_py.errors import InternalError
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import Job, in_thread
@@ -51,8 +52,11 @@ def in_timed_thread(threadpool: Any, disk_speed: DiskSpeed, calls: Iterable[Call
 
 
 def _disk_error(error: Exception) -> OSError:
-    """Return the error to report, without its frames; one of a bug becomes an OSError."""
-    return error.with_traceback(None) if isinstance(error, OSError) else OSError(f"internal error: {error!r}")
+    """Return the error to report, without its frames; a bug is logged, and becomes an OSError."""
+    if isinstance(error, OSError):
+        return error.with_traceback(None)
+    gevent.get_hub().handle_error("a write or a read of the disk", type(error), error, error.__traceback__)
+    return InternalError(error)
 
 
 class JournalWriter:
@@ -236,7 +240,7 @@ class SlowWriter:
         except OSError as error:
             self._refuse(appending, publishers, error)
         except BaseException as error:  # after a bug, publishers must not be answered with OK
-            self._refuse(appending, publishers, OSError(f"internal error: {error!r}"))
+            self._refuse(appending, publishers, InternalError(error))
             raise
         else:
             self._topic.accept_written(appending.batches, publishers)

@@ -169,7 +169,7 @@ class RemovedFiles:
     def __init__(self, services: BrokerServices, topics: Mapping[str, Topic]) -> None:
         self.problems: dict[Topic, str] = {}
         self.on_gone: Callable[[Topic, LogFile], None] = lambda topic, file: None
-        self._restoring: set[LogFile] = set()
+        self._restoring: dict[LogFile, tuple[Topic, Any]] = {}  # with the greenlet that waits for the thread
         self._topics = topics
         self._to_check: Iterator[Topic] = iter(())
         self._alarm = services.alarms.alarm(self._check_some)
@@ -208,8 +208,7 @@ class RemovedFiles:
             if not file.cut_is_reported:
                 self._report(topic, log, file)
             if self._can_restore(topic, log, file):
-                self._restoring.add(file)
-                gevent.spawn(self._restore, topic, log, file)
+                self._restoring[file] = topic, gevent.spawn(self._restore, topic, log, file)
             elif file not in self._restoring and file not in log.busy_files:
                 self.on_gone(topic, file)
 
@@ -239,7 +238,7 @@ class RemovedFiles:
         finally:
             file.unpin()
             log.busy_files.discard(file)
-            self._restoring.discard(file)
+            del self._restoring[file]
         if not restored:
             return
         if topic.is_closed or file not in log.files:  # its messages are in the file that has its name now
@@ -257,6 +256,14 @@ class RemovedFiles:
         )
         if not any(other.was_cut for other in log.files):
             self.problems.pop(topic, None)
+
+    def is_restoring(self, topic: Topic) -> bool:
+        """True while a thread writes a file of this topic back."""
+        return any(owner is topic for owner, _ in self._restoring.values())
+
+    def settle(self) -> None:
+        """Wait until no thread writes a file back. Blocks this greenlet while one does."""
+        gevent.joinall([greenlet for _, greenlet in self._restoring.values()])
 
     def forget(self, topic: Topic) -> None:
         self.problems.pop(topic, None)

@@ -32,10 +32,13 @@ _COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
 
 
 def living(topic: Topic, low: int, high: int) -> list[Range]:
-    """Return the numbers in low..high (not included) that some channel has not finished, or none has received yet."""
+    """Return the numbers in low..high (not included) that some channel needs, or none has received yet.
+
+    A channel needs what is neither finished nor lost.
+    """
     ranges = [(max(low, topic.released), high)] if high > topic.released else []
     for channel in topic.channels.values():
-        ranges += channel.position.finished.gaps(low, high)
+        ranges += channel.position.unsettled(low, high)
     return union(ranges)
 
 
@@ -196,7 +199,10 @@ class Housekeeper:
 
         A file that went before the positions would be reported missing at the next start.
         """
-        return topic.is_needed(low, high) or not self._are_saved(topic)
+        if topic.is_needed(low, high) or not self._are_saved(topic):
+            return True
+        self._save_without_channels(topic)
+        return False
 
     def _are_saved(self, topic: Topic) -> bool:
         """Write the positions of a topic; False while a thread writes them, True on a full disk, which needs space."""
@@ -276,7 +282,8 @@ class Housekeeper:
                 alive = alive_bytes(file.segments(), found)
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
                 if found and is_worth_moving(file.end_offset, alive, moved):
-                    return file, found, before if _fits(log, before, moved) else None
+                    is_near = before is not None and _has_all(topic, before.end_seq, file.first_seq)
+                    return file, found, before if is_near and _fits(log, before, moved) else None
             before = file
         return None
 
@@ -310,6 +317,11 @@ class Housekeeper:
         finally:
             if not is_kept:
                 in_thread(self._services.threadpool, finish)
+
+
+def _has_all(topic: Topic, low: int, high: int) -> bool:
+    """True if every channel has finished all of low..high (not included), so that none of it can come back."""
+    return low >= high or all(channel.position.finished.covers(low, high) for channel in topic.channels.values())
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:

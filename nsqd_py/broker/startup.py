@@ -14,7 +14,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -130,6 +130,7 @@ class _TopicLoader:
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
         self._found = read_log(files.logs, stop)
+        self._may_be_given_back = broker.may_get_back
         self._needed: list[Range] = []
         self._certain_until = 0
 
@@ -198,6 +199,13 @@ class _TopicLoader:
         """Return the messages among these that are certainly lost."""
         return common(needed, [(0, self._certain_until), *self._found.damaged_holes])
 
+    def _unsure(self, needed: list[Range]) -> list[Range]:
+        """Return the messages among these that may be finished."""
+        lost = SeqRanges()
+        for low, high in self._lost(needed):
+            lost.add_missing(low, high)
+        return [gap for low, high in needed for gap in lost.gaps(low, high)]
+
     def _report_missing(self) -> None:
         """Log which files are missing; damaged ones were logged before."""
         needed = union(self._needed)
@@ -214,7 +222,9 @@ class _TopicLoader:
             return
         reached = [position.end for position in saved.values() if position is not None]
         start = held.finished.floor if held is not None else 0
-        topic.released = max([start, self._log.first_seq, *reached])
+        topic.released = max([start, *reached])
+        if held is None or not (self._is_certain and self._may_be_given_back):
+            topic.released = max(topic.released, self._log.first_seq)
         topic.unreleased_deferred = [
             (span.low, span.high, span.due_ns) for span in self._found.deferred if span.low >= topic.released
         ]
@@ -223,36 +233,45 @@ class _TopicLoader:
         is_lost = saved is None
         if saved is None:  # its journal is lost: redeliver everything
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
-        needed = needed_of(self._found.holes, saved.finished, topic.released)
-        for low, high in needed:
+        needed = union(needed_of(self._found.holes, saved.finished, topic.released))
+        accepted = [] if self._may_be_given_back else self._unsure(needed)
+        for low, high in accepted:
             saved.finished.add_missing(low, high)
+        lost = [gap for low, high in needed for gap in saved.finished.gaps(low, high)]
         self._needed += needed
         saved.forget_finished()
         deferred = [(span.low, span.high, span.due_ns) for span in self._found.deferred if span.low < topic.released]
-        position = restore_position(saved, topic.released, deferred, self._broker.clock())
+        position = restore_position(saved, topic.released, deferred, self._broker.clock(), lost)
         channel = self._broker.add_channel(topic, name, position, self._journals[name])
         channel.distributor.lost_count = count_of(self._lost(needed))
         if self._entry.channels[name]:
             channel.pause()
         channel.restore()
-        if is_lost or needed:  # otherwise the journal says the same
+        if is_lost or accepted:  # otherwise the journal says the same
             channel.save_snapshot()
 
 
-def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int) -> Position:
+def restore_position(
+    saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int, lost: Iterable[Range] = ()
+) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
-    `deferred` are the messages that were published with a delay, as (low, high, due_ns).
+    `deferred` are the messages that were published with a delay, as (low, high, due_ns). `lost` are unfinished ones that
+    are not in the log.
     """
     position = Position(saved.finished.floor, released)
     position.finished = saved.finished
+    position.lost = SeqRanges(0, lost)
     covers = saved.finished.covers
     waiting = {seq: state for seq, state in saved.waiting.items() if not covers(seq, seq + 1)}
+    if position.has_lost:
+        lost_waiting = [(seq, waiting.pop(seq)) for seq in sorted(waiting) if position.lost.covers(seq, seq + 1)]
+        position.lost_waits = list(group_waiting(lost_waiting))
     for low, high, due_ns in deferred:
-        for gap_low, gap_high in saved.finished.gaps(low, min(high, released)):
+        for gap_low, gap_high in position.unsettled(low, min(high, released)):
             for seq in range(gap_low, gap_high):
                 waiting.setdefault(seq, (due_ns, 0))
-    spans = [(low, high) for low, high in saved.finished.islands() if low < released]
+    spans = [(low, high) for low, high in (*saved.finished.islands(), *ranges_of(position.lost)) if low < released]
     queued: list[tuple[int, int, int, int]] = []  # the number it stands behind, due time, sequence number, attempts
     later: dict[int, tuple[int, int]] = {}
     last = position.end_of_queue

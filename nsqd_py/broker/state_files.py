@@ -396,6 +396,7 @@ class ClockKeeper:
         self._services = services
         self._clock = clock
         self._written: ClockReading | None = None
+        self._writing: Any = None  # the greenlet that waits for a thread
         self._alarm = services.alarms.alarm(self._look)
 
     def restore(self) -> bool:
@@ -416,8 +417,10 @@ class ClockKeeper:
         self._alarm.set(self._clock() + _LOOK_EVERY_NS)
 
     def close(self) -> None:
-        """Write the file a last time. Failures are logged."""
+        """Write the file a last time. Failures are logged. Blocks this greenlet while a thread writes it."""
         self._alarm.set(None)
+        if self._writing is not None:
+            self._writing.join()  # it writes an earlier time, to the same place
         self._write(self._read())
 
     def _read(self) -> ClockReading:
@@ -427,12 +430,17 @@ class ClockKeeper:
         self._alarm.set(now_ns + _LOOK_EVERY_NS)
         before = self._written
         step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns) if before is not None else 0
-        if abs(step_ns) >= _STEP_NS:
+        if abs(step_ns) >= _STEP_NS and (self._writing is None or self._writing.ready()):
             self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
-            gevent.spawn(in_thread, self._services.threadpool, self._write, self._read())
+            self._written = self._read()
+            self._writing = gevent.spawn(in_thread, self._services.threadpool, self._replace, self._written)
 
     def _write(self, reading: ClockReading) -> None:
         self._written = reading
+        self._replace(reading)
+
+    def _replace(self, reading: ClockReading) -> None:
+        """Write the file; may run in a thread."""
         try:
             write_checked(self._services.directory / CLOCK_FILE, asdict(reading))
         except OSError as error:  # the next start uses the wall clock

@@ -23,7 +23,8 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_together
+from nsqd_py.diskqueue.syncing import Unsynced, give_up, sync_and_release, sync_together
+from nsqd_py.errors import InternalError
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import Job
@@ -88,7 +89,8 @@ class GroupSync:
         self._disk_speed = self.services.disk_speed
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, int] = {}  # when each must be synced, in this order
-        # When its sync began; None while none runs in a thread. The topic None stands for those of `_together`.
+        # When its sync began; None while none runs in a thread. The topic None stands for those of `_together`. The event loop
+        # alone adds and removes topics; a thread replaces the value of a topic that stays there until its job has ended.
         self._running: dict[Topic | None, int | None] = {}
         self._together: dict[Topic, Sequence[Unsynced]] = {}  # what a common sync has taken
         self._due_alarm = self.services.alarms.alarm(self._start_due)
@@ -183,7 +185,8 @@ class GroupSync:
             self.durations_s.observe(self.services.threadpool.apply(self._sync_together) / 1e9)
         except Exception as bug:  # what is not known to be synced is not
             for unsynced in chain.from_iterable(together.values()):
-                unsynced.error = OSError(f"internal error: {bug!r}")
+                unsynced.error = InternalError(bug)
+                unsynced.release()
             raise
         finally:
             self._running[None] = None
@@ -227,12 +230,13 @@ class GroupSync:
         state.alarm.set(None)
         held, state.held, state.waiting = state.held, [], 0
         is_retry = self._clock() >= state.retry_ns
+        taken: Sequence[Unsynced] = ()
         try:
             taken = state.log.syncs.take(with_failed=is_retry)
             on_done = partial(self._synced, topic, state, held, taken, is_retry)
             self.services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, held, bug)
+            self._fail(topic, state, held, bug, taken)
         else:  # while the thread wakes up
             self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
 
@@ -255,7 +259,7 @@ class GroupSync:
             else:
                 self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, held, bug)
+            self._fail(topic, state, held, bug, taken)
         else:  # after the answers
             self.durations_s.observe(took_ns / 1e9)
             self.on_sync(topic, error)
@@ -270,13 +274,20 @@ class GroupSync:
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
 
-    def _fail(self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception) -> None:
-        """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK."""
+    def _fail(self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception, taken: Sequence[Unsynced] = ()) -> None:
+        """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK.
+
+        What was taken and is not synced waits for the next sync.
+        """
         gevent.get_hub().handle_error(self, type(bug), bug, bug.__traceback__)
-        error = OSError(f"internal error: {bug!r}")
+        error = InternalError(bug)
         state.retry_ns = self._clock() + _FIRST_RETRY_NS
-        _answer(held, lambda _end_seq: error)
-        self._set_next(topic, state, error)
+        try:
+            give_up(taken, error)
+            state.log.note_synced(taken)
+        finally:
+            _answer(held, lambda _end_seq: error)
+            self._set_next(topic, state, error)
 
     def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""

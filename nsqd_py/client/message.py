@@ -231,7 +231,9 @@ class MessageBatch:
     # ---- the account of what is open
 
     def _take_all(self) -> Collection[bytes]:
-        ids = self.open_ids()
+        ids: Collection[bytes] = self.ids
+        if self._open_ids is not None:
+            ids = self._taken(ids)
         if not ids:
             raise AlreadyAnswered("all messages of this batch were answered before")
         self._open_ids = set()
@@ -241,11 +243,24 @@ class MessageBatch:
     def _take(self, ids: Collection[bytes]) -> None:
         wanted = set(ids)
         open_ids = self._open_set()
-        if len(wanted) < len(ids) or not wanted <= open_ids:
+        taken = self._taken(ids) if len(wanted) == len(ids) and wanted <= open_ids else []
+        if len(taken) < len(ids):
+            open_ids.update(taken)
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")
-        open_ids -= wanted
         if not open_ids:
             self._window.answered(self)
+
+    def _taken(self, ids: Collection[bytes]) -> list[bytes]:
+        """Remove these from the open ones, one by one, since `finish_if_open` takes no lock. Return those that were open."""
+        open_ids = self._open_set()
+        taken = []
+        for message_id in ids:
+            try:
+                open_ids.remove(message_id)
+            except KeyError:
+                continue
+            taken.append(message_id)
+        return taken
 
     def _open_set(self) -> set[bytes]:
         with self._window.lock:

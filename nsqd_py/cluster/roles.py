@@ -263,7 +263,7 @@ def _of_leases(found: list[Pair]) -> Generator[Trouble, None, set[str]]:
     for node, lease in leases.items():
         groups.setdefault(lease.name, []).append(node)
         if lease.error:
-            yield Trouble(LEASE_STORE, node, f"cannot reach the store of its lease {lease.name}: {lease.error}")
+            yield Trouble(LEASE_STORE, node, f"cannot use its lease {lease.name}: {lease.error}")
     unserved = set()
     for name, nodes in groups.items():
         seen = [leases[node] for node in nodes]

@@ -318,20 +318,33 @@ class LogFile(LazyFile):
             return
         with contextlib.suppress(OSError):
             self.is_cut()
-            os.ftruncate(self.fileno(), self.end_offset)
-            self.allocated = self.end_offset
+            fd = self.fileno()
+            self.allocated = self.end_offset  # before: another thread that finds the file shorter than this calls it cut
+            os.ftruncate(fd, self.end_offset)
 
     def is_cut(self) -> bool:
-        """True if another program truncated, removed or renamed the file."""
+        """True if another program truncated, removed or renamed the file.
+
+        The event loop and the thread that writes may both ask: `was_cut` is only ever set.
+        """
         if self.is_surely_whole():
             return False
+        least_bytes = self._least_bytes
         try:
             named = os.stat(self.path)
             is_other = self.is_open and not os.path.samestat(named, os.fstat(self._fd))
-            self.was_cut |= is_other or named.st_size < max(self.end_offset, self.allocated)
+            if is_other or named.st_size < min(least_bytes, self._least_bytes):
+                self.was_cut = True
         except OSError:
             self.was_cut = True
         return self.was_cut
+
+    @property
+    def _least_bytes(self) -> int:
+        """The size below which the file is cut. The thread that writes raises it after it has allocated space, and lowers
+        it before it truncates: compare a size with the lower one of before and after.
+        """
+        return max(self.end_offset, self.allocated)
 
     def is_surely_whole(self) -> bool:
         """True if the open file has always had a name and its full length; False also where /proc does not say.
@@ -341,7 +354,7 @@ class LogFile(LazyFile):
         if self.was_cut or self._fd < 0:
             return False
         try:
-            is_long = os.lseek(self._fd, 0, os.SEEK_END) >= max(self.end_offset, self.allocated)
+            is_long = os.lseek(self._fd, 0, os.SEEK_END) >= self._least_bytes
             return is_long and os.readlink(f"/proc/self/fd/{self._fd}").endswith(self.path.name)
         except OSError:
             return False

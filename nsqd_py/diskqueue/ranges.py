@@ -123,6 +123,12 @@ class SeqRanges:
         return high <= self.floor or next(self.gaps(low, high), None) is None
 
 
+def ranges_of(numbers: SeqRanges) -> list[Range]:
+    """Return all numbers of a set as ranges, in rising order."""
+    floor = [(0, numbers.floor)] if numbers.floor else []
+    return [*floor, *numbers.islands()]
+
+
 def union(ranges: Iterable[Range]) -> list[Range]:
     """Return the union of the ranges, as few ranges as possible, in rising order."""
     merged: list[Range] = []

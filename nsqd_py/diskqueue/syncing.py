@@ -141,6 +141,21 @@ class Unsynced:
     end_seq: int = 0
     error: OSError | None = None
     is_whole: bool = False
+    is_pinned: bool = True
+
+    def release(self) -> None:
+        """Unpin the file. Idempotent; one thread at a time has it."""
+        if self.is_pinned and self.file is not None:
+            self.file.unpin()
+        self.is_pinned = False
+
+
+def give_up(taken: Iterable[Unsynced], error: OSError) -> None:
+    """Give this error to all that no sync has come to, and release them: after a bug, or if no thread could begin."""
+    for unsynced in taken:
+        if unsynced.is_pinned:
+            unsynced.error = error
+            unsynced.release()
 
 
 def sync_and_release(taken: Iterable[Unsynced]) -> None:
@@ -161,9 +176,11 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
             unsynced.is_whole = file.is_surely_whole()
         except OSError as error:
             unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
+        except BaseException as bug:
+            unsynced.error = OSError(f"internal error: {bug!r}")
+            raise
         finally:
-            if file is not None:
-                file.unpin()
+            unsynced.release()
 
 
 def sync_together(taken: Sequence[Unsynced]) -> None:
@@ -183,7 +200,7 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
         assert unsynced.file is not None
         if unsynced.file.is_open and (error := calls.late_error(unsynced.file.fileno())):
             unsynced.error = OSError(error, os.strerror(error), str(unsynced.file.path))
-        unsynced.file.unpin()
+        unsynced.release()
 
 
 class _KernelCalls:
@@ -229,6 +246,7 @@ def sync_directories(taken: Iterable[Unsynced]) -> None:
             sync_and_release([unsynced])
             errors[unsynced.directory] = unsynced.error
         unsynced.error = errors[unsynced.directory]
+        unsynced.release()
 
 
 def rewrite_unsynced(file: LogFile, end_offset: int) -> None:

@@ -1,7 +1,9 @@
 """A lease in an existing system decides which of several nsqds is primary.
 
-options  the settings of standbys and of the lease
-store    what a lease is, its errors, and its URL
-etcd     leases of etcd, whose answers are read strictly
-keeper   takes a lease, renews it, and ends serving when it is lost
+options     the settings of standbys and of the lease
+store       what a lease is, its errors, and its URL
+answers     the answers of etcd, read strictly                          pure
+etcd        leases of etcd
+succession  from when on no earlier holder of a lease serves         pure
+keeper      takes a lease, renews it, and ends serving when it is lost
 """

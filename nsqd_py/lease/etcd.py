@@ -1,118 +1,36 @@
-"""The answers of etcd's JSON gateway (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway), read strictly.
+"""Leases of etcd, through the JSON gateway of its version 3 API.
 
-A primary serves because of these answers, so one that is not exactly as etcd writes it raises ValueError, and counts as
-no answer, also one with other fields. Numbers of 64 bits are strings of digits; fields with the value 0, false or ""
-are left out.
+| key              | value | its lease |
+|------------------|-------|-----------|
+| nsqd-py/NAME      | the address of the holder | that of the holder, which renews it |
+| nsqd-py/NAME/last | who took or released the lease last | none |
+| nsqd-py/NAME/note | the note of the last holder | none |
 
-Leases of etcd, through the JSON gateway of its version 3 API.
-
-The holder's address is the value of a key that a lease of etcd keeps alive. The revision at which the key was created
-numbers the holders.
+The revision at which a holder has written the first key numbers the holders. Whoever writes or deletes that key by hand
+ends the lease: its holder asks with each renewal if the key is still as it wrote it. A key without a lease was not
+written by an nsqd, and the next holder replaces it.
 """
 
 from __future__ import annotations
 
-import re
-from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Note, check_holder
+from nsqd_py.lease import answers
+from nsqd_py.lease.answers import Pair, encoded
+from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Look, Note, check_holder
 from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
-
-_INT64_LIMIT = 1 << 63
-_DIGITS = re.compile("-?[0-9]{1,19}")
-
-
-def lease_id(answer: Any, ttl_s: int) -> str:
-    """Return the id of a lease that was granted for at least `ttl_s` seconds. Raises ValueError."""
-    fields = _object(answer, "header", "ID", "TTL", "error")
-    identity = _number(fields, "ID")
-    if not identity or _number(fields, "TTL") < ttl_s:
-        raise _not_understood(answer)
-    return str(identity)
-
-
-def is_renewed(answer: Any, identity: str, ttl_s: int) -> bool:
-    """True if this lease lives for at least `ttl_s` seconds more; False if it has ended. Raises ValueError."""
-    result = _object(_object(answer, "result").get("result"), "header", "ID", "TTL")
-    remaining_s = _number(result, "TTL")
-    if str(_number(result, "ID")) != identity or 0 < remaining_s < ttl_s or remaining_s < 0:
-        raise _not_understood(answer)
-    return remaining_s > 0
-
-
-def written(answer: Any) -> int | None:
-    """Return the revision of a transaction; None if its comparison did not hold. Raises ValueError."""
-    fields = _object(answer, "header", "succeeded", "responses")
-    revision = _revision(fields)
-    if type(fields.get("succeeded", False)) is not bool:
-        raise _not_understood(answer)
-    return revision if fields.get("succeeded") else None
-
-
-def entry(answer: Any, key: str) -> Note | None:
-    """Return the value of a key that was asked for; None if there is no such key. Raises ValueError."""
-    fields = _object(answer, "header", "kvs", "more", "count")
-    _revision(fields)
-    found = fields.get("kvs", [])
-    if not isinstance(found, list) or len(found) > 1 or _number(fields, "count") != len(found):
-        raise _not_understood(answer)
-    if not found:
-        return None
-    pair = _object(found[0])
-    value, revision = pair.get("value", ""), _number(pair, "mod_revision")
-    if pair.get("key") != encoded(key) or not isinstance(value, str) or revision <= 0:
-        raise _not_understood(answer)
-    return Note(b64decode(value, validate=True).decode(), revision)
-
-
-def token(answer: Any) -> str:
-    """Return the token of a login. Raises ValueError."""
-    found = _object(answer).get("token")
-    if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found:
-        raise ValueError("etcd's answer to the login has no token")  # without the answer, which may contain one
-    return found
-
-
-def encoded(text: str) -> str:
-    """Return a key or a value as etcd wants it."""
-    return b64encode(text.encode()).decode()
-
-
-def _object(value: Any, *names: str) -> dict[str, Any]:
-    """Return an object that has none but these fields; any fields without names."""
-    if not isinstance(value, dict) or (names and not value.keys() <= set(names)):
-        raise _not_understood(value)
-    return value
-
-
-def _revision(fields: dict[str, Any]) -> int:
-    revision = _number(_object(fields.get("header")), "revision")
-    if revision <= 0:
-        raise _not_understood(fields)
-    return revision
-
-
-def _number(fields: dict[str, Any], name: str) -> int:
-    """Return a number of 64 bits; 0 if there is no such field."""
-    value = fields.get(name, 0)
-    if isinstance(value, str) and _DIGITS.fullmatch(value):
-        value = int(value)
-    if type(value) is not int or not -_INT64_LIMIT <= value < _INT64_LIMIT:
-        raise _not_understood(fields)
-    return value
-
-
-def _not_understood(answer: object) -> ValueError:
-    return ValueError(f"an answer that etcd does not give: {repr(answer)[:80]}")
-
 
 T = TypeVar("T")
 
 _UNAUTHORIZED = 401
 _MOST_ANSWER_BYTES = 64 * 1024
+_SHOWN_CHARACTERS = 80
+# The beginnings of the value of the key `last`.
+_TAKEN, _RELEASED = "taken by", "released by"
+# etcd rounds the time to live down to seconds.
+_ROUNDED_S = 1.0
 
 
 class EtcdStore:
@@ -121,67 +39,125 @@ class EtcdStore:
     def __init__(self, url: LeaseUrl, ttl_s: int, client: HttpClient) -> None:
         scheme = "https" if url.is_secure else "http"
         self._members = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
-        self._key = f"nsqd-py/{url.name}"
-        self._note_key = f"{self._key}/note"
+        self.key = f"nsqd-py/{url.name}"
+        self.note_key = f"{self.key}/note"
+        self._last_key = f"{self.key}/last"
         self._login = url.login
         self._token = ""
         self._ttl_s = ttl_s
         self._client = replace(client, max_answer_bytes=_MOST_ANSWER_BYTES)
 
-    def acquire(self, holder: str) -> Lease | None:
-        """Take the lease; None if another holder has it. `holder` is an address. Raises LeaseError."""
-        if self.holder() is not None:
+    def look(self, handle: str = "") -> Look:
+        """Return who has the lease. Raises LeaseError.
+
+        handle  the lease that the last look has found: if it holds the key still, the answer says how long it lives
+        """
+        lives_s = self._lives_s(handle) if handle else None
+        keys = (self.key, self._last_key)
+        reads = [{"request_range": {"key": encoded(key)}} for key in keys]
+        # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
+        pair, last = self._ask("kv/txn", {"success": reads}, lambda answer: answers.entries(answer, keys), repeats=True)
+        found = Look() if pair is None else self._described(pair, lives_s if pair.lease == handle else None)
+        if last is None:
+            return found
+        return found._replace(turn=last.revision, is_released=last.text.startswith(_RELEASED))
+
+    def _described(self, pair: Pair, lives_s: float | None) -> Look:
+        found = Look(pair.revision, pair.lease, lives_s=lives_s)
+        if not pair.lease:
+            return found._replace(stranger=_shown(pair))
+        try:
+            return found._replace(holder=check_holder(pair.text))
+        except ValueError:
+            return found._replace(stranger=_shown(pair))
+
+    def _lives_s(self, handle: str) -> float | None:
+        """Return the longest time that a lease lives unless it is renewed; None if etcd does not say."""
+        try:
+            left_s = self._ask("lease/timetolive", {"ID": handle}, lambda answer: answers.remaining_s(answer, handle))
+        except LeaseError:  # without this answer, others wait longer before they serve
             return None
-        handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: lease_id(answer, self._ttl_s))
+        return left_s + _ROUNDED_S if left_s is not None else 0.0
+
+    def acquire(self, holder: str, look: Look) -> Lease | None:
+        """Take the lease, unless something has changed since the look. `holder` is an address. Raises LeaseError."""
+        handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s))
         number = None
         try:
-            number = self._put(self._key, holder, [_created(self._key, 0)], lease=handle)
+            number = self._write(
+                [_is("MOD", self.key, look.number), _is("MOD", self._last_key, look.turn)],
+                _put(self.key, holder, lease=handle),
+                _put(self._last_key, f"{_TAKEN} {holder}"),
+            )
         finally:
             if number is None:
-                self.release(Lease(0, handle))
-        return Lease(number, handle) if number is not None else None
+                self._revoke(handle)
+        return Lease(number, handle, holder) if number is not None else None
 
     def renew(self, lease: Lease) -> None:
-        """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
-        if not self._ask("lease/keepalive", {"ID": lease.handle}, lambda answer: is_renewed(answer, lease.handle, self._ttl_s)):
+        """Let the lease live for its whole time again, if its key is as its holder wrote it. Raises LeaseLost, LeaseError."""
+        self._check(lease)
+        if not self._ask(
+            "lease/keepalive", {"ID": lease.handle}, lambda answer: answers.is_renewed(answer, lease.handle, self._ttl_s)
+        ):
             raise LeaseLost("etcd says that the lease has ended")
 
-    def release(self, lease: Lease) -> None:
-        """End the lease now. Raises LeaseError."""
-        self._ask("lease/revoke", {"ID": lease.handle}, lambda _: None)
+    def _check(self, lease: Lease) -> None:
+        """Raise LeaseLost if anything about the key has changed since its holder wrote it."""
+        document = {"compare": self._is_held(lease), "failure": [{"request_range": {"key": encoded(self.key)}}]}
+        has_changed, pair = self._ask("kv/txn", document, lambda answer: answers.failed(answer, self.key), repeats=True)
+        if not has_changed:
+            return
+        if pair is None:
+            raise LeaseLost(f"the key {self.key} was deleted, or its lease has ended")
+        raise LeaseLost(f"the key {self.key} was overwritten: {_shown(pair)}")
 
-    def holder(self) -> str | None:
-        """Return the address of the holder, host:port; None if there is no holder. Raises LeaseError."""
-        # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
-        return self._read(self._key, lambda found: check_holder(found.text) if found is not None else None)
+    def _is_held(self, lease: Lease) -> list[dict[str, Any]]:
+        """Return the comparisons that this lease holds the key, as its holder wrote it."""
+        return [
+            _is("MOD", self.key, lease.number),
+            _is("LEASE", self.key, lease.handle),
+            _is("VALUE", self.key, encoded(lease.holder)),
+        ]
+
+    def release(self, lease: Lease) -> None:
+        """End the lease now, as its holder that does not serve any more. Raises LeaseError."""
+        delete = {"request_delete_range": {"key": encoded(self.key)}}
+        try:
+            self._write(self._is_held(lease), delete, _put(self._last_key, f"{_RELEASED} {lease.holder}"))
+        finally:
+            self._revoke(lease.handle)
+
+    def _revoke(self, handle: str) -> None:
+        self._ask("lease/revoke", {"ID": handle}, lambda _: None)
 
     def note(self) -> Note:
         """Return the note; NO_NOTE if there is none. Raises LeaseError."""
-        return self._read(self._note_key, lambda found: found or NO_NOTE)
-
-    def _read(self, key: str, understand: Callable[[Note | None], T]) -> T:
-        return self._ask("kv/range", {"key": encoded(key)}, lambda answer: understand(entry(answer, key)))
+        document = {"key": encoded(self.note_key)}
+        found = self._ask("kv/range", document, lambda answer: answers.entry(answer, self.note_key))
+        return Note(found.text, found.revision) if found is not None else NO_NOTE
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.
 
         Raises LeaseLost, and LeaseError also if the note has another revision.
         """
-        is_same = {"key": encoded(self._note_key), "target": "MOD", "result": "EQUAL", "mod_revision": revision}
-        new_revision = self._put(self._note_key, text, [_created(self._key, lease.number), is_same])
-        if new_revision is None and self.note().revision == revision:
-            raise LeaseLost("another holder has the lease")
+        is_same = _is("MOD", self.note_key, revision)
+        new_revision = self._write([*self._is_held(lease), is_same], _put(self.note_key, text))
         if new_revision is None:
-            raise LeaseError("the note of the lease was changed, probably by a request without an answer")
+            self._check(lease)
+            raise LeaseError(f"the note {self.note_key} was changed, probably by a request without an answer")
         return new_revision
 
-    def _put(self, key: str, value: str, compare: list[dict[str, Any]], **fields: str) -> int | None:
-        """Write a key if all comparisons hold; return the revision, or None if they do not."""
-        put = {"request_put": {"key": encoded(key), "value": encoded(value), **fields}}
-        return self._ask("kv/txn", {"compare": compare, "success": [put]}, written)
+    def _write(self, compare: list[dict[str, Any]], *operations: dict[str, Any]) -> int | None:
+        """Write if all comparisons hold; return the revision, or None if they do not. Raises LeaseError."""
+        return self._ask("kv/txn", {"compare": compare, "success": list(operations)}, answers.written, repeats=False)
 
-    def _ask(self, path: str, document: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """Return what `read` makes of the first answer that it understands. Raises LeaseError."""
+    def _ask(self, path: str, document: dict[str, Any], read: Callable[[Any], T], *, repeats: bool = True) -> T:
+        """Return what `read` makes of the first answer that it understands. Raises LeaseError.
+
+        repeats  False if a request that may have been carried out must not be sent to another member
+        """
         failures = []
         for member in list(self._members):
             try:
@@ -190,15 +166,14 @@ class EtcdStore:
                 failures.append(f"{member.place} - {error or repr(error)}")
                 self._members.remove(member)
                 self._members.append(member)
-                # A transaction that may have been carried out must not be sent to another member.
-                if path == "kv/txn" and not isinstance(error, Unreachable):
+                if not repeats and not isinstance(error, Unreachable):
                     break
         raise LeaseError(f"no answer from etcd to {path}: {'; '.join(failures)}")
 
     def _ask_member(self, member: Url, path: str, document: dict[str, Any]) -> Any:
         if self._login and not self._token:
             name, _, password = self._login.partition(":")
-            self._token = token(self._send(member, "auth/authenticate", {"name": name, "password": password}))
+            self._token = answers.token(self._send(member, "auth/authenticate", {"name": name, "password": password}))
         try:
             return self._send(member, path, document)
         except BadStatus as refusal:
@@ -211,6 +186,20 @@ class EtcdStore:
         return replace(self._client, headers=headers).ask(replace(member, path=f"/v3/{path}"), document)
 
 
-def _created(key: str, revision: int) -> dict[str, Any]:
-    """Return the comparison that a key was created at a revision; 0 if it does not exist."""
-    return {"key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision}
+# The names of the fields of what a transaction compares.
+_FIELDS = {"MOD": "mod_revision", "LEASE": "lease", "VALUE": "value"}
+
+
+def _is(target: str, key: str, value: int | str) -> dict[str, Any]:
+    """Return the comparison that a key has this revision, lease or value. A key that does not exist has revision 0."""
+    return {"key": encoded(key), "target": target, "result": "EQUAL", _FIELDS[target]: value}
+
+
+def _put(key: str, value: str, **fields: str) -> dict[str, Any]:
+    return {"request_put": {"key": encoded(key), "value": encoded(value), **fields}}
+
+
+def _shown(pair: Pair) -> str:
+    """Return for people what a key has. etcdctl shows leases in hexadecimal too."""
+    lease = f"with the lease {int(pair.lease):x}" if pair.lease else "without a lease"
+    return f"its value is {pair.text[:_SHOWN_CHARACTERS]!r}, {lease}"

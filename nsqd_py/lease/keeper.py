@@ -6,6 +6,9 @@ still: within the margin, its holder stops.
 
     taken or renewed                               ends here        ends in the store
     |--- renewed every third --|---|---|---------------|---- margin ----|
+
+Each renewal also asks if the key of the lease is as this holder wrote it; if not, the lease is lost. `succession` says how
+long a holder waits before it takes a lease, since the one before it may not have noticed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from gevent.event import Event
 
 from nsqd_py.interfaces import LineWriter
 from nsqd_py.lease.etcd import EtcdStore
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look
+from nsqd_py.lease.succession import MARGIN, Succession
 from nsqd_py.runtime.outages import OutageLog
 
 
@@ -30,13 +34,13 @@ def boot_clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-# The part of the time to live in which the holder of a lease that cannot be renewed stops.
-MARGIN = 0.2
 _RENEWALS = 3
-# Number of attempts in a time to live while another holder has the lease.
+# Number of attempts in a time to live while another holder has the lease; and while its end is near.
 _ATTEMPTS = 6
+_ATTEMPTS_AT_END = 20
 # A store that does not answer is asked again after this part of the time to live.
 _RETRY = 0.1
+_SHORTEST_PAUSE_S = 0.01
 
 
 class _EndsFirst(BaseException):
@@ -51,6 +55,10 @@ class LeaseKeeper:
                 LeaseError.
     _on_change  called when the lease was taken, when it has ended here, when it has another holder, and when the keeper
                 has failed
+    error       why no nsqd can take the lease, or why the store has not answered the last request; empty if it has
+    losses      number of times that this nsqd has lost the lease
+    last_loss   why it has lost it last; empty if it never has
+    has_failed  True if the keeper ended without `close`, by a defect; then it holds no lease
     """
 
     _store: EtcdStore
@@ -64,30 +72,43 @@ class LeaseKeeper:
     _ends_s: float = 0.0
     _greenlet: gevent.Greenlet[[], None] | None = None
     other_holder: str | None = None
-    error: str = ""  # why the store has not answered the last request; empty if it has
-    has_failed: bool = False  # True if it ended without `close`, by a defect; then it holds no lease
+    error: str = ""
+    losses: int = 0
+    last_loss: str = ""
+    has_failed: bool = False
 
     def __post_init__(self) -> None:
         self._lasts_s = self._ttl_s * (1 - MARGIN)
         self._outage = OutageLog(self._log, self.clock)
-        self._closed = Event()
+        self._succession = Succession(self._ttl_s)
+        self._is_closed = False
+        self._wake = Event()
+        self._renewed_s = 0.0
+        self._lost = ""  # why the store says that the lease which this nsqd has is lost
+        self._stranger = ""  # what was reported of a key that no nsqd has written
+        self._is_waiting = False
 
     @property
     def is_held(self) -> bool:
         """True while the lease is held, judged by the steady clock: also right when this process was stopped."""
-        return self._lease is not None and self.clock() < self._ends_s
+        return self._lease is not None and not self._lost and self.clock() < self._ends_s
+
+    @property
+    def number(self) -> int:
+        """The number of the lease that this nsqd has; 0 if it has none."""
+        return self._lease.number if self._lease is not None else 0
 
     @property
     def remaining_s(self) -> float:
         """The time until the lease ends here; 0.0 if it is not held."""
-        return max(0.0, self._ends_s - self.clock()) if self._lease is not None else 0.0
+        return max(0.0, self._ends_s - self.clock()) if self._lease is not None and not self._lost else 0.0
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
         self._greenlet.link(self._ended)
 
     def _ended(self, greenlet: gevent.Greenlet[[], None]) -> None:
-        if not self._closed.is_set():
+        if not self._is_closed:
             self.has_failed = True
             self._lease = self.other_holder = None
             self._log.error("LEASE: the greenlet that renews it has ended - %r", greenlet.exception)
@@ -95,7 +116,8 @@ class LeaseKeeper:
 
     def close(self) -> None:
         """Stop, and end the lease in the store, so that another holder need not wait until it ends by itself."""
-        self._closed.set()
+        self._is_closed = True
+        self._wake.set()
         if self._greenlet is not None:
             self._greenlet.join()
         lease, self._lease = self._lease, None
@@ -106,39 +128,59 @@ class LeaseKeeper:
                 self._log.error("LEASE: cannot release it, it ends by itself: %s", error)
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._is_closed:
             if self._take():
                 self._hold()
             else:
-                self._closed.wait(self._ttl_s / _ATTEMPTS)
+                self._wake.wait(self._until_next_look_s())
+
+    # ---- while another nsqd holds it, or none
+
+    def _until_next_look_s(self) -> float:
+        now_s = self.clock()
+        if self._succession.is_overdue(now_s):
+            return self._ttl_s / _ATTEMPTS_AT_END
+        wait_s = self._succession.wait_s(now_s) or self._ttl_s
+        return min(self._ttl_s / _ATTEMPTS, max(wait_s, _SHORTEST_PAUSE_S))
 
     def _take(self) -> bool:
         """Try to take the lease. Return True if that succeeded."""
         began_s = self.clock()
         try:
-            holder = self._store.holder()
+            look = self._store.look(self._succession.handle)
+            self._succession.saw(look, began_s, self.clock())
             lease = None
-            if holder is None and self._may_take():
+            if self._is_free(look) and self._may_take():
                 began_s = self.clock()
-                lease = self._acquire()
+                lease = self._acquire(look)
         except LeaseError as error:
             self._fail(str(error))
             return False
         self._answered()
-        other = holder if holder != self._holder else None  # a lease of this nsqd's last life ends by itself
+        self._report_stranger(look)
+        other = look.holder if look.holder != self._holder else None  # a lease of this nsqd's last life ends by itself
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:
-            self._lease = lease
-            self._ends_s = began_s + self._lasts_s
-            self._log.info("LEASE: taken by %s", self._holder)
+            self._begin(lease, began_s)
         if has_changed or lease is not None:
             self._on_change()
         return lease is not None
 
-    def _acquire(self) -> Lease | None:
+    def _is_free(self, look: Look) -> bool:
+        """True if no nsqd has the lease, and no earlier holder serves any more."""
+        now_s = self.clock()
+        is_free = self._succession.is_free(now_s)
+        is_waiting = not look.handle and not is_free
+        if is_waiting and not self._is_waiting:
+            wait_s = self._succession.wait_s(now_s)
+            self._log.info("LEASE: no nsqd holds it; waiting %.1f s, as the last holder may still serve", wait_s)
+        self._is_waiting = is_waiting
+        return is_free
+
+    def _acquire(self, look: Look) -> Lease | None:
         """Take the lease, unless another holder came and went while this process was suspended. Raises LeaseError."""
-        lease = self._store.acquire(self._holder)
+        lease = self._store.acquire(self._holder, look)
         may_keep = False
         try:
             may_keep = lease is not None and self._may_take()
@@ -147,25 +189,64 @@ class LeaseKeeper:
                 self._store.release(lease)
         return lease if may_keep else None
 
+    def _begin(self, lease: Lease, began_s: float) -> None:
+        self._lost = ""
+        self._lease = lease
+        self._renewed_s = began_s
+        self._ends_s = began_s + self._lasts_s
+        self._log.info("LEASE: taken by %s", self._holder)
+
+    def _report_stranger(self, look: Look) -> None:
+        """Report a key that no nsqd has written. With a lease, it must be deleted; without one, it is replaced."""
+        key = self._store.key if look.stranger else ""
+        if look.stranger and look.handle:
+            self.error = (
+                f"no nsqd can take the lease: no nsqd has written the key {key} of etcd, {look.stranger}; "
+                f"delete it: etcdctl del {key}"
+            )
+        if look.stranger and look.stranger != self._stranger:
+            text = self.error or f"no nsqd has written the key {key} of etcd, {look.stranger}; the next holder replaces it"
+            self._log.warning("LEASE: %s", text)
+        self._stranger = look.stranger
+
+    # ---- while this nsqd holds it
+
     def _hold(self) -> None:
         """Renew the lease until it is lost or the keeper is closed."""
         assert self._lease is not None
-        while not self._closed.wait(self._pause_s()) and self.is_held and self._renew(self._lease):
+        while not self._wake.wait(self._pause_s()) and self.is_held and self._renew(self._lease):
             pass
-        if not self._closed.is_set():
-            self._lease = None
-            self._log.error("LEASE: lost by %s", self._holder)
-            self._on_change()
+        if self._is_closed:
+            return
+        self.losses += 1
+        self.last_loss = self._lost or f"it could not be renewed in time: {self.error or 'this process was suspended'}"
+        self._succession.ended(self._lease.number, self._ends_s)
+        self._wake = Event()
+        self._lease = None
+        self._log.error("LEASE: lost by %s: %s", self._holder, self.last_loss)
+        self._on_change()
 
     def write_note(self, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder; return the new one. Raises LeaseLost, LeaseError."""
-        if self._lease is None:
+        if self._lease is None or self._lost:
             raise LeaseLost("the lease has ended")
-        return self._store.write_note(self._lease, text, revision)
+        lease = self._lease
+        try:
+            return self._store.write_note(lease, text, revision)
+        except LeaseLost as error:
+            if self._lease is lease:
+                self._lose(str(error))
+            raise
+
+    def _lose(self, reason: str) -> None:
+        """End the lease at once, as the store has said that another nsqd can take it."""
+        self._lost = reason
+        self._wake.set()
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease. Return False if the store says that it has ended."""
         began_s = self.clock()
+        self._renewed_s = began_s
         try:
             # A request that outlives the lease must not keep this greenlet from stopping its holder.
             with gevent.Timeout(self.remaining_s, _EndsFirst()):
@@ -174,11 +255,13 @@ class LeaseKeeper:
             self._fail("the lease ends before the store has answered")
             return True
         except LeaseLost as error:
-            self._log.error("LEASE: %s", error)
+            self._lost = str(error)
             return False
         except LeaseError as error:
             self._fail(str(error))
             return True
+        if self._lost:  # by what another request has found
+            return False
         self._answered()
         self._ends_s = began_s + self._lasts_s
         return True
@@ -193,34 +276,47 @@ class LeaseKeeper:
 
     def _pause_s(self) -> float:
         """Return the time until the next renewal: soon, if the last one failed; never later than the lease ends."""
-        return min(self._ttl_s * (_RETRY if self._outage.is_on else 1 / _RENEWALS), self.remaining_s)
+        if self._outage.is_on:
+            return min(self._ttl_s * _RETRY, self.remaining_s)
+        next_s = self._renewed_s + self._ttl_s / _RENEWALS
+        return min(max(0.0, next_s - self.clock()), self.remaining_s)
 
 
 class LeaseWatch:
     """Calls `on_end` once when the lease has ended, whatever becomes of the keeper.
 
-    It asks before and after each poll of the event loop, ahead of all other watchers: a process that was suspended or
-    busy past the end of its lease handles no input and sends no output before. A timer wakes an idle loop.
+    It asks before and after each poll of the event loop, ahead of all other watchers, so that a process that was
+    suspended past the end of its lease handles no input. `check` asks whenever output is about to leave, so that one
+    that was suspended or busy within an iteration of the loop, as in a write to a disk that stalled, sends no answer.
+    A timer wakes an idle loop.
     """
 
     def __init__(self, keeper: LeaseKeeper, loop: Any, log: LineWriter, on_end: Callable[[], object]) -> None:
         self._keeper = keeper
+        self._number = keeper.number
         self._log = log
         self._on_end = on_end
+        self._has_ended = False
         self._timer = loop.timer(0.0, ref=False)
         self._watchers = [watch(ref=False, priority=loop.MAXPRI) for watch in (loop.check, loop.prepare)]
         for watcher in self._watchers:
-            watcher.start(self._check)
+            watcher.start(self.check)
         self._wait()
 
     def _wait(self) -> None:
         self._timer.close()
         self._timer = self._timer.loop.timer(self._keeper.remaining_s, ref=False)
-        self._timer.start(self._wait if self._keeper.is_held else self._check)
+        self._timer.start(self._wait if self._is_held() else self.check)
 
-    def _check(self) -> None:
-        if self._keeper.is_held:
+    def _is_held(self) -> bool:
+        """True while the keeper holds the lease with which this began, not a later one."""
+        return self._keeper.is_held and self._keeper.number == self._number
+
+    def check(self) -> None:
+        """End serving if the lease has ended. Called before anything leaves this nsqd."""
+        if self._is_held() or self._has_ended:
             return
+        self._has_ended = True
         self.close()
         try:
             self._on_end()

@@ -31,10 +31,34 @@ class Lease(NamedTuple):
 
     number  rises with each holder, so that what an earlier one did can be distinguished from what a later one does
     handle  the store's own name for it
+    holder  the address of its holder
     """
 
     number: int
     handle: Any
+    holder: str = ""
+
+
+class Look(NamedTuple):
+    """The lease as one request has found it.
+
+    number       that of the last change of its key; 0 if there is no key. It is the number of the lease if one holds it
+    handle       the store's name for the lease that holds it; empty if none does
+    holder       the address of the holder; None if there is none, or if no nsqd has written the key
+    stranger     what the key has, for people, if no nsqd has written it; else empty
+    turn         the number of the last change of holders: one took the lease, or released it; 0 if none is known
+    is_released  True if that was a release: the last holder has said that it does not serve any more
+    lives_s      the longest time that the lease lives unless it is renewed; 0.0 if it has ended by itself, None if that
+                 is not known
+    """
+
+    number: int = 0
+    handle: str = ""
+    holder: str | None = None
+    stranger: str = ""
+    turn: int = 0
+    is_released: bool = False
+    lives_s: float | None = None
 
 
 class Note(NamedTuple):

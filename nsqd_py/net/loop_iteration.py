@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from select import POLLIN, poll
 from time import monotonic_ns
 from typing import Any, Protocol
 
 from gevent import getcurrent
 
-from nsqd_py.interfaces import Committer, Deliverer, Flusher, LineWriter
+from nsqd_py.interfaces import Committer, DaemonLog, Deliverer, Flusher
+from nsqd_py.runtime.bugs import report_bug
 
 # Time for all workers together in one iteration of the event loop.
 SLICE_S = 0.002
@@ -166,14 +168,16 @@ class LoopIteration:
     scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
     use a timer instead of `run_callback`.
 
-    is_coming    True if there is work for the end of this iteration
-    backlog      work that continues in later iterations
+    is_coming      True if there is work for the end of this iteration
+    before_output  called before output leaves; it may close connections. None if nothing has to be checked
+    backlog        work that continues in later iterations
     """
 
-    def __init__(self, hub: Any, log: LineWriter) -> None:
+    def __init__(self, hub: Any, log: DaemonLog) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False
+        self.before_output: Callable[[], None] | None = None
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
@@ -262,13 +266,13 @@ class LoopIteration:
                 try:
                     committer.write()
                 except Exception as error:  # noqa: BLE001 - a bug with one topic must not stop the others
-                    self._log.exception("end of the iteration: %s - %r", committer, error)
+                    report_bug(self._log, f"end of the iteration: {committer}", error)
             self._flush()  # the publishers prepare their next messages in the meantime: 1.1 times the PUBs of one
             for committer in committers:
                 try:
                     committer.accept()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", committer, error)
+                    report_bug(self._log, f"end of the iteration: {committer}", error)
         if self._deliverers:
             self._delivers_since_ns = monotonic_ns()
         while self._deliverers:
@@ -277,14 +281,16 @@ class LoopIteration:
                 try:
                     deliverer.deliver()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", deliverer, error)
+                    report_bug(self._log, f"end of the iteration: {deliverer}", error)
         self._flush()
 
     def _flush(self) -> None:
+        if self.before_output is not None:
+            self.before_output()
         while self._flushers:
             flushers, self._flushers = self._flushers, []
             for flusher in flushers:
                 try:
                     flusher.flush()
                 except Exception as error:  # noqa: BLE001 - likewise
-                    self._log.exception("end of the iteration: %s - %r", flusher, error)
+                    report_bug(self._log, f"end of the iteration: {flusher}", error)

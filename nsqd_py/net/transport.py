@@ -21,6 +21,7 @@ from nsqd_py.net.limits import HANDSHAKE, REASON_TEXTS, WRITE, Connections, Time
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol.frames import Part
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 
 _READ = 1
@@ -166,7 +167,7 @@ class Stream:
         if isinstance(error, LayerError):
             self.close(str(error))
         else:
-            self.log.of_clients.exception("client(%s) - %r", self.peer, error)
+            report_bug(self.log, f"client({self.peer})", error)
             self.close("internal error")
 
     # ---- input that takes longer than one time slice

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Protocol
 
 from nsqd_py.alarms import Alarms, Run, queued_after
-from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.diskqueue.ranges import SeqRanges, common, count_of, runs_of
 from nsqd_py.interfaces import IterationEnd, PositionJournal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
@@ -244,8 +244,12 @@ class Channel(JournaledPosition):
         self._never_deliver(low, high)
 
     def expire_before(self, seq: int, requeued: Container[int]) -> None:
-        """Drop expired messages: those below `seq`, and the requeued runs that begin with one of these numbers."""
+        """Drop expired messages: those below `seq`, and the requeued runs that begin with one of these numbers.
+
+        Lost ones below `seq` are finished: they would have expired too.
+        """
         position = self.position
+        self.accept_lost([(0, seq)])
         for low, high in position.take_new_below(seq):
             self.distributor.expire(low, high)
         if requeued:
@@ -278,6 +282,37 @@ class Channel(JournaledPosition):
         self.position.finished.add(low, high)
         self._new_finished.append((low, high))
         self.save_soon()
+
+    def mark_lost(self, low: int, high: int, attempts: int) -> None:
+        """Count messages low..high (high excluded) as lost: they were taken for delivery, and are not in the log."""
+        self.position.lose(low, high, attempts)
+        self.save_soon()  # nothing new is written of them, but files may not be needed any more
+
+    def find_lost(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Queue those of these messages again that were lost; the log has them again. Return their number."""
+        waits = self.position.lost_waits[:]
+        found = self.position.forget_lost(ranges)
+        tried = SeqRanges()
+        for low, high, _, attempts in waits:
+            for run_low, run_high in common([(low, high)], found):
+                self.position.requeue((run_low, run_high, attempts, None))
+                tried.add_missing(run_low, run_high)
+        for low, high in found:
+            for gap_low, gap_high in tried.gaps(low, high):
+                self.position.requeue((gap_low, gap_high, 0, None))
+        count = count_of(found)
+        self.distributor.lost_count = max(0, self.distributor.lost_count - count)
+        if count:
+            self.distributor.wake()
+            self.save_soon()
+        return count
+
+    def accept_lost(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Finish those of these messages that are lost; return their number."""
+        found = self.position.forget_lost(ranges)
+        for low, high in found:
+            self.mark_finished(low, high)
+        return count_of(found)
 
     def requeue(self, client: SubscribedClient, message_id: bytes, delay_ns: int) -> bool:
         """Requeue a message after a delay. Return False if it is not in flight to this client."""
@@ -373,7 +408,7 @@ class Channel(JournaledPosition):
         self.mark_finished(seq, seq + 1)
         return True
 
-    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int) -> int:
+    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Sequence[tuple[int, int]], skip_below: int) -> int:
         """Move to `seq`, and return the number of skipped messages, as `Position.seek` does.
 
         In-flight messages from `seq` on are queued. Raises OSError if the journal cannot be written.

@@ -64,6 +64,9 @@ class DeliveryListener(Protocol):
     def mark_finished(self, low: int, high: int) -> None:
         """Finish messages low..high (high excluded), none of which is finished yet."""
 
+    def mark_lost(self, low: int, high: int, attempts: int) -> None:
+        """Count messages low..high (high excluded) as lost; they were taken for delivery."""
+
     def defer(self, due_ns: int, run: Run) -> None:
         """Requeue these messages at that time."""
 
@@ -118,6 +121,7 @@ class Distributor:
         self._iteration = iteration
         self._clock = clock
         self._finish: Callable[[int, int], None] = listener.mark_finished
+        self._mark_lost: Callable[[int, int, int], None] = listener.mark_lost
         self._defer: Callable[[int, Run], None] = listener.defer
         self._oldest_ns = 0
         self._failed_reads = 0
@@ -163,7 +167,7 @@ class Distributor:
         self.is_closed = True
         self._retry_alarm.close()
         self.waiting.clear()
-        self._finish = self._defer = _ignore
+        self._finish = self._defer = self._mark_lost = _ignore
 
     def _want_turn(self) -> None:
         self._in_iteration = True
@@ -241,7 +245,7 @@ class Distributor:
         if batch is None or batch.first_seq > low:
             lost_until = high if batch is None else min(batch.first_seq, high)
             position.take_new(lost_until - low)
-            self._lose(low, lost_until)
+            self._lose(low, lost_until, 0)
             return 0
         if self._oldest_ns and published_ns(batch) < self._oldest_ns:
             after = min(batch.end_seq, high)
@@ -256,9 +260,9 @@ class Distributor:
         self._send(client, batch, first, first + count, 1, now_ns)
         return count
 
-    def _lose(self, low: int, high: int) -> None:
-        """Finish and count messages that are damaged or missing; the log has reported them."""
-        self._finish(low, high)
+    def _lose(self, low: int, high: int, attempts: int) -> None:
+        """Pass over messages that are damaged or missing, and count them; the log has reported them."""
+        self._mark_lost(low, high, attempts)
         self.lost_count += high - low
 
     def expire(self, low: int, high: int) -> None:
@@ -329,7 +333,7 @@ class Distributor:
         given = 0
         if batch is None or batch.first_seq > low:
             after = high if batch is None else min(batch.first_seq, high)
-            self._lose(low, after)
+            self._lose(low, after, attempts)
         elif self._oldest_ns and published_ns(batch) < self._oldest_ns:
             after = min(high, batch.end_seq)
             self.expire(low, after)

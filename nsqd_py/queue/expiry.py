@@ -55,7 +55,7 @@ class Expiry:
 
 def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
     """Drop messages older than that time; return True if there were any."""
-    low = min([topic.released, *(channel.position.finished.floor for channel in topic.channels.values())])
+    low = min([topic.released, *(channel.position.settled_floor for channel in topic.channels.values())])
     if low == topic.next_seq:
         return False
     before = _count(topic)

@@ -406,7 +406,7 @@ class UnreadableRanges:
         return min(FIRST_DELAY_NS << min(failures, 10), LONGEST_DELAY_NS)
 
     def _forget_finished(self) -> None:
-        floor = self._position.finished.floor
+        floor = self._position.settled_floor
         for end in [end for end in self._ranges if end <= floor]:
             del self._ranges[end]
 

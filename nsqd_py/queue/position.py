@@ -16,7 +16,7 @@ from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
 from nsqd_py.alarms import DeferredQueue, Run, Wait, queued_after
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.interfaces import PositionJournal, SnapshotWrite
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 
@@ -27,12 +27,16 @@ MOST_AHEAD = 10_000
 
 
 class Position:
-    """The sets of queued, deferred and finished messages. All other released messages are in flight.
+    """The sets of queued, deferred, finished and lost messages. All other released messages are in flight.
+
+    Lost messages are neither finished nor in the log. They are not delivered, but no journal says that they are finished:
+    whoever has a better copy can give them back, and then they are unfinished again.
 
     released        the sequence number after the last released message
     cursor          the first message that has not been taken; it jumps over the ranges in `skips`
     requeued        requeued runs, in the order of delivery
     requeued_after  for each of these runs, the number that the cursor must reach before the run is delivered; it never falls
+    lost_waits      the attempts and due times that lost messages had
     """
 
     __slots__ = (
@@ -42,6 +46,8 @@ class Position:
         "requeued_count",
         "deferred",
         "finished",
+        "lost",
+        "lost_waits",
         "cursor",
         "released",
         "skips",
@@ -49,6 +55,8 @@ class Position:
 
     def __init__(self, start: int, released: int) -> None:
         self.finished = SeqRanges(start)
+        self.lost = SeqRanges()
+        self.lost_waits: list[Wait] = []
         self.cursor = start
         self.released = released
         self.requeued: deque[Run] = deque()
@@ -111,6 +119,49 @@ class Position:
             for _ in range(count):
                 requeued.insert(place, requeued.pop())
                 after.insert(place, after.pop())
+
+    # ---- lost messages
+
+    def lose(self, low: int, high: int, attempts: int = 0) -> None:
+        """Count messages as lost that were taken for delivery, and are not in the log."""
+        self.lost.add_missing(low, high)
+        if attempts:
+            self.lost_waits.append((low, high, queued_after(0), attempts))
+
+    @property
+    def has_lost(self) -> bool:
+        return bool(self.lost.floor or self.lost.island_count)
+
+    def is_settled(self, low: int, high: int) -> bool:
+        """True if all of these messages are finished or lost: their place in the log is not needed."""
+        if self.finished.covers(low, high):
+            return True
+        return self.has_lost and next(self.unsettled(low, high), None) is None
+
+    def unsettled(self, low: int, high: int) -> Iterator[Range]:
+        """Yield those of low..high (not included) that are neither finished nor lost, in rising order."""
+        for gap_low, gap_high in self.finished.gaps(low, high):
+            yield from self.lost.gaps(gap_low, gap_high)
+
+    @property
+    def settled_floor(self) -> int:
+        """The number below which all messages are finished or lost."""
+        if not self.has_lost:
+            return self.finished.floor
+        return next(self.unsettled(self.finished.floor, self.released), (self.released, 0))[0]
+
+    def forget_lost(self, ranges: Iterable[Range]) -> list[Range]:
+        """Take messages out of the lost ones, and return which of them were lost. They must get another state."""
+        found = common(ranges, ranges_of(self.lost))
+        kept = SeqRanges(0, found)
+        left = [gap for low, high in ranges_of(self.lost) for gap in kept.gaps(low, high)]
+        self.lost = SeqRanges(0, left)
+        self.lost_waits = [
+            (gap_low, gap_high, due_ns, attempts)
+            for low, high, due_ns, attempts in self.lost_waits
+            for gap_low, gap_high in common([(low, high)], left)
+        ]
+        return found
 
     # ---- taking messages
 
@@ -243,7 +294,7 @@ class Position:
         self.cursor += count
 
     def empty(self) -> None:
-        """Finish all released messages."""
+        """Finish all released messages, also lost ones: an operator accepts that."""
         self.requeued.clear()
         self.requeued_after.clear()
         self.requeued_count = 0
@@ -252,12 +303,14 @@ class Position:
         self._skipped = 0
         self.cursor = self.released
         self.finished = SeqRanges(self.released)
+        self.lost = SeqRanges()
+        self.lost_waits.clear()
 
     def seek(
         self,
         seq: int,
         not_due: Iterable[tuple[int, int, int]],
-        holes: Iterable[tuple[int, int]],
+        holes: Sequence[tuple[int, int]],
         skip_below: int,
         in_flight: Iterable[Run],
     ) -> int:
@@ -265,23 +318,26 @@ class Position:
 
         Return how many these were. No other unfinished message is lost: deferred ones stay deferred, requeued ones and
         those of `in_flight`, which are from `seq` on, keep their attempts. `not_due` are other messages that were
-        published with a delay, as (low, high, due_ns). `holes` are ranges without messages.
+        published with a delay, as (low, high, due_ns). `holes` are ranges without messages. Lost messages stay lost, if
+        they are not before `skip_below`.
         """
         unsent = [run[:2] for run in self.requeued if not run[2]]
         end = min(skip_below, seq)
         skipped = [(low, min(high, end)) for low, high in (*self._new_runs(), *unsent) if low < end]
-        for low, high in skipped:
+        for low, high in [*skipped, *self.forget_lost([(0, end)])]:
             self.finished.add(low, high)
         unfinished = list(self.finished.gaps(0, seq))
         new = common(self._new_runs(), unfinished)
+        lost, lost_waits = self.lost, self.lost_waits[:]
         before = list(zip(self.requeued, self.requeued_after, strict=True))
         deferred = list(self.deferred)
         self.empty()
-        self.finished = _all_below_but(unfinished, seq, holes)
-        settled = _all_below_but(new, seq, holes)
+        self.lost, self.lost_waits = lost, lost_waits
+        self.finished = _all_below_but(unfinished, seq, [gap for low, high in holes for gap in lost.gaps(low, high)])
+        settled = _all_below_but(new, seq, union([*holes, *common([(seq, self.released)], ranges_of(lost))]))
         self.cursor = settled.floor
         for (low, high, attempts, batch), after in before:
-            for gap_low, gap_high in self.finished.gaps(low, min(high, seq)):
+            for gap_low, gap_high in self.unsettled(low, min(high, seq)):
                 self.requeue((gap_low, gap_high, attempts, batch), min(after, seq))
         tried = [(max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts]
         for run in sorted([*tried, *in_flight], key=itemgetter(0)):
@@ -453,13 +509,13 @@ class JournaledPosition:
         floor, finished = position.finished.floor, position.finished.unordered_islands()
         requeued, requeued_after = list(position.requeued), list(position.requeued_after)
         deferred = position.deferred.copy()
-        in_flight = self._in_flight_waits(count_in_flight=False)
+        in_flight = [*self._in_flight_waits(count_in_flight=False), *position.lost_waits]
         return journal.begin_large_snapshot(lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight]))
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
         position = self.position
         waits = _waits(position.requeued, position.requeued_after, position.deferred)
-        return [*waits, *self._in_flight_waits(count_in_flight=count_in_flight)]
+        return [*waits, *self._in_flight_waits(count_in_flight=count_in_flight), *position.lost_waits]
 
     def _in_flight_waits(self, *, count_in_flight: bool) -> list[Wait]:
         waits = []

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from nsqd_py.batch import NOTHING, SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.errors import InternalError
 from nsqd_py.interfaces import DaemonLog, IterationEnd, MessageLog
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.protocol.names import is_ephemeral
@@ -195,11 +196,11 @@ class Topic(Generic[L]):
     def kept_floor(self) -> int:
         """The number from which on a restart must find messages by the position of the topic.
 
-        Without journals, messages that a channel has not finished come back to the topic.
+        Without journals, messages that a channel has not finished come back to the topic, except lost ones.
         """
         if self.has_journals:
             return self.released
-        return min((channel.position.finished.floor for channel in self.channels.values()), default=self.released)
+        return min((channel.position.settled_floor for channel in self.channels.values()), default=self.released)
 
     # ---- memory
 
@@ -260,7 +261,7 @@ class Topic(Generic[L]):
                 self.refuse(batches, publishers, error)
                 return
             except BaseException as error:  # a bug must not leave the publishers with an OK
-                self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
+                self.refuse(batches, publishers, InternalError(error))
                 raise
         if self._syncer is not None and self._syncer.every == 1:  # the answers may have to wait for it
             self.accept_written(batches, publishers)
@@ -449,10 +450,10 @@ class Topic(Generic[L]):
         self.trim_memory()
 
     def is_needed(self, low: int, high: int) -> bool:
-        """True if this range has messages that are unreleased or unfinished in a channel."""
+        """True if this range has messages that are unreleased, or neither finished nor lost in a channel."""
         if high > self.released:
             return True
-        return any(not channel.position.finished.covers(low, high) for channel in self.channels.values())
+        return any(not channel.position.is_settled(low, high) for channel in self.channels.values())
 
     def close(self) -> None:
         """Write the buffer, and close the channels."""

@@ -4,6 +4,7 @@ command        the frame of every command: signals that come early, standard str
 process        limits, memory, collector, stop signals
 systemd        notifications and inherited sockets
 logs           log lines: levels, forms, limits on lines that clients cause; writing without blocking
+bugs           log lines about bugs, whose number clients get
 hidden         passwords and tokens, hidden in texts
 outages        back-off between attempts, and the log lines of an outage
 threads        blocking work in threads; greenlets that are reused

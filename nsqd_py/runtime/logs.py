@@ -249,8 +249,7 @@ class Log(Lines):
     def _put(self, lines: bytes) -> None:
         sink = self._sink
         sink.write(lines)
-        if sink.lost_count and not sink.is_clogged:
-            lost, sink.lost_count = sink.lost_count, 0
+        if sink.lost_count and not sink.is_clogged and (lost := sink.take_lost()):
             text = f"{lost} log lines were lost: no one read them in time"
             sink.write(self._form.line(self._clock(), WARNING, text, ""))
 
@@ -270,6 +269,9 @@ class LineSink:
 
     Up to KEPT_BYTES wait for the thread; lines beyond that are lost, and counted in `lost_count`. When the program ends,
     waiting lines have EXIT_S to be written. The descriptor stays in blocking mode, because other processes share it.
+
+    Any thread may write lines, as those of nsq-to-file do: one lock guards everything here. A poll object refuses a second
+    thread, and the rest of a line must not come behind the line of another thread.
     """
 
     __slots__ = ("_changed", "_descriptor", "_is_slow", "_poll", "_waiting", "_waiting_bytes", "lost_count")
@@ -290,19 +292,28 @@ class LineSink:
 
     def write(self, lines: bytes) -> None:
         """Write lines, or keep them. Raises nothing: if the disk is full or the pipe closed, the lines are lost."""
-        if not self._waiting_bytes and not self._is_slow:
-            lines = self._write_now(lines)
-        if not lines:
-            return
         with self._changed:
-            if self._waiting_bytes and self._waiting_bytes + len(lines) > KEPT_BYTES:
-                self.lost_count += lines.count(b"\n")
-                return
-            self._waiting.append(lines)
-            self._waiting_bytes += len(lines)
-            if self._waiting_bytes == len(lines):
-                atexit.register(self.flush, EXIT_S)
-                Thread(target=self._write_waiting, name="log", daemon=True).start()
+            if not self._waiting_bytes and not self._is_slow:
+                lines = self._write_now(lines)
+            if lines:
+                self._keep(lines)
+
+    def take_lost(self) -> int:
+        """Return how many lines were lost since the last call."""
+        with self._changed:
+            lost, self.lost_count = self.lost_count, 0
+            return lost
+
+    def _keep(self, lines: bytes) -> None:
+        """Let a thread write these lines. Call it under the lock."""
+        if self._waiting_bytes and self._waiting_bytes + len(lines) > KEPT_BYTES:
+            self.lost_count += lines.count(b"\n")
+            return
+        self._waiting.append(lines)
+        self._waiting_bytes += len(lines)
+        if self._waiting_bytes == len(lines):
+            atexit.register(self.flush, EXIT_S)
+            Thread(target=self._write_waiting, name="log", daemon=True).start()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all lines are written, at most for this time."""

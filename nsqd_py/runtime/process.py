@@ -13,6 +13,7 @@ from typing import Any
 import gevent
 import gevent.event
 
+from nsqd_py.runtime.bugs import bug_text
 from nsqd_py.runtime.logs import Log
 
 _FIRST_GENERATION = 200_000
@@ -84,7 +85,7 @@ def log_uncaught_errors(hub: Any, log: Log) -> None:
     """Log the uncaught errors of greenlets and of callbacks of the loop as error lines. The loop continues."""
 
     def report(context: object, kind: object, error: BaseException, traceback: object) -> None:
-        log.exception("uncaught in %r - %r", context, error, error=error)
+        log.of_clients.exception(bug_text(error), error, f"uncaught in {context!r}", error=error)
 
     hub.print_exception = report
 

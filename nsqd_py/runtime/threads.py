@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import gevent
 from gevent.event import Event
@@ -109,6 +109,15 @@ class Job:
         return result
 
 
+def _job_of(waiter: Any) -> Job:
+    """Return the job that `waiter` gets. An exception that others throw into this greenlet is raised after that."""
+    try:
+        return cast(Job, waiter.get())
+    except BaseException:
+        _job_of(waiter)
+        raise
+
+
 class _Thread:
     """A thread and its mailbox: the loop puts one job at a time into it, or None, which ends the thread."""
 
@@ -167,12 +176,15 @@ class DiskThreads:
             self._end(self._idle.pop())
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        """Return what `work` returns, or raise what it raises. Blocks this greenlet."""
+        """Return what `work` returns, or raise what it raises. Blocks this greenlet.
+
+        If this greenlet is killed, it ends after `work`: what a thread still uses must not be closed, or given to others.
+        """
         if not self._is_serving:
             return work(*arguments)
         waiter: Any = Waiter()
         self.begin(work, arguments, waiter.switch)
-        return waiter.get().end()
+        return _job_of(waiter).end()
 
     def begin(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
         """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result.

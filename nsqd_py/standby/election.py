@@ -66,14 +66,14 @@ class EpochNote(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> EpochNote:
-        """Return the note that this text is. Raises LeaseError."""
+        """Return the note that this text is. Raises ValueError."""
         if not text:
             return cls()
         try:
             fields = load_foreign_json(text.encode())
             return cls(checked_number(fields["epoch"]), checked_number(fields["announced"]), _members(fields.get("members")))
-        except (ValueError, TypeError, KeyError) as error:
-            raise LeaseError(f"the note of the lease is not one of nsqd: {text[:100]!r}") from error
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{text!r} is not a note") from error
 
     def encode(self) -> str:
         return json.dumps(self._asdict())
@@ -160,7 +160,17 @@ class Election:
         keeper = self._keeper
         holder = self.member.address if keeper.is_held else keeper.other_holder or ""
         waits_for = "" if holder else self._missed
-        return {"lease": {"name": self.name, "holder": holder, "error": keeper.error, "waits_for": waits_for}}
+        return {
+            "lease": {
+                "name": self.name,
+                "key": self._store.key,
+                "holder": holder,
+                "error": keeper.error,
+                "waits_for": waits_for,
+                "losses": keeper.losses,
+                "last_loss": keeper.last_loss,
+            }
+        }
 
     # ---- the lease
 
@@ -190,7 +200,12 @@ class Election:
 
     def _read_note(self) -> None:
         text, self._note_revision = self._store.note()
-        self._note, self._must_read_note = EpochNote.of(text), False
+        self._must_read_note = False
+        try:
+            self._note = EpochNote.of(text)
+        except ValueError as error:
+            key = self._store.note_key
+            raise LeaseError(f"the key {key} of etcd has no note of an nsqd: {text[:100]!r}") from error
 
     def _wanted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
@@ -228,20 +243,20 @@ class Election:
         return self._try_to_write(self._note._replace(members=dict(members)))
 
     def _write(self, note: EpochNote) -> bool:
-        while not self._try_to_write(note):
-            if self._yielded_role or not self._keeper.is_held:
-                self._yield_role()
-                return False
+        while not self._yielded_role and self._keeper.is_held:
+            if self._try_to_write(note):
+                return True
             gevent.sleep(_LOOK_EVERY_S)
-        return True
+        self._yield_role()
+        return False
 
     def _try_to_write(self, note: EpochNote) -> bool:
         try:
             if self._must_read_note:
-                self._read_note()
+                _, self._note_revision = self._store.note()  # whatever it says, the holder knows better
+                self._must_read_note = False
             self._note_revision = self._keeper.write_note(note.encode(), self._note_revision)
-        except LeaseLost as error:
-            self._log.error("LEASE: %s", error)
+        except LeaseLost:  # the keeper reports it
             self._yield_role()
             return False
         except LeaseError as error:

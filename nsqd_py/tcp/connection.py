@@ -56,6 +56,7 @@ from nsqd_py.protocol.parser import CommandParser, GuardedParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Limits, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import TOPOLOGY_AWARE, nearness
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.client import MS_NS, PUBLISH_ERRORS, Client
 
@@ -264,7 +265,7 @@ def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
         if not client.closed:
             client.go_on(lambda: _subscribe(client, topic, found))
     except Exception as error:  # noqa: BLE001 - a bug here must not leave the client waiting
-        client.log.of_clients.exception("client(%s) - %r", client.peer, error)
+        report_bug(client.log, f"client({client.peer})", error)
         client.close("internal error")
 
 

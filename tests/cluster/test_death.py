@@ -42,7 +42,7 @@ def test_lookupds_die_and_return(cluster: Cluster, topic: str, count: int) -> No
         cluster.wait_for_producers(new, [first], channel="channel")
     for lookupd in cluster.lookupds:
         assert names(lookupd.nodes()) == identities(cluster.nsqds)
-    assert first.received(topic, "channel", len(publisher.acknowledged)) == publisher.acknowledged
+    publisher.require_received()
     assert first.received(new, "channel", 1) == [b"message"]
 
 
@@ -115,7 +115,7 @@ def test_lookupds_hang_and_known_topics_go_on(cluster: Cluster, topic: str, coun
                 client.message()
     cluster.wait_for_producers(topic, [nsqd], RETURN_S)
     cluster.wait_for_producers(topic, [nsqd], RETURN_S, channel="new")
-    assert nsqd.received(topic, "channel", len(publisher.acknowledged)) == publisher.acknowledged
+    publisher.require_received()
 
 
 @pytest.mark.ours

@@ -35,7 +35,7 @@ def test_partition_of_some_seconds(cluster: Cluster, topic: str) -> None:
         nsqd.create(brief, "channel")
         nsqd.delete_topic(brief)
 
-    with Publisher(halfway, kept) as to_halfway, Publisher(alone, kept) as to_alone, ThreadPoolExecutor() as pool:
+    with Publisher(halfway, kept, "kept") as to_halfway, Publisher(alone, kept, "kept") as to_alone, ThreadPoolExecutor() as pool:
         with cluster.partition(halfway, first), cluster.partition(alone, first, second):
             changes = [pool.submit(change, nsqd) for nsqd in (halfway, alone)]
             to_halfway.go_on(UNTIL_IT_IS_NOTICED)
@@ -60,8 +60,8 @@ def test_partition_of_some_seconds(cluster: Cluster, topic: str) -> None:
     for (name, channel), nsqds in after_it.items():
         cluster.wait_for_producers(name, nsqds, RETURN_S, channel=channel)
     cluster.wait_until_whole()
-    assert halfway.received(kept, "kept", len(to_halfway.acknowledged)) == to_halfway.acknowledged
-    assert alone.received(kept, "kept", len(to_alone.acknowledged)) == to_alone.acknowledged
+    to_halfway.require_received()
+    to_alone.require_received()
 
 
 def test_short_partition_with_a_change(cluster: Cluster, topic: str) -> None:
@@ -74,7 +74,7 @@ def test_short_partition_with_a_change(cluster: Cluster, topic: str) -> None:
         publisher.go_on(20)
     cluster.wait_for_producers(topic, [nsqd], RETURN_S, channel="channel")
     cluster.wait_for_producers(topic, [nsqd], RETURN_S)
-    assert nsqd.received(topic, "channel", len(publisher.acknowledged)) == publisher.acknowledged
+    publisher.require_received()
 
 
 def test_partition_that_nobody_notices(cluster: Cluster, topic: str) -> None:

@@ -54,7 +54,7 @@ def test_topic_deleted_everywhere_is_gone_everywhere(cluster: Cluster, topic: st
     assert not any(topic in lookupd.topics() for lookupd in cluster.lookupds)
     for nsqd, publisher in zip(cluster.nsqds, publishers, strict=True):
         assert nsqd.topic_stats(topic) is None
-        assert nsqd.received(other, "channel", len(publisher.acknowledged)) == publisher.acknowledged
+        publisher.require_received()
 
     second = cluster.nsqds[1]
     second.post(f"/pub?topic={topic}", b"new")
@@ -131,4 +131,4 @@ def test_tombstone_while_all_publish(cluster: Cluster, topic: str) -> None:
             wait_until(is_visible)
             publisher.go_on(10)
     cluster.wait_for_producers(topic, [first, second])
-    assert second.received(topic, "channel", len(publisher.acknowledged)) == publisher.acknowledged
+    publisher.require_received()

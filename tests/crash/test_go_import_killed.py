@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.go_directory import GoDirectory, GoMessage, aside_folder, go_messages, kept_position, kept_queue, numbered
+from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.tally import Tally
 
@@ -94,4 +95,5 @@ def test_an_nsqd_is_stopped_and_killed_while_it_imports(make_nsqd: MakeNsqd, tmp
     assert sorted(found) == sorted(expected)
     nsqd.wait_for_channel("long", "b", depth=BULK)
     aside_folder(go.path)
-    tally(kills=2, acknowledged=COUNT, lost=len(set(expected) - set(found)), doubled=len(found) - len(set(found)))
+    verdict = compare((message.body for message in messages), (message.body for message in found)).require_sound()
+    tally(kills=2, **verdict.counts())

@@ -6,10 +6,8 @@ and while those of the run before are repaired.
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.background import Background
+from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
@@ -38,22 +37,23 @@ KINDS = (
 
 
 class Publisher(Background):
-    """Publishes while it is entered, and keeps what was taken. No body has a newline."""
+    """Publishes while it is entered. No body has a newline."""
 
-    def __init__(self, nsqd: NsqdProcess) -> None:
+    def __init__(self, nsqd: NsqdProcess, history: History) -> None:
         super().__init__(self._run)
-        self.published: list[bytes] = []
         self._nsqd = nsqd
+        self._history = history
 
     def _run(self) -> None:
-        numbers = itertools.count()
+        bodies = Bodies()
         with self._nsqd.connect() as client:
             while not self.is_over.wait(PUBLISH_INTERVAL_S):
-                batch = [b"%09d" % number + b"x" * (number * 37 % 400) for number in itertools.islice(numbers, BATCH)]
+                batch = bodies.take(BATCH)
+                publish = self._history.sending(TOPIC, batch)
                 client.send(wire.mpub(TOPIC, batch))
                 if client.next_frame() != wire.OK:
                     return
-                self.published += batch
+                self._history.ok(publish)
 
 
 def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
@@ -87,7 +87,9 @@ def test_killed_under_load_loses_nothing(
     moments = random.Random(seed)
     with nsqd_on(tmp_path / "nsqd") as nsqd:
         nsqd.create(TOPIC, CHANNEL)
-        with Publisher(nsqd) as publisher:
+        history = History(tmp_path / "history.jsonl")
+        history.created(TOPIC, CHANNEL)
+        with Publisher(nsqd, history):
             for kill in range(KILLS):
                 with archive(nsqd, tmp_path, *flags) as tool:
                     if kill % 3:
@@ -97,12 +99,15 @@ def test_killed_under_load_loses_nothing(
             tool.wait_for_log("subscribed")  # before that, a signal ends it as any program
             nsqd.wait_for_channel(TOPIC, CHANNEL, 30.0, depth=0, in_flight_count=0, deferred_count=0)
             assert tool.stop() == 0
-    written = Counter(all_bodies(tmp_path / "output"))
+    written = all_bodies(tmp_path / "output")
+    for body in written:
+        history.delivered(TOPIC, CHANNEL, body)
+    verdict = judge(history)
     entries = manifest(tmp_path / "output")
     statistics = {
         "seed": seed,
-        "published": len(publisher.published),
-        "duplicates": written.total() - len(written),
+        "published": verdict.published,
+        "duplicates": verdict.again,
         "files": len(entries),
         "repaired": sum(entry["repaired"] for entry in entries),
         "cut_bytes": sum(entry["cut_bytes"] for entry in entries),
@@ -110,13 +115,11 @@ def test_killed_under_load_loses_nothing(
     print(statistics)
     for name, figure in statistics.items():
         record_property(name, figure)
-    lost = set(publisher.published) - written.keys()
-    tally(kills=KILLS, acknowledged=len(publisher.published), lost=len(lost), doubled=statistics["duplicates"])
-    assert lost == set()
-    assert written.keys() - set(publisher.published) == set()
+    tally(kills=KILLS, acknowledged=verdict.acknowledged, lost=len(verdict.of("lost")), doubled=verdict.again)
+    verdict.require_sound()
     # What was in flight at a kill, or finished and not yet reported, comes again: not more.
     assert statistics["duplicates"] <= KILLS * 2 * IN_FLIGHT
     assert statistics["repaired"] > 0
     assert sorted(entry["path"] for entry in entries) == [path.name for path in message_files(tmp_path / "output")]
-    assert sum(entry["messages"] for entry in entries) == written.total()
+    assert sum(entry["messages"] for entry in entries) == len(written)
     assert (leftovers(tmp_path / "output"), message_files(tmp_path / "work")) == ([], [])

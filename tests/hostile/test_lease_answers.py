@@ -14,22 +14,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.lease import etcd as answers
+from nsqd_py.lease import answers
+from nsqd_py.lease.answers import Pair
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
-from nsqd_py.lease.store import Lease, LeaseError, Note, check_holder, parse_lease_url
+from nsqd_py.lease.store import Lease, LeaseError, Look, check_holder, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
-from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TXN, FakeEtcd
+from tests.support.disk_calls import WRITES
+from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TIME_TO_LIVE, TXN, FakeEtcd
+from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.wire import Closed
+from tests.support.wire import Closed, pub
 from tests.unit.fakes import FakeLog
 
 pytestmark = pytest.mark.ours
 
 TTL_S = 2
 TIMEOUT_S = 0.5
-FIELDS = ("ID", "TTL", "result", "header", "revision", "kvs", "count", "key", "value", "mod_revision", "succeeded")
+FIELDS = (
+    *("ID", "TTL", "grantedTTL", "result", "header", "revision", "kvs", "count", "key", "value", "mod_revision", "lease"),
+    *("succeeded", "responses", "response_range"),
+)
 
 
 @pytest.fixture
@@ -45,14 +51,19 @@ def store_of(etcd: FakeEtcd) -> EtcdStore:
 @pytest.mark.parametrize("odd", ODD)
 def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
     store = store_of(etcd)
-    lease = store.acquire("a:1")
+    lease = store.acquire("a:1", store.look())
     assert lease is not None
+    look = store.look(lease.handle)
+    assert look.lives_s is not None
+    etcd.odd = {TIME_TO_LIVE: ODD[odd]}
+    assert store.look(lease.handle) == look._replace(lives_s=None), "how long it lives is not known"
+    etcd.odd = {}
     revision = store.write_note(lease, "{}", 0)
     asking: list[tuple[str, Callable[[], object]]] = [
         (KEEPALIVE, lambda: store.renew(lease)),
-        (RANGE, store.holder),
+        (TXN, lambda: store.renew(lease)),
+        (TXN, store.look),
         (RANGE, store.note),
-        (RANGE, lambda: store.acquire("b:1")),
         (TXN, lambda: store.write_note(lease, "1", revision)),
     ]
     for path, ask in asking:
@@ -62,11 +73,12 @@ def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
     etcd.odd = {}
     store.release(lease)
     for path in (GRANT, TXN):
+        look = store.look()
         etcd.odd = {path: ODD[odd]}
         with suppress(LeaseError):
-            assert store.acquire("a:1") is None
-    etcd.odd = {}
-    assert store.acquire("a:1") is not None
+            assert store.acquire("a:1", look) is None
+        etcd.odd = {}
+    assert store.acquire("a:1", store.look()) is not None
 
 
 @given(
@@ -81,7 +93,10 @@ def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
         lambda: int(answers.lease_id(answer, TTL_S)),
         lambda: answers.is_renewed(answer, "7", TTL_S) in (True, False),
         lambda: (answers.written(answer) or 1) > 0,
-        lambda: (answers.entry(answer, "a") or Note("", 1)).revision > 0,
+        lambda: (answers.entry(answer, "a") or Pair(b"", 1, "")).revision > 0,
+        lambda: len(answers.entries(answer, ("a", "b"))) == 2,
+        lambda: answers.failed(answer, "a")[0] in (True, False),
+        lambda: (answers.remaining_s(answer, "7") or 0) >= 0,
         lambda: answers.token(answer).isascii(),
     ):
         with suppress(ValueError):
@@ -93,18 +108,20 @@ def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         check_holder(holder)
     store = store_of(etcd)
-    assert store.acquire(holder) is not None
-    with pytest.raises(LeaseError, match="is not an address"):
-        store.holder()
+    assert store.acquire(holder, store.look()) is not None
+    look = store.look()
+    assert look.holder is None
+    assert "with the lease" in look.stranger
+    assert look.handle, "it holds the lease"
 
 
 def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd: FakeEtcd) -> None:
     with FakeEtcd() as other:
-        other.odd = {RANGE: ODD["503"]}
+        other.odd = {TXN: ODD["503"]}
         store = EtcdStore(parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5))
-        assert store.holder() is None
-        assert store.holder() is None
-        assert other.asked == [RANGE]
+        assert store.look().holder is None
+        assert store.look().holder is None
+        assert other.asked == [TXN]
 
 
 # ---- the keeper, and what does not depend on it
@@ -112,6 +129,8 @@ def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd: FakeE
 
 class Store:
     """A store in memory that raises what no store should."""
+
+    key = "nsqd-py/orders"
 
     def __init__(self) -> None:
         self.defects: set[str] = set()
@@ -121,9 +140,9 @@ class Store:
         if name in self.defects:
             raise AttributeError(name)
 
-    def acquire(self, holder: str) -> Lease | None:
+    def acquire(self, holder: str, look: Look) -> Lease | None:
         self._call("acquire")
-        return Lease(1, "")
+        return Lease(1, "", holder)
 
     def renew(self, lease: Lease) -> None:
         self._call("renew")
@@ -132,19 +151,13 @@ class Store:
     def release(self, lease: Lease) -> None:
         pass
 
-    def holder(self) -> str | None:
-        self._call("holder")
-        return None
-
-    def note(self) -> Note:
-        return Note("", 0)
-
-    def write_note(self, lease: Lease, text: str, revision: int) -> int:
-        return 1
+    def look(self, handle: str = "") -> Look:
+        self._call("look")
+        return Look(turn=1, is_released=True)
 
 
 def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
-    for defect in ("holder", "acquire", "renew"):
+    for defect in ("look", "acquire", "renew"):
         store, changes, log = Store(), [], FakeLog()
         keeper = LeaseKeeper(store, "a:1", 0.3, log, lambda: True, lambda: changes.append(keeper.is_held))  # noqa: B023
         keeper.start()
@@ -232,6 +245,25 @@ def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeE
         with pytest.raises((Closed, OSError)):
             client.frame()
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
+
+
+def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(etcd: FakeEtcd, tmp_path: Path) -> None:
+    """The write is done in an iteration of the event loop, at the end of which the answer would leave."""
+    ports = free_ports(2)
+    flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
+    NsqdProcess(tmp_path / "nsqd").start().stop()
+    with FaultyNsqd(tmp_path / "nsqd", *flags, ports=(ports[0], ports[1])) as nsqd:
+        nsqd.start()
+        wait_until(lambda: publishes(nsqd), what="a publish")
+        with nsqd.connect() as client:
+            client.pub("t", b"1")
+            nsqd.set_rules(*({"call": call, "path": "t.*.log", "delay_s": TTL_S + 1} for call in WRITES))
+            client.send(pub("t", b"2"))
+            with pytest.raises((Closed, OSError)):
+                client.frame()
+        assert nsqd.delayed_calls()[0], "the event loop has written"
+        nsqd.set_rules()
+        wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
 _ORDERS = {"key": answers.encoded("nsqd-py/orders")}

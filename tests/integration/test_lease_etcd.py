@@ -11,6 +11,7 @@ import pytest
 from nsqd_py.lease.keeper import LeaseKeeper
 from nsqd_py.lease.store import Lease
 from tests.support.etcd import ETCD, Etcd
+from tests.support.etcd_operator import EtcdOperator
 from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import FakeLog
 
@@ -31,17 +32,30 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
     store = etcd.store("two")
-    assert store.acquire("first:1") is not None
+    assert store.acquire("first:1", store.look()) is not None
     later: list[Lease] = []
 
     def take() -> bool:
         gevent.sleep(0.2)
-        lease = store.acquire("second:1")
+        look = store.look()
+        lease = store.acquire("second:1", look) if look.holder is None else None
         later.extend([lease] if lease else [])
         return bool(later)
 
     wait_until(take, 40, "the end of the lease")
     store.release(later[0])
+
+
+def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd: Etcd) -> None:
+    store, operator = etcd.store("compacted"), EtcdOperator(etcd.address)
+    lease = store.acquire("first:1", store.look())
+    assert lease is not None
+    operator.put("nsqd-py/compacted-2", "x")
+    operator.compact()
+    store.renew(lease)
+    assert store.look(lease.handle).holder == "first:1"
+    store.release(lease)
+    assert store.look().is_released
 
 
 def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd: Etcd) -> None:
@@ -66,4 +80,4 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
     etcd.process.send_signal(signal.SIGCONT)
     until_said("taken", "lost", "taken")
     keeper.close()
-    assert etcd.store("three").holder() is None
+    assert etcd.store("three").look().holder is None

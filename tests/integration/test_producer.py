@@ -26,6 +26,7 @@ from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
+from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -241,17 +242,14 @@ def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakePr
     it takes a publish alone on its connection to find out which one is bad.
     """
     producer = make_producer(nsqd, retry_unknown=retry_unknown)
-    expected = Counter(b"%d" % number for number in range(600) if number % 200 != 100)
+    expected = [b"%d" % number for number in range(600) if number % 200 != 100]
     for number in range(600):
         producer.publish_soon(topic, bytes(MAX_MSG_SIZE + 1) if number % 200 == 100 else b"%d" % number)
     with pytest.raises(FlushFailed) as caught:
         producer.flush()
     assert (caught.value.count, caught.value.code) == (3, "E_BAD_MESSAGE")
     producer.flush()  # reported once
-    found = drain(topic, nsqd)
-    assert set(found) == set(expected)
-    if not retry_unknown:
-        assert found == expected
+    compare(expected, drain(topic, nsqd).elements(), at_least_once=retry_unknown).require_sound()
 
 
 def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
@@ -316,15 +314,17 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other)
     producer.ping()
-    acknowledged: list[bytes] = []
+    history = History()
+    history.created(topic, "ch")
     is_over = False
 
     def publish(worker: int) -> None:
         number = 0
         while not is_over:
             body = b"%d.%d" % (worker, number)
+            sent = history.sending(topic, [body], resends=True)
             producer.publish(topic, body)
-            acknowledged.append(body)
+            history.ok(sent)
             number += 1
 
     def end_it() -> None:
@@ -333,17 +333,18 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
         while not min(depth(doomed, topic), depth(other, topic)) and time.monotonic() < deadline_s:
             pause(shell, 0.01)
         doomed.kill()
-        count = len(acknowledged)
-        while len(acknowledged) < count + 500 and time.monotonic() < deadline_s:
+        count = history.acknowledged
+        while history.acknowledged < count + 500 and time.monotonic() < deadline_s:
             pause(shell, 0.01)
         is_over = True
 
     run_all([*(partial(publish, worker) for worker in range(8)), end_it])
     doomed.start()
-    found = drain(topic, doomed, other)
-    assert len(acknowledged) > 500
-    assert set(acknowledged) - set(found) == set()
-    assert sum(found.values()) - len(acknowledged) <= 8 * 2  # no more than what was under way comes twice
+    for body in drain(topic, doomed, other).elements():
+        history.delivered(topic, "ch", body)
+    verdict = judge(history).require_sound()
+    assert verdict.acknowledged > 500
+    assert verdict.deliveries - verdict.acknowledged <= 8 * 2  # no more than what was under way comes twice
 
 
 def test_without_retries_of_the_unknown_nothing_comes_twice(
@@ -371,8 +372,8 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
     doomed.start()
     found = drain(topic, doomed, other)
     assert set(outcomes) == set(messages)
-    assert max(found.values()) == 1
-    assert {message for message, error in outcomes.items() if error is None} <= set(found)
+    stored = [message for message, error in outcomes.items() if error is None]
+    assert compare(stored, found.elements()).of("lost", "twice") == []
     assert all(isinstance(error, ConnectionLost) for error in outcomes.values() if error is not None)
 
 
@@ -410,7 +411,7 @@ def test_an_nsqd_that_hangs_is_left_for_another(
         for message in messages:
             producer.publish_soon(topic, message)
         producer.flush(timeout_s=10)
-        assert set(messages) <= set(drain(topic, other))
+        assert compare(messages, drain(topic, other).elements(), at_least_once=True).of("lost") == []
     finally:
         hung.signal(signal.SIGCONT)
 
@@ -536,7 +537,8 @@ def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer,
             producer.publish(topic, b"%d.%d" % (worker, number))
 
     run_all([partial(publish, worker) for worker in range(40)])
-    assert drain(topic, nsqd) == Counter(b"%d.%d" % (worker, number) for worker in range(40) for number in range(20))
+    expected = [b"%d.%d" % (worker, number) for worker in range(40) for number in range(20)]
+    compare(expected, drain(topic, nsqd).elements()).require_sound()
 
 
 @pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork

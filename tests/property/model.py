@@ -15,6 +15,7 @@ QUEUED = "queued"
 IN_FLIGHT = "in flight"
 DEFERRED = "deferred"
 FINISHED = "finished"
+LOST = "lost"  # neither finished nor in the log
 
 SWEEP_NS = 1_100_000_000  # what is too old goes no later
 

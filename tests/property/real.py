@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from nsqd_py.diskqueue.ranges import ranges_of
 from nsqd_py.protocol.frames import Part
 from nsqd_py.queue.channel import Channel
-from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelTopic, Seen
+from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST, QUEUED, ModelTopic, Seen
 from tests.unit.fakes import FakeConsumer, FakePublisher, World, parse_messages
 
 
@@ -77,6 +78,9 @@ def observe(channel: Channel) -> dict[int, Seen]:
     for low, high in position.finished.islands():
         for seq in range(low, high):
             seen[seq].append((FINISHED, 0, 0))
+    for low, high in ranges_of(position.lost):
+        for seq in range(low, high):
+            seen[seq].append((LOST, 0, 0))
     skipped = {seq for low, high in position.skips for seq in range(low, high)}
     for seq in range(position.cursor, position.released):
         if seq not in skipped:

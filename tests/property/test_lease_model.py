@@ -1,12 +1,14 @@
 """Nsqds that share a lease, in simulated time: at most one serves at any moment, and each epoch has one primary.
 
 The store, the network and the processes are random: answers are late or lost, processes are paused and killed, and
-their clocks run at other rates. `Election`, `LeaseKeeper` and `promote` are the real ones. The primary and its standby
-are a plain model of what docs/standby.md says of `--standby-acks=1`.
+their clocks run at other rates. Somebody deletes and overwrites the keys of the lease, and revokes it. `Election`,
+`LeaseKeeper` and `promote` are the real ones. The primary and its standby are a plain model of what docs/standby.md
+says of `--standby-acks=1`.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ from hypothesis import strategies as st
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
+from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, Look, Note
 from nsqd_py.standby import election
 from nsqd_py.standby.acks import InSyncSet
 from nsqd_py.standby.copy import StandbyState, own_member, read_state, write_state
@@ -42,52 +44,136 @@ SHORT_DELAY_S = 0.3
 HANGS_S = 100 * TTL_S
 
 
+# The longest time for which a store keeps a lease that has ended.
+EXPIRY_LAG_S = 0.5
+
+
+class Key(NamedTuple):
+    """A key: its value, the number of its last change, and the lease that ends it."""
+
+    value: str
+    number: int
+    handle: str = ""
+
+
 class Store:
-    """One lease and its note. Each call takes effect at one moment."""
+    """The keys of one lease, and the leases that may end them, as `EtcdStore` uses them.
+
+    Each call takes effect at one moment, also those of somebody who changes the keys by hand.
+    """
+
+    key = "key"
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.owner = ""
-        self.number = 0
-        self.ends_s = 0.0
-        self.text, self.revision = "", 0
+        self.revision = 0
+        self.holds: Key | None = None
+        self.last: Key | None = None
+        self.noted: Key | None = None
+        self.ends_s: dict[str, float] = {}
+        self._lags_s: dict[str, float] = {}
 
-    @property
-    def is_free(self) -> bool:
-        return self.cluster.simulation.now_s >= self.ends_s
+    def look(self, handle: str = "") -> Look:
+        self._expire()
+        holds, last = self.holds, self.last
+        found = Look() if last is None else Look(turn=last.number, is_released=last.value == "released")
+        if holds is None:
+            return found
+        lives_s = self._lives_s(handle) if handle and handle == holds.handle else None
+        is_holder = holds.handle and holds.value.startswith("nsqd")
+        return found._replace(
+            number=holds.number,
+            handle=holds.handle,
+            holder=holds.value if is_holder else None,
+            stranger="" if is_holder else holds.value,
+            lives_s=lives_s,
+        )
 
-    def acquire(self, holder: str) -> Lease | None:
-        if not self.is_free:
+    def _lives_s(self, handle: str) -> float:
+        left_s = self.ends_s[handle] - self.cluster.simulation.now_s
+        return math.floor(left_s) + 1.0 if left_s > 0 else 0.0
+
+    def acquire(self, holder: str, look: Look) -> Lease | None:
+        self._expire()
+        numbers = [key.number if key is not None else 0 for key in (self.holds, self.last)]
+        if numbers != [look.number, look.turn]:
             return None
         self.cluster.check()  # before anybody else may serve
-        self.owner, self.number = holder, self.number + 1
-        self.ends_s = self.cluster.simulation.now_s + TTL_S
-        return Lease(self.number, None)
+        self.revision += 1
+        handle = self.grant(TTL_S)
+        self.holds, self.last = Key(holder, self.revision, handle), Key("taken", self.revision)
+        return Lease(self.revision, handle, holder)
+
+    def grant(self, ttl_s: float) -> str:
+        handle = f"lease {len(self.ends_s)}"
+        self.ends_s[handle] = self.cluster.simulation.now_s + ttl_s
+        self._lags_s[handle] = self.cluster.chance.uniform(0.0, EXPIRY_LAG_S)
+        return handle
 
     def renew(self, lease: Lease) -> None:
         self._check(lease)
-        self.ends_s = self.cluster.simulation.now_s + TTL_S
+        if self.cluster.simulation.now_s >= self.ends_s[lease.handle]:
+            raise LeaseLost("the lease has ended")
+        self.ends_s[lease.handle] = self.cluster.simulation.now_s + TTL_S
 
     def release(self, lease: Lease) -> None:
-        if lease.number == self.number:
-            self.ends_s = 0.0
+        self._expire()
+        if self.holds == Key(lease.holder, lease.number, lease.handle):
+            self.revision += 1
+            self.holds, self.last = None, Key("released", self.revision)
+        self.revoke(lease.handle)
 
-    def holder(self) -> str | None:
-        return None if self.is_free else self.owner
+    def revoke(self, handle: str) -> None:
+        self.ends_s[handle] = -EXPIRY_LAG_S
+        self._expire()
 
     def note(self) -> Note:
-        return Note(self.text, self.revision)
+        return Note(self.noted.value, self.noted.number) if self.noted is not None else NO_NOTE
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         self._check(lease)
-        if revision != self.revision:
+        if revision != self.note().revision:
             raise LeaseError("the note was changed")
-        self.text, self.revision = text, revision + 1
+        self.revision += 1
+        self.noted = Key(text, self.revision)
         return self.revision
 
     def _check(self, lease: Lease) -> None:
-        if self.is_free or lease.number != self.number:
-            raise LeaseLost("another holder has the lease")
+        self._expire()
+        if self.holds != Key(lease.holder, lease.number, lease.handle):
+            raise LeaseLost("the key was changed")
+
+    def _expire(self) -> None:
+        if self.holds is None or not self.holds.handle:
+            return
+        handle = self.holds.handle
+        if self.cluster.simulation.now_s >= self.ends_s[handle] + self._lags_s[handle]:
+            self.holds = None
+
+    # ---- somebody who changes the keys by hand
+
+    def put(self, value: str, handle: str = "") -> None:
+        self.revision += 1
+        self.holds = Key(value, self.revision, handle)
+
+    def change(self, what: str) -> None:
+        self._expire()
+        holds = self.holds
+        if what == "delete":
+            self.holds = None
+        elif what == "delete both":
+            self.holds = self.last = None
+        elif what == "overwrite":
+            self.put("somebody")
+        elif what == "overwrite with a lease":
+            self.put("somebody", self.grant(TTL_S))
+        elif holds is not None and holds.handle and what == "revoke":
+            self.revoke(holds.handle)
+        elif holds is not None and what == "write again":
+            self.put(holds.value, holds.handle)
+
+
+CHANGES = ["delete", "delete both", "overwrite", "overwrite with a lease", "revoke", "write again"]
 
 
 class RemoteStore:
@@ -378,6 +464,8 @@ class Cluster:
             nsqd.lost = 1.0
         elif what == "good network":
             self.heal()
+        else:
+            self.store.change(what)
         self.simulation.run(seconds)
 
     def heal(self) -> None:
@@ -391,7 +479,7 @@ class Cluster:
 
 events = st.lists(
     st.tuples(
-        st.sampled_from(["kill", "pause", "bad network", "no network", "good network"]),
+        st.sampled_from(["kill", "pause", "bad network", "no network", "good network", *CHANGES]),
         st.integers(0, 2),
         st.floats(0.01, 4 * TTL_S),
     ),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from nsqd_py.client import Consumer, Message, Producer, PublishFuture, Requeue
 from nsqd_py.client.errors import NsqClientError
 from tests.soak.cluster import Cluster, SoakNsqd
-from tests.soak.ledger import TopicLedger, body_of
+from tests.soak.topics import Publish, SoakTopic
 from tests.soak.workers import Workers
 from tests.support.wire import MESSAGE, Client, Closed, parse_message
 
@@ -37,7 +37,7 @@ _QUIET.propagate = False
 class Producers:
     """Publish in every way, to all topics in turn, `rate` messages a second together."""
 
-    def __init__(self, cluster: Cluster, topics: Sequence[TopicLedger], workers: Workers, rate: float) -> None:
+    def __init__(self, cluster: Cluster, topics: Sequence[SoakTopic], workers: Workers, rate: float) -> None:
         self._cluster = cluster
         self._topics = topics
         self._workers = workers
@@ -52,56 +52,60 @@ class Producers:
         """Wait until everything is stored or refused; call it when the threads have ended."""
         self._producer.close()
 
-    def _take(self, count: int) -> tuple[TopicLedger, range]:
-        topic = random.choice(self._topics)
-        return topic, topic.take_numbers(count)
+    def _sending(self, count: int) -> Publish:
+        return random.choice(self._topics).sending(count)
 
     @contextlib.contextmanager
-    def _noted(self, topic: TopicLedger, numbers: range) -> Iterator[None]:
+    def _noted(self, publish: Publish) -> Iterator[None]:
         """Note what is acknowledged inside, or count the refusal."""
         try:
             yield
         except NsqClientError as error:
-            self._workers.count(f"refused: {type(error).__name__}", len(numbers))
+            self._refused(publish, error, type(error).__name__)
         else:
-            topic.acknowledge(numbers)
+            publish.ok()
+
+    def _refused(self, publish: Publish, error: object, kind: str) -> None:
+        publish.failed(error)
+        self._workers.count(f"refused: {kind}", len(publish.bodies))
 
     def _publish(self) -> None:
-        topic, numbers = self._take(1)
-        with self._noted(topic, numbers):
-            self._producer.publish(topic.name, body_of(numbers[0]))
+        publish = self._sending(1)
+        with self._noted(publish):
+            self._producer.publish(publish.topic.name, publish.bodies[0])
 
     def _publish_several(self) -> None:
-        topic, numbers = self._take(BATCH)
-        with self._noted(topic, numbers):
-            self._producer.multi_publish(topic.name, [body_of(number) for number in numbers])
+        publish = self._sending(BATCH)
+        with self._noted(publish):
+            self._producer.multi_publish(publish.topic.name, publish.bodies)
 
     def _publish_soon(self) -> None:
-        topic, numbers = self._take(SOON)
-        futures = [self._producer.publish_soon(topic.name, body_of(number)) for number in numbers]
-        for number, future in zip(numbers, futures, strict=True):
+        publishes = [self._sending(1) for _ in range(SOON)]
+        futures = [self._producer.publish_soon(one.topic.name, one.bodies[0]) for one in publishes]
+        for publish, future in zip(publishes, futures, strict=True):
             assert isinstance(future, PublishFuture)
-            with self._noted(topic, range(number, number + 1)):
+            with self._noted(publish):
                 future.result()
 
     def _publish_deferred(self) -> None:
-        topic, numbers = self._take(1)
-        with self._noted(topic, numbers):
-            self._producer.publish(topic.name, body_of(numbers[0]), defer_s=round(random.uniform(0.1, LONGEST_DEFER_S), 3))
+        publish = self._sending(1)
+        defer_s = round(random.uniform(0.1, LONGEST_DEFER_S), 3)
+        with self._noted(publish):
+            self._producer.publish(publish.topic.name, publish.bodies[0], defer_s=defer_s)
 
     def _post(self) -> None:
         """POST /mpub to any nsqd; one that is away, or whose disk is full, refuses it."""
-        topic, numbers = self._take(BATCH)
+        publish = self._sending(BATCH)
         nsqd = random.choice(self._cluster.nsqds)
         try:
-            status = _post(nsqd, f"/mpub?topic={topic.name}", b"\n".join(map(body_of, numbers)))
+            status = _post(nsqd, f"/mpub?topic={publish.topic.name}", b"\n".join(publish.bodies))
         except (OSError, http.client.HTTPException) as error:
-            self._workers.count(f"refused: {type(error).__name__}", len(numbers))
+            self._refused(publish, error, type(error).__name__)
             return
         if status == 200:
-            topic.acknowledge(numbers)
+            publish.ok()
         else:
-            self._workers.count(f"refused: HTTP {status}", len(numbers))
+            self._refused(publish, status, f"HTTP {status}")
 
 
 def _post(nsqd: SoakNsqd, path: str, body: bytes) -> int:
@@ -116,10 +120,10 @@ def _post(nsqd: SoakNsqd, path: str, body: bytes) -> int:
 class Consumers:
     """One consumer for each channel, found through nsqlookupd; one of them is replaced from time to time."""
 
-    def __init__(self, cluster: Cluster, topics: Sequence[TopicLedger], workers: Workers) -> None:
+    def __init__(self, cluster: Cluster, topics: Sequence[SoakTopic], workers: Workers) -> None:
         self._cluster = cluster
         self._workers = workers
-        self._running = {(topic, name): self._new(topic, name) for topic in topics for name in topic.received}
+        self._running = {(topic, name): self._new(topic, name) for topic in topics for name in topic.channels}
 
     def start(self) -> None:
         for consumer in self._running.values():
@@ -140,7 +144,7 @@ class Consumers:
         for consumer in self._running.values():
             consumer.stop()
 
-    def _new(self, topic: TopicLedger, name: str) -> Consumer:
+    def _new(self, topic: SoakTopic, name: str) -> Consumer:
         def handle(message: Message) -> None:
             if random.random() < REQUEUE_SHARE:
                 raise Requeue(random.choice(REQUEUE_S), backoff=False)
@@ -161,7 +165,7 @@ class Consumers:
 class SlowReader:
     """Consumes properly, one message in a while, from a small buffer: nsqd has to keep the others for it."""
 
-    def __init__(self, cluster: Cluster, topics: Sequence[TopicLedger], workers: Workers) -> None:
+    def __init__(self, cluster: Cluster, topics: Sequence[SoakTopic], workers: Workers) -> None:
         self._cluster = cluster
         self._topics = topics
         self._workers = workers
@@ -171,7 +175,7 @@ class SlowReader:
 
     def _read(self) -> None:
         nsqd, topic = random.choice(self._cluster.nsqds), random.choice(self._topics)
-        channel = random.choice(list(topic.received))
+        channel = random.choice(topic.channels)
         with contextlib.suppress(Closed, OSError), Client(nsqd.tcp_port, receive_buffer_bytes=SMALL_BUFFER_BYTES) as client:
             client.sub(topic.name, channel, rdy_count=10)
             for _ in range(SLOW_READS):

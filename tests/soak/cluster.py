@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.soak.ledger import TopicLedger
+from tests.soak.topics import SoakTopic
 from tests.support.cluster import start_all
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import free_ports
@@ -79,11 +79,11 @@ class Cluster:
         for process in self.processes:
             process.destroy()
 
-    def create(self, topics: Sequence[TopicLedger]) -> None:
+    def create(self, topics: Sequence[SoakTopic]) -> None:
         """Create the topics and their channels everywhere, before the first message."""
         for nsqd in self.nsqds:
             for topic in topics:
-                nsqd.create(topic.name, *topic.received)
+                nsqd.create(topic.name, *topic.channels)
 
     def make_whole(self) -> None:
         """End all faults, and start what does not run."""
@@ -92,7 +92,7 @@ class Cluster:
             nsqd.set_clock(0)
         start_all([process for process in self.processes if not process.is_running])
 
-    def left(self, topics: Sequence[TopicLedger]) -> str:
+    def left(self, topics: Sequence[SoakTopic]) -> str:
         """Return which messages still wait, are in flight or deferred; an empty text if there are none."""
         names = {topic.name for topic in topics}
         return ", ".join(

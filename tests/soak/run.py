@@ -14,18 +14,18 @@ from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import finding_text
 from tests.soak.clients import Consumers, Producers, SlowReader
 from tests.soak.cluster import Cluster
-from tests.soak.ledger import TopicLedger
 from tests.soak.nuisances import NuisanceProcess
 from tests.soak.sampling import CLIENTS, FIGURES, Sampler, Series
 from tests.soak.slopes import Trend, trend
+from tests.soak.topics import SoakTopic
 from tests.soak.troubles import Troubles
 from tests.soak.workers import Workers
+from tests.support.ledger import Verdict
 from tests.support.nsqd_process import wait_until
 
 DRAIN_DEADLINE_S = 180.0
 REPORT_EVERY_S = 1.0
 SAMPLES = 600
-SHOWN = 10
 # In less time, memory still approaches its level: the largest inputs come seldom.
 SHORTEST_JUDGED_MINUTES = 10.0
 TOPICS = (("orders", ("billing", "archive", "audit")), ("events", ("count",)))
@@ -83,10 +83,25 @@ class Result:
         }
 
 
+@dataclass
+class Judged:
+    """What is kept of the verdict on a chapter."""
+
+    problems: list[str]
+    acknowledged: int
+    lost: int
+    repeated: int
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Judged:
+        problems = list(verdict.lines()) if verdict.findings else []
+        return cls(problems, verdict.acknowledged, len(verdict.of("lost")), verdict.again)
+
+
 def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
     """Run it; `report` gets a line on the progress each second."""
     random.seed(plan.seed)
-    topics = [TopicLedger(name, channels) for name, channels in TOPICS]
+    topics = [SoakTopic(directory, name, channels) for name, channels in TOPICS]
     publishing, disturbing = Workers(), Workers()
     with Cluster(directory) as cluster:
         cluster.create(topics)
@@ -107,7 +122,8 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         consumers.stop()
         problems += _end(cluster)
     trends = _trends(sampler.series)
-    problems += _judge_messages(topics)
+    verdicts = [verdict for topic in topics for verdict in map(Judged.of, topic.verdicts())]
+    problems += [problem for verdict in verdicts for problem in verdict.problems]
     if plan.minutes >= SHORTEST_JUDGED_MINUTES:
         problems += _judge_trends(trends)
     return Result(
@@ -115,17 +131,17 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         counts=dict(disturbing.counts + nuisances.workers.counts + publishing.counts),
         trends=trends,
         published=sum(topic.published for topic in topics),
-        acknowledged=sum(len(topic.acknowledged) for topic in topics),
-        lost=sum(len(topic.lost(channel)) for topic in topics for channel in topic.received),
-        repeated=sum(topic.repeated for topic in topics),
+        acknowledged=sum(verdict.acknowledged for verdict in verdicts),
+        lost=sum(verdict.lost for verdict in verdicts),
+        repeated=sum(verdict.repeated for verdict in verdicts),
     )
 
 
-def _channels(topics: list[TopicLedger]) -> list[tuple[str, str]]:
-    return [(topic.name, channel) for topic in topics for channel in topic.received]
+def _channels(topics: list[SoakTopic]) -> list[tuple[str, str]]:
+    return [(topic.name, channel) for topic in topics for channel in topic.channels]
 
 
-def _wait(seconds: float, topics: list[TopicLedger], disturbing: Workers, report: Callable[[str], None]) -> None:
+def _wait(seconds: float, topics: list[SoakTopic], disturbing: Workers, report: Callable[[str], None]) -> None:
     """Report the progress until the time is over, or a thread of the soak itself failed."""
     began_s = time.monotonic()
     while (passed_s := time.monotonic() - began_s) < seconds and not disturbing.errors:
@@ -135,7 +151,7 @@ def _wait(seconds: float, topics: list[TopicLedger], disturbing: Workers, report
         time.sleep(min(REPORT_EVERY_S, seconds - passed_s))
 
 
-def _drain(cluster: Cluster, topics: list[TopicLedger], report: Callable[[str], None]) -> Iterator[str]:
+def _drain(cluster: Cluster, topics: list[SoakTopic], report: Callable[[str], None]) -> Iterator[str]:
     """Wait until nothing is left on any nsqd; yield what is stuck."""
     report("draining")
     with suppress(AssertionError):
@@ -169,16 +185,6 @@ def _trends(series: Series) -> dict[str, dict[str, Trend]]:
             if found is not None:
                 trends.setdefault(process, {})[name] = found
     return trends
-
-
-def _judge_messages(topics: list[TopicLedger]) -> Iterator[str]:
-    for topic in topics:
-        for channel in topic.received:
-            lost = topic.lost(channel)
-            if lost:
-                yield f"{topic.name}/{channel} lost {len(lost)} messages: {lost[:SHOWN]}"
-        if topic.strange:
-            yield f"{topic.name}: {len(topic.strange)} messages that nobody published: {topic.strange[:SHOWN]}"
 
 
 def _judge_trends(trends: dict[str, dict[str, Trend]]) -> Iterator[str]:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 from tests.standby.hosts import DEADLINE_S, Hosts
 from tests.support.disk_calls import SYNCS, WRITES
+from tests.support.etcd_operator import EtcdOperator
 from tests.support.network import Host
 from tests.support.nsqd_process import wait_until
 from tests.support.taped_nsqd import TapedNsqd
 
 _REFUSED_AFTER_S = 2.5  # a little more than --standby-timeout
 _SLOW_RATE = "256kbit"
+_KEY = "nsqd-py/orders"
 
 
 class Scene(NamedTuple):
@@ -116,6 +118,34 @@ def store_killed(scene: Scene) -> float:
 
 def _wait_until_nobody_serves(scene: Scene) -> None:
     wait_until(lambda: scene.hosts.primary() is None, DEADLINE_S, "the primary to stop serving")
+
+
+def key_deleted(scene: Scene) -> float:
+    """Somebody deletes the key of the lease. Either nsqd may be the next primary."""
+    _operator(scene).delete(_KEY)
+    return time.monotonic()
+
+
+def key_overwritten(scene: Scene) -> float:
+    """Somebody overwrites the key of the lease, with a value that stays or one that a lease ends."""
+    operator = _operator(scene)
+    operator.put(_KEY, "somebody", scene.chance.choice(("0", operator.grant(2))))
+    return time.monotonic()
+
+
+def lease_revoked(scene: Scene) -> float:
+    """Somebody revokes the lease; the primary may die too."""
+    operator = _operator(scene)
+    pair = operator.pair(_KEY)
+    if pair is not None and "lease" in pair:
+        operator.revoke(pair["lease"])
+    if scene.chance.random() < 0.3:
+        return kill(scene)
+    return time.monotonic()
+
+
+def _operator(scene: Scene) -> EtcdOperator:
+    return EtcdOperator(scene.hosts.etcd.address)
 
 
 # ---- networks
@@ -225,6 +255,9 @@ FAULTS: dict[str, Callable[[Scene], float]] = {
         power_cut_both,
         store_frozen,
         store_killed,
+        key_deleted,
+        key_overwritten,
+        lease_revoked,
         isolated,
         unheard,
         deaf,

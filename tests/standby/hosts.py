@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 from tests.support import ledger_clients
-from tests.support.epoch_ledger import EpochLedger
 from tests.support.etcd import Etcd
+from tests.support.ledger import History, lost_so_far
+from tests.support.ledger.serving import Serving
 from tests.support.member import secret_file
 from tests.support.network import Host, NamespaceNetwork
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -31,7 +32,9 @@ class Hosts:
 
     def __init__(self, directory: Path, ttl_s: int, *flags: str) -> None:
         self.network = NamespaceNetwork()
-        self.ledger = EpochLedger()
+        self.history = History(directory / "history.jsonl")
+        self.serving = Serving()
+        self.history.watch(self.serving.see)
         self.clients: list[ledger_clients.LedgerClient] = []
         self.nsqds: list[TapedNsqd] = []
         self._mounted: list[Path] = []
@@ -103,7 +106,8 @@ class Hosts:
         """Create the topic, and let publishers and consumers begin."""
         primary, _ = self.wait_until_whole()
         primary.create(TOPIC, *CHANNELS)
-        host, ledger = self.client_host, self.ledger
+        self.history.created(TOPIC, *CHANNELS)
+        host, history = self.client_host, self.history
         addresses: list[ledger_clients.Address] = [(nsqd.host.address, *_PORTS) for nsqd in self.nsqds]
 
         def lookupd() -> str:
@@ -111,17 +115,17 @@ class Hosts:
 
         first, second = CHANNELS
         self.clients = [
-            ledger_clients.LedgerConsumer(host, ledger, "finds", TOPIC, first, lookupd),
-            ledger_clients.LibraryConsumer(host, ledger, "consumer", TOPIC, second, lookupd),
-            ledger_clients.LedgerPublisher(host, ledger, "either", TOPIC, addresses),
+            ledger_clients.LedgerConsumer(host, history, "finds", TOPIC, first, lookupd),
+            ledger_clients.LibraryConsumer(host, history, "consumer", TOPIC, second, lookupd),
+            ledger_clients.LedgerPublisher(host, history, "either", TOPIC, addresses),
             # These stay with one nsqd: they see at once when it serves, whoever else does.
             *(
-                ledger_clients.StayingConsumer(host, ledger, f"c{number}", TOPIC, first, one)
+                ledger_clients.StayingConsumer(host, history, f"c{number}", TOPIC, first, one)
                 for number, one in enumerate(addresses)
             ),
-            *(ledger_clients.LedgerPublisher(host, ledger, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
-            ledger_clients.LedgerHttpPublisher(host, ledger, "http", TOPIC, addresses),
-            ledger_clients.LibraryPublisher(host, ledger, "producer", TOPIC, addresses),
+            *(ledger_clients.LedgerPublisher(host, history, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
+            ledger_clients.LedgerHttpPublisher(host, history, "http", TOPIC, addresses),
+            ledger_clients.LibraryPublisher(host, history, "producer", TOPIC, addresses),
         ]
         for client in self.clients:
             client.start()
@@ -138,7 +142,7 @@ class Hosts:
     def wait_until_received(self) -> None:
         """Return when everything that was acknowledged has been received, or at the deadline."""
         end_s = time.monotonic() + DEADLINE_S
-        while self.ledger.lost() and time.monotonic() < end_s:
+        while lost_so_far(self.history) and time.monotonic() < end_s:
             time.sleep(0.5)
 
     # ---- what is broken, and repaired

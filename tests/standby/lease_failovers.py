@@ -24,7 +24,8 @@ import click
 
 from tests.standby.faults import FAULTS, FREEZES, STAYS, Scene
 from tests.standby.hosts import DEADLINE_S, Hosts
-from tests.support.epoch_ledger import DELIVERY, OK, EpochLedger, Late
+from tests.support.ledger import Finding, Kind, Verdict, judge
+from tests.support.ledger.serving import Late, Serving
 from tests.support.nsqd_process import wait_until
 
 _STAYS_BROKEN_S = 2.0
@@ -44,26 +45,41 @@ class Happened:
 
 @dataclass
 class Report:
-    """What happened, and what clients saw."""
+    """What happened, and what clients saw; `verdict` and `alone` are there at the end.
 
-    ledger: EpochLedger
+    alone  what was acknowledged without a standby, and may be lost
+    """
+
+    serving: Serving
     happened: list[Happened] = field(default_factory=list)
-    alone: set[bytes] = field(default_factory=set)  # what was acknowledged without a standby, and may be lost
+    verdict: Verdict | None = None
+    alone: set[str] = field(default_factory=set)
 
     @property
     def failovers(self) -> int:
         return sum(each.fault not in STAYS for each in self.happened)
 
+    @property
+    def lost(self) -> list[Finding]:
+        assert self.verdict is not None
+        return self.verdict.of("lost")
+
     def late(self) -> Iterator[tuple[str, Late]]:
         """Yield what came from an old primary after a newer one had begun, with the last fault before."""
-        for late in self.ledger.late:
-            yield next(each.fault for each in reversed(self.happened) if each.began_s <= late.at_s), late
+        for late in self.serving.late:
+            at_s = late.operation.at_ns / 1e9
+            yield next(each.fault for each in reversed(self.happened) if each.began_s <= at_s), late
 
-    def violations(self, lost: set[bytes]) -> list[str]:
+    def violations(self) -> list[str]:
         """Return what must not be. What a frozen primary was about to deliver may arrive when it goes on."""
-        found = [f"lost: {body.decode()}" for body in sorted(lost - self.alone)]
-        found += [f"epoch {epoch}: {sorted(nsqds)} served" for epoch, nsqds in self.ledger.shared_epochs().items()]
-        return found + [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
+        shared = self.serving.shared().items()
+        found = [f"epoch {epoch}: {sorted(first.nsqd for first in firsts)} served" for epoch, firsts in shared]
+        found += [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
+        if self.verdict is not None:
+            found += [
+                str(finding) for finding in self.verdict.findings if finding.body not in self.alone or finding.check != "lost"
+            ]
+        return found
 
     def table(self) -> Iterator[str]:
         """Yield the lines of a summary."""
@@ -73,23 +89,29 @@ class Report:
         for fault in faults:
             yield _row(fault, [each for each in self.happened if each.fault == fault])
         yield _row("all failovers", [each for each in self.happened if each.fault not in STAYS])
-        ledger = self.ledger
-        deliveries = sum(received.total() for received in ledger.received.values())
-        lost = ledger.lost()
-        yield f"{len(ledger.acknowledged):,} messages acknowledged, {len(lost)} lost"
+        verdict = self.verdict
+        assert verdict is not None
+        lost = {finding.body for finding in self.lost}
+        yield f"{verdict.acknowledged:,} messages acknowledged, {len(lost)} lost"
         if self.alone:
             yield f"{len(self.alone):,} of them were acknowledged alone, {len(lost & self.alone)} of those lost"
-        yield f"{ledger.doubled:,} of {deliveries:,} deliveries were repeated"
-        yield f"{ledger.refused:,} publishes were refused, or their answer did not come"
-        yield f"{len(ledger.shared_epochs())} epochs with two primaries"
-        yield f"{len(ledger.late)} answers and deliveries of an old primary after a newer one had begun"
+        yield f"{verdict.again:,} of {verdict.deliveries:,} deliveries were repeated"
+        yield f"{verdict.published - verdict.acknowledged:,} messages were refused, or their answer did not come"
+        yield f"{len(self.serving.shared())} epochs with two primaries"
+        yield f"{len(self.serving.late)} answers and deliveries of an old primary after a newer one had begun"
 
 
-def answered_alone(logs: Sequence[Path], ledger: EpochLedger) -> set[bytes]:
-    """Return what clients were asked to be acknowledged while an nsqd said in its log that it goes on alone."""
+def answered_alone(logs: Sequence[Path], verdict: Verdict) -> set[str]:
+    """Return what was acknowledged while an nsqd said in its log that it goes on alone."""
     spans = [span for log in logs for span in _spans_alone(log)]
     wall_s = time.time() - time.monotonic()
-    return {body for body, at_s in ledger.acknowledged.items() if any(start <= at_s + wall_s <= end for start, end in spans)}
+    found = set()
+    for publish in verdict.story.acknowledged():
+        assert publish.answered_ns is not None
+        at_s = publish.answered_ns / 1e9 + wall_s
+        if any(start <= at_s <= end for start, end in spans):
+            found.add(publish.body)
+    return found
 
 
 def _spans_alone(log: Path) -> Iterator[tuple[float, float]]:
@@ -110,7 +132,7 @@ def _spans_alone(log: Path) -> Iterator[tuple[float, float]]:
 
 
 def _is_wrong(fault: str, late: Late) -> bool:
-    return fault not in FREEZES or late.what != DELIVERY
+    return fault not in FREEZES or late.operation.kind != Kind.DELIVERED
 
 
 def _row(name: str, happened: Sequence[Happened]) -> str:
@@ -133,7 +155,7 @@ def run(
     """Let `count` failovers happen, or as many as fit into `minutes`; return what clients saw."""
     chance = random.Random(seed)
     hosts = Hosts(directory, ttl_s, *flags)
-    report = Report(hosts.ledger)
+    report = Report(hosts.serving)
     said: set[str] = set()
     end_s = time.monotonic() + minutes * 60 if minutes else float("inf")
     try:
@@ -144,39 +166,41 @@ def run(
             _let_happen(fault, hosts, chance, report)
             last = report.happened[-1]
             say(f"{report.failovers}/{count} {fault}: {last.ok_gap_s:.1f} s, {last.delivery_gap_s:.1f} s")
-            for violation in report.violations(lost=set()):
+            for violation in report.violations():
                 if violation not in said:
                     say(violation)
                     said.add(violation)
         hosts.wait_until_whole()
         hosts.stop_publishers()
         hosts.wait_until_received()
-        report.alone = answered_alone([nsqd.log_path for nsqd in hosts.nsqds], report.ledger)
+        # Which late deliveries are wrong depends on the fault: `violations` judges them.
+        report.verdict = judge(hosts.history, without=("late", "shared"))
+        report.alone = answered_alone([nsqd.log_path for nsqd in hosts.nsqds], report.verdict)
         return report
     finally:
         hosts.end()
 
 
 def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report) -> None:
-    ledger = hosts.ledger
+    serving = hosts.serving
     primary, standby = hosts.wait_until_whole()
-    wait_until(lambda: ledger.serves_now(primary.host.address), DEADLINE_S, f"a client of {primary.host.address}")
+    wait_until(lambda: serving.serves_now(primary.host.address), DEADLINE_S, f"a client of {primary.host.address}")
     time.sleep(chance.uniform(0.0, 1.0))
-    epoch = ledger.newest_epoch
+    epoch = serving.newest_epoch
     happened = Happened(fault, time.monotonic())
     report.happened.append(happened)
     gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
-        epoch = ledger.newest_epoch  # the standby may have served before it died too
+        epoch = serving.newest_epoch  # the standby may have served before it died too
     time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on in the meantime
     hosts.repair()
     if fault not in STAYS:
-        first_ok_s, first_delivery_s = (
-            wait_until(partial(ledger.first_s, what, epoch), DEADLINE_S, f"{what}; refused: {ledger.last_error}")
-            for what in (OK, DELIVERY)
+        first_ok_ns, first_delivery_ns = (
+            wait_until(partial(serving.first_ns, kind, epoch), DEADLINE_S, f"{kind}; refused: {serving.last_error}")
+            for kind in (Kind.OK, Kind.DELIVERED)
         )
-        happened.ok_gap_s = max(0.0, first_ok_s - gap_from_s)
-        happened.delivery_gap_s = max(0.0, first_delivery_s - gap_from_s)
+        happened.ok_gap_s = max(0.0, first_ok_ns / 1e9 - gap_from_s)
+        happened.delivery_gap_s = max(0.0, first_delivery_ns / 1e9 - gap_from_s)
 
 
 @click.command()
@@ -220,7 +244,7 @@ def main(
             minutes=minutes,
         )
     click.echo("\n".join(report.table()))
-    violations = report.violations(report.ledger.lost())
+    violations = report.violations()
     for violation in violations[:50]:
         click.echo(violation)
     if violations:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import make_certificates
+from tests.support.ledger import History, compare, judge
 from tests.support.network import Relay, free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, nsqd_command, wait_until
 from tests.support.standby_processes import DEADLINE_S, LoadedPublisher, consume_all, figures_of, standby_of
@@ -101,19 +102,20 @@ def test_under_load_it_has_all_that_was_acknowledged_before(
     """Messages that consumers cannot handle move to a dead-letter topic in the meantime: they are in one of the two."""
     nsqd = make_nsqd(OPEN, "--max-attempts=1", "--max-bytes-per-file=100000")
     nsqd.create("t", "c")
-    publishers = [LoadedPublisher(nsqd, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(4)]
+    history = History(tmp_path / "history.jsonl")
+    history.created("t", "c")
+    publishers = [LoadedPublisher(history, nsqd, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(4)]
     for publisher in publishers:
         publisher.start()
-    wait_until(lambda: all(len(publisher.acknowledged) > 300 for publisher in publishers), DEADLINE_S)
-    before = {body for publisher in publishers for body in publisher.acknowledged}
-    finished = set()
+    wait_until(lambda: all(publisher.acknowledged > 300 for publisher in publishers), DEADLINE_S)
+    before = {publish.body for publish in judge(history).story.acknowledged()}
     with nsqd.connect() as consumer:
         consumer.sub("t", "c", 200)
         process = started(f"--backup-to={tmp_path / 'backup'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
         while process.poll() is None:
             for number, message in enumerate(consumer.messages(20)):
                 if number % 2:
-                    finished.add(message.body)
+                    history.delivered("t", "c", message.body, message_id=message.id)
                     consumer.fin(message)
                 else:
                     consumer.send(b"REQ %b 0\n" % message.id)
@@ -121,7 +123,11 @@ def test_under_load_it_has_all_that_was_acknowledged_before(
     nsqd.kill()
     again = restored(tmp_path / "backup")
     again.create("t.dead", "c")
-    assert before - finished <= {*consume_all(again, "t", "c"), *consume_all(again, "t.dead", "c")}
+    for topic in ("t", "t.dead"):
+        for body in consume_all(again, topic, "c"):
+            history.delivered("t", "c", body)
+    verdict = judge(history)
+    assert not [finding for finding in verdict.findings if finding.check != "lost" or finding.body in before]
     assert " is gone" not in again.log_text()
     assert " is gone" not in again.log_text()
 
@@ -147,7 +153,7 @@ def test_a_kill_leaves_nothing_that_looks_complete(
     nsqd.create("t", "c")
     bodies = [b"%d" % number + bytes(1_000_000) for number in range(30)]
     nsqd.connect().pub("t", *bodies)
-    publisher = LoadedPublisher(nsqd, "t", "p")
+    publisher = LoadedPublisher(History(), nsqd, "t", "p")
     publisher.start()
     relay = HoldingRelay(("127.0.0.1", port), ("127.0.0.1", nsqd.tcp_port))
     target = tmp_path / "backup"
@@ -170,7 +176,7 @@ def test_a_kill_leaves_nothing_that_looks_complete(
         nsqd.start()
     again = restored(back_up(nsqd, target))
     assert not list(tmp_path.glob("backup.*"))
-    assert set(bodies) <= set(consume_all(again, "t", "c"))
+    assert compare(bodies, consume_all(again, "t", "c"), at_least_once=True).of("lost") == []
 
 
 def test_a_backup_is_no_standby(make_nsqd: MakeNsqd, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def wait_until_both_may_serve(etcd: FakeEtcd) -> None:
 
 def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
     etcd, first, second = pair
-    assert is_primary(first)
+    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
+    wait_until(lambda: has_state(second, "following"), DEADLINE_S, "the standby to follow")
     wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
     assert figures_of(second)["primary"] == f"127.0.0.1:{first.tcp_port}"
     assert second.http("POST", "/promote").status == 409
@@ -97,7 +98,15 @@ def has_state(nsqd: NsqdProcess, state: str) -> bool:
 
 def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
     etcd, first, second = pair
-    lease = {"name": NAME, "holder": f"127.0.0.1:{first.tcp_port}", "error": "", "waits_for": ""}
+    lease = {
+        "name": NAME,
+        "key": "nsqd-py/orders",
+        "holder": f"127.0.0.1:{first.tcp_port}",
+        "error": "",
+        "waits_for": "",
+        "losses": 0,
+        "last_loss": "",
+    }
     wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
     assert first.stats()["lease"] == lease
     wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
@@ -107,6 +116,7 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tup
     for nsqd, state in ((first, "waiting"), (second, "connecting")):
         wait_until(lambda: has_state(nsqd, state), DEADLINE_S, f"the state {state}")  # noqa: B023
         assert "no answer from etcd" in nsqd.stats()["lease"]["error"]
+        assert ("could not be renewed in time" in nsqd.stats()["lease"]["last_loss"]) is (nsqd is first)
         assert nsqd.http("POST", "/promote").json() == {"message": "LEASE_DECIDES"}
         assert nsqd.http("GET", "/health").status == 503
     assert first.http("GET", "/ping").text == "OK - waiting for the lease orders"

@@ -61,7 +61,7 @@ def group(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
         etcd.wait_until_it_answers()
         for nsqd in nsqds:
             nsqd.start()
-        first = next(nsqd for nsqd in nsqds if is_primary(nsqd))
+        first = wait_until(lambda: next((nsqd for nsqd in nsqds if is_primary(nsqd)), None), DEADLINE_S, "a primary")
         others = [nsqd for nsqd in nsqds if nsqd is not first]
         for nsqd in others:
             wait_until(lambda: figures_of(nsqd)["state"] == "following", DEADLINE_S, "a standby")  # noqa: B023

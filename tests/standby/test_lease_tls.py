@@ -44,7 +44,7 @@ def test_nsqd_shows_its_certificate_and_serves(etcd: Etcd, certificates: Certifi
         nsqd.start()
         with nsqd.connect() as client:
             client.pub("t", b"1")
-        assert etcd.store("orders").holder() == f"127.0.0.1:{nsqd.tcp_port}"
+        assert etcd.store("orders").look().holder == f"127.0.0.1:{nsqd.tcp_port}"
 
 
 def _two_ports() -> tuple[int, int]:

@@ -12,6 +12,7 @@ import gevent
 
 from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
+from tests.support.ledger import History
 from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized, start_broker
 
 TOPIC = "orders"
@@ -85,14 +86,34 @@ class Life:
 
     def drain(self, channel: str) -> list[bytes]:
         """All that the channel has, also what is deferred, finished."""
+        return [message.body for message in self._drain(channel)]
+
+    def drain_into(self, history: History, channel: str) -> list[bytes]:
+        """Note all that the channel has, also what is deferred, and that it is finished. Return the bodies."""
+        messages = self._drain(channel)
+        for message in messages:
+            delivery = history.delivered(
+                TOPIC,
+                channel,
+                message.body,
+                client="drain",
+                message_id=message.id,
+                attempts=message.attempts,
+                timestamp_ns=message.timestamp_ns,
+            )
+            history.fin(delivery)
+        history.drained(TOPIC, channel)
+        return [message.body for message in messages]
+
+    def _drain(self, channel: str) -> list[Received]:
         consumer = self.consumer(channel, rdy=1 << 30)
-        bodies = []
+        messages = []
         for pause_ns in (0, 7200 * SECOND):
             self.pass_time(pause_ns)
             received = consumer.take()
             consumer.finish(*received)
-            bodies += [message.body for message in received]
-        return bodies
+            messages += received
+        return messages
 
     def end(self) -> None:
         """As when the process is killed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.background import Background
+from tests.support.ledger import Bodies, History, judge
 from tests.support.network import Network
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, Producer
@@ -89,33 +90,44 @@ class ClusterNsqd(NsqdProcess):
 
 
 class Publisher(Background):
-    """Publishes one message after the other in the background, and notes how long the answers took."""
+    """Publishes one message after the other in the background, notes it, and how long the answers took."""
 
     INTERVAL_S = 0.01
 
-    def __init__(self, nsqd: ClusterNsqd, topic: str) -> None:
+    def __init__(self, nsqd: ClusterNsqd, topic: str, channel: str = "channel") -> None:
+        """The channel is there, or will be the first one of the topic: it gets everything."""
         super().__init__(self._publish)
-        self.acknowledged: list[bytes] = []
+        self.history = History()
+        self.history.created(topic, channel)
+        self._channel = channel
         self.slowest_s = 0.0
         self._nsqd = nsqd
         self._topic = topic
 
     def go_on(self, count: int = 50) -> None:
         """Returns when it has published `count` more; that they were answered in time is checked as well."""
-        goal = len(self.acknowledged) + count
+        goal = self.history.acknowledged + count
         (running,) = self.running
-        wait_until(lambda: len(self.acknowledged) >= goal or running.done(), PUBLISHES_S, f"{count} publishes")
+        wait_until(lambda: self.history.acknowledged >= goal or running.done(), PUBLISHES_S, f"{count} publishes")
         assert not running.done(), running.result()
         assert self.slowest_s < ANSWER_S, f"an answer took {self.slowest_s:.3f} s"
 
+    def require_received(self) -> None:
+        """The channel has what was acknowledged, each message once."""
+        for body in self._nsqd.received(self._topic, self._channel, self.history.acknowledged):
+            self.history.delivered(self._topic, self._channel, body)
+        judge(self.history, also=["twice"]).require_sound()
+
     def _publish(self) -> None:
+        bodies = Bodies(f"{self._nsqd.identity}-", longest_bytes=1)
         with self._nsqd.connect() as client:
             while not self.is_over.wait(self.INTERVAL_S):
-                body = b"%s-%06d" % (self._nsqd.identity.encode(), len(self.acknowledged))
+                (body,) = bodies.take(1)
                 start = time.monotonic()
+                publish = self.history.sending(self._topic, [body])
                 client.pub(self._topic, body)
                 self.slowest_s = max(self.slowest_s, time.monotonic() - start)
-                self.acknowledged.append(body)
+                self.history.ok(publish)
 
 
 class Cluster:

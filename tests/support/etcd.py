@@ -65,7 +65,7 @@ class Etcd:
 
     def answers(self) -> bool:
         try:
-            self.store("any").holder()
+            self.store("any").look()
         except LeaseError:
             return False
         return True

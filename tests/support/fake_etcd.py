@@ -1,4 +1,8 @@
-"""The part of etcd's JSON gateway that leases use, in memory, on a real socket; and odd answers in the place of it."""
+"""The part of etcd's JSON gateway that leases use, in memory, on a real socket; and odd answers in the place of it.
+
+It counts revisions as etcd does: each transaction that changes something has one, which is the `mod_revision` of all keys
+that it writes. A key that is written again keeps its `create_revision`, and loses its lease unless the write names one.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
 GRANT, TXN, KEEPALIVE, RANGE = "lease/grant", "kv/txn", "lease/keepalive", "kv/range"
+TIME_TO_LIVE = "lease/timetolive"
 # Writes an answer to a connection, which is closed after it.
 Answer = Callable[[Any], None]
+# A key with its value, its revisions and its lease, in the words of etcd's JSON.
+Pair = dict[str, Any]
+
+# What a transaction can compare, with the value of a key that does not exist.
+_TARGETS = {"CREATE": ("create_revision", 0), "MOD": ("mod_revision", 0), "LEASE": ("lease", 0), "VALUE": ("value", None)}
 
 
 class FakeEtcd:
@@ -26,7 +36,7 @@ class FakeEtcd:
     def __init__(self) -> None:
         self.odd: dict[str, Answer] = {}
         self.asked: list[str] = []
-        self.values: dict[str, dict[str, Any]] = {}
+        self.values: dict[str, Pair] = {}
         self._leases: dict[str, tuple[int, float]] = {}
         self._revision = 1
         self._granted = 7586
@@ -57,8 +67,11 @@ class FakeEtcd:
         self._server.shutdown()
         self._server.server_close()
 
+    def url(self, name: str) -> str:
+        return f"etcd://{self.address}/{name}"
+
     def end_lease(self) -> None:
-        """Let all leases end, as those that their holders do not renew."""
+        """Revoke all leases."""
         with self._lock:
             self._leases.clear()
 
@@ -69,53 +82,117 @@ class FakeEtcd:
     def answer(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._expire()
-            header = {"cluster_id": "1", "revision": str(self._revision), "raft_term": "2"}
-            answer: dict[str, Any] = getattr(self, "_" + path.replace("/", "_"))(asked, header)
-            return answer if path == KEEPALIVE else {"header": header, **answer}
+            answer: dict[str, Any] = getattr(self, "_" + path.replace("/", "_"))(asked)
+            return answer if path == KEEPALIVE else {"header": self._header(), **answer}
+
+    def _header(self) -> dict[str, str]:
+        return {"cluster_id": "1", "revision": str(self._revision), "raft_term": "2"}
+
+    # ---- leases
 
     def _expire(self) -> None:
         now_s = time.monotonic()
         self._leases = {name: lease for name, lease in self._leases.items() if lease[1] > now_s}
-        for key, pair in list(self.values.items()):
-            if pair.get("lease") and pair["lease"] not in self._leases:
-                del self.values[key]
+        ended = [key for key, pair in self.values.items() if "lease" in pair and pair["lease"] not in self._leases]
+        for key in ended:
+            self._revision += 1
+            del self.values[key]
 
-    def _lease_grant(self, asked: dict[str, Any], _: object) -> dict[str, Any]:
+    def _lease_grant(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._granted += 1
-        name, ttl_s = str(self._granted), asked["TTL"]
+        name, ttl_s = str(self._granted), int(asked["TTL"])
         self._leases[name] = ttl_s, time.monotonic() + ttl_s
         return {"ID": name, "TTL": str(ttl_s)}
 
-    def _lease_keepalive(self, asked: dict[str, Any], header: dict[str, str]) -> dict[str, Any]:
-        result = {"header": header, "ID": asked["ID"]}
+    def _lease_keepalive(self, asked: dict[str, Any]) -> dict[str, Any]:
+        result = {"header": self._header(), "ID": asked["ID"]}
         if asked["ID"] in self._leases:
             ttl_s, _ = self._leases[asked["ID"]]
             self._leases[asked["ID"]] = ttl_s, time.monotonic() + ttl_s
             result["TTL"] = str(ttl_s)
         return {"result": result}
 
-    def _lease_revoke(self, asked: dict[str, Any], _: object) -> dict[str, Any]:
-        self._leases.pop(asked["ID"], None)
+    def _lease_revoke(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._leases.pop(str(asked["ID"]), None)
         self._expire()
         return {}
 
-    def _kv_range(self, asked: dict[str, Any], _: object) -> dict[str, Any]:
-        pair = self.values.get(b64decode(asked["key"]).decode())
+    def _lease_timetolive(self, asked: dict[str, Any]) -> dict[str, Any]:
+        name = str(asked["ID"])
+        if name not in self._leases:
+            return {"ID": name, "TTL": "-1"}
+        ttl_s, ends_s = self._leases[name]
+        remaining_s = int(ends_s - time.monotonic())  # rounded down, and left out if it is 0
+        return {"ID": name, "grantedTTL": str(ttl_s)} | ({"TTL": str(remaining_s)} if remaining_s else {})
+
+    # ---- keys
+
+    def _kv_range(self, asked: dict[str, Any]) -> dict[str, Any]:
+        pair = self.values.get(_text(asked["key"]))
         return {"kvs": [pair], "count": "1"} if pair is not None else {}
 
-    def _kv_txn(self, asked: dict[str, Any], header: dict[str, str]) -> dict[str, Any]:
-        for compare in asked["compare"]:
-            pair = self.values.get(b64decode(compare["key"]).decode(), {})
-            field = "create_revision" if compare["target"] == "CREATE" else "mod_revision"
-            if int(pair.get(field, 0)) != int(compare[field]):
-                return {"responses": []}
-        put = asked["success"][0]["request_put"]
-        self._revision += 1
-        header["revision"] = str(self._revision)
-        key = b64decode(put["key"]).decode()
-        created = self.values.get(key, {}).get("create_revision", str(self._revision))
-        self.values[key] = put | {"create_revision": created, "mod_revision": str(self._revision), "version": "1"}
-        return {"succeeded": True, "responses": [{"response_put": {"header": header}}]}
+    def _kv_put(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return self._carry_out([{"request_put": asked}])[0]["response_put"]
+
+    def _kv_deleterange(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return self._carry_out([{"request_delete_range": asked}])[0]["response_delete_range"]
+
+    def _kv_txn(self, asked: dict[str, Any]) -> dict[str, Any]:
+        has_succeeded = all(map(self._holds, asked.get("compare", [])))
+        responses = self._carry_out(asked.get("success" if has_succeeded else "failure", []))
+        return ({"succeeded": True} if has_succeeded else {}) | ({"responses": responses} if responses else {})
+
+    def _holds(self, compare: dict[str, Any]) -> bool:
+        assert compare["result"] == "EQUAL"
+        field, of_nothing = _TARGETS[compare["target"]]
+        found = self.values.get(_text(compare["key"]), {}).get(field, of_nothing)
+        if field == "value":
+            return bool(found == compare[field])
+        return int(found) == int(compare[field])
+
+    def _carry_out(self, operations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Carry out the operations of one transaction, which have one revision together."""
+        revision = self._revision + 1
+        answers = [
+            {name.replace("request", "response"): getattr(self, "_" + name)(asked, revision)}
+            for operation in operations
+            for name, asked in operation.items()
+        ]
+        for answer in answers:
+            for response in answer.values():
+                response["header"] = {"revision": str(self._revision)}
+        return answers
+
+    def _request_range(self, asked: dict[str, Any], _: int) -> dict[str, Any]:
+        return self._kv_range(asked)
+
+    def _request_put(self, asked: dict[str, Any], revision: int) -> dict[str, Any]:
+        self._revision = revision
+        key, lease = _text(asked["key"]), str(asked.get("lease", 0))
+        assert lease == "0" or lease in self._leases, "etcdserver: requested lease not found"
+        before = self.values.get(key, {"create_revision": str(revision), "version": "0"})
+        self.values[key] = {
+            "key": asked["key"],
+            "value": asked["value"],
+            "create_revision": before["create_revision"],
+            "mod_revision": str(revision),
+            "version": str(int(before["version"]) + 1),
+        }
+        if lease != "0":
+            self.values[key]["lease"] = lease
+        return {}
+
+    def _request_delete_range(self, asked: dict[str, Any], revision: int) -> dict[str, Any]:
+        first, end = _text(asked["key"]), _text(asked["range_end"]) if "range_end" in asked else ""
+        deleted = [key for key in self.values if key == first or first <= key < end]
+        for key in deleted:
+            self._revision = revision
+            del self.values[key]
+        return {"deleted": str(len(deleted))} if deleted else {}
+
+
+def _text(encoded: str) -> str:
+    return b64decode(encoded).decode()
 
 
 def ok(document: Any) -> Answer:

@@ -1,12 +1,13 @@
 """nsqd on a disk that fails as a test says: `python -m tests.support.faulty_nsqd RULES DATA_PATH -- flags of nsqd`.
 
-RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "delay_s", "share"}, all but
-the first of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail;
+RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "bug", "delay_s", "share"}, all
+but the first of which may be missing: `error` is the name of an errno, `bug` that of an exception. The first rule that fits a call (path is a pattern) delays it, or makes it fail;
 `share` is the part of the calls that it holds for, by chance. A delay ends when its rule is taken away.
 """
 
 from __future__ import annotations
 
+import builtins
 import errno
 import json
 import os
@@ -70,6 +71,8 @@ class Rules:
         if "error" in rule:
             number = getattr(errno, rule["error"])
             raise OSError(number, os.strerror(number))
+        if "bug" in rule:
+            raise getattr(builtins, rule["bug"])("pop from an empty deque")
         return real(*arguments)
 
     def _delay(self, rule: dict[str, Any]) -> None:

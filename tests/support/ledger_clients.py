@@ -1,4 +1,4 @@
-"""Clients that publish and consume until they are asked to stop, whatever happens to the nsqds; see epoch_ledger.py.
+"""Clients that publish and consume until they are asked to stop, whatever happens to the nsqds, and note it in a history.
 
 They go from one nsqd to the next, and give up a connection on which nothing has come for SILENCE_S.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqd_py.client import Consumer, Message, NsqClientError, Producer
-from tests.support.epoch_ledger import EpochLedger, Source
+from tests.support.ledger import History
 from tests.support.network import Host
 from tests.support.wire import HEARTBEAT, MESSAGE, NOP, OK, Client, Closed, dpub, fin, identify, mpub, parse_message, pub, req
 from tests.support.wire import Message as WireMessage
@@ -32,16 +32,24 @@ _TROUBLE = (OSError, Closed, AssertionError, ValueError, http.client.HTTPExcepti
 _QUICK: Any = {"heartbeat_interval": "1s", "read_timeout": f"{SILENCE_S:.0f}s"}
 
 Address = tuple[str, int, int]  # an nsqd's host, TCP port and HTTP port
+_CONNECTIONS = itertools.count()
+
+
+class Source(NamedTuple):
+    """A primary: an nsqd by its address, and the epoch in which it serves."""
+
+    nsqd: str
+    epoch: int
 
 
 class LedgerClient(threading.Thread):
     """One client on a host, from which all of its connections go."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str) -> None:
+    def __init__(self, host: Host, history: History, name: str) -> None:
         super().__init__(daemon=True, name=name)
         self.is_over = threading.Event()
         self._host = host
-        self._ledger = ledger
+        self._history = history
         self._chance = random.Random(name)
 
     def run(self) -> None:
@@ -84,20 +92,21 @@ class LedgerClient(threading.Thread):
 class LedgerPublisher(LedgerClient):
     """Publishes to the nsqd that takes it: PUB, MPUB, DPUB, and /pub on a connection that is kept."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, nsqds: Sequence[Address]) -> None:
-        super().__init__(host, ledger, name)
+    def __init__(self, host: Host, history: History, name: str, topic: str, nsqds: Sequence[Address]) -> None:
+        super().__init__(host, history, name)
         self._topic = topic
         self._nsqds = nsqds
         self._number = 0
-        self._pending = False
+        self._connection = ""
+        self._pending: int | None = None  # the publish that waits for its answer
 
     def _addresses(self) -> Sequence[Address]:
         return self._nsqds
 
     def _on_trouble(self, error: BaseException) -> None:
-        if self._pending:
-            self._pending = False
-            self._ledger.failed(error)
+        if self._pending is not None:
+            self._history.unknown(self._pending, error)
+            self._pending = None
 
     def _bodies(self, count: int) -> list[bytes]:
         self._number += count
@@ -105,24 +114,39 @@ class LedgerPublisher(LedgerClient):
 
     def _use(self, address: Address) -> None:
         with self._connected(address) as (client, source):
+            self._connection = f"{self.name}-{next(_CONNECTIONS)}"
             while not self.is_over.is_set():
-                bodies, command = self._command()
-                self._pending = True
+                publish, command = self._command()
+                self._pending = publish
                 answer = client.ask(command, deadline_s=SILENCE_S)
                 if answer != OK:
-                    raise ValueError(answer.data.decode())
-                self._ledger.ok(bodies, source, time.monotonic())
-                self._pending = False
+                    self._refused(publish, answer.data.decode())
+                self._ok(publish, source)
                 self.is_over.wait(_PACE_S)
 
-    def _command(self) -> tuple[list[bytes], bytes]:
+    def _ok(self, publish: int, source: Source) -> None:
+        self._history.ok(publish, source.nsqd, source.epoch)
+        self._pending = None
+
+    def _refused(self, publish: int, reason: str) -> None:
+        """Note it, and give up the connection by raising ValueError."""
+        self._history.refused(publish, reason)
+        self._pending = None
+        raise ValueError(reason)
+
+    def _sending(self, bodies: list[bytes], defer_ms: int = 0) -> int:
+        return self._history.sending(self._topic, bodies, self._connection, defer_ns=defer_ms * 1_000_000)
+
+    def _command(self) -> tuple[int, bytes]:
+        """Note a publish; return its number and its command."""
         kind = self._chance.choice(("PUB", "PUB", "MPUB", "DPUB"))
         bodies = self._bodies(self._chance.randint(2, _MOST_BATCH) if kind == "MPUB" else 1)
         if kind == "MPUB":
-            return bodies, mpub(self._topic, bodies)
+            return self._sending(bodies), mpub(self._topic, bodies)
         if kind == "DPUB":
-            return bodies, dpub(self._topic, self._chance.randint(1, _MOST_DEFER_MS), bodies[0])
-        return bodies, pub(self._topic, bodies[0])
+            defer_ms = self._chance.randint(1, _MOST_DEFER_MS)
+            return self._sending(bodies, defer_ms), dpub(self._topic, defer_ms, bodies[0])
+        return self._sending(bodies), pub(self._topic, bodies[0])
 
 
 class LedgerHttpPublisher(LedgerPublisher):
@@ -134,16 +158,16 @@ class LedgerHttpPublisher(LedgerPublisher):
         try:
             source = _source(connection, address)
             connection.auto_open = 0
+            self._connection = f"{self.name}-{next(_CONNECTIONS)}"
             while not self.is_over.is_set():
                 (body,) = self._bodies(1)
-                self._pending = True
+                publish = self._pending = self._sending([body])
                 connection.request("POST", f"/pub?topic={self._topic}", body)
                 response = connection.getresponse()
                 text = response.read()
                 if response.status != 200:
-                    raise ValueError(text.decode())
-                self._ledger.ok([body], source, time.monotonic())
-                self._pending = False
+                    self._refused(publish, text.decode())
+                self._ok(publish, source)
                 self.is_over.wait(_PACE_S)
         finally:
             connection.close()
@@ -152,8 +176,8 @@ class LedgerHttpPublisher(LedgerPublisher):
 class StayingConsumer(LedgerClient):
     """Consumes from one nsqd. It finishes most messages, requeues some, and leaves some to time out."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, nsqd: Address | None) -> None:
-        super().__init__(host, ledger, name)
+    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, nsqd: Address | None) -> None:
+        super().__init__(host, history, name)
         self._topic = topic
         self._channel = channel
         self._nsqd = nsqd
@@ -163,28 +187,42 @@ class StayingConsumer(LedgerClient):
 
     def _use(self, address: Address) -> None:
         with self._connected(address) as (client, source):
+            connection = f"{self.name}-{next(_CONNECTIONS)}"
             client.sub(self._topic, self._channel, 50)
             while not self.is_over.is_set():
                 frame = client.frame(SILENCE_S)
                 if frame == HEARTBEAT:
                     client.send(NOP)
                 elif frame.kind == MESSAGE:
-                    self._handle(client, parse_message(frame.data), source)
+                    self._handle(client, connection, parse_message(frame.data), source)
 
-    def _handle(self, client: Client, message: WireMessage, source: Source) -> None:
-        self._ledger.delivered(self._channel, message.body, source, time.monotonic())
+    def _handle(self, client: Client, connection: str, message: WireMessage, source: Source) -> None:
+        delivery = self._history.delivered(
+            self._topic,
+            self._channel,
+            message.body,
+            client=connection,
+            nsqd=source.nsqd,
+            epoch=source.epoch,
+            message_id=message.id,
+            attempts=message.attempts,
+            timestamp_ns=message.timestamp_ns,
+        )
         fate = self._chance.random()
         if fate < _FINISHED:
+            self._history.fin(delivery)
             client.send(fin(message.id))
         elif fate < _FINISHED + _REQUEUED:
-            client.send(req(message.id, self._chance.choice((0, 100, 3000))))
+            delay_ms = self._chance.choice((0, 100, 3000))
+            self._history.req(delivery, delay_ms)
+            client.send(req(message.id, delay_ms))
 
 
 class LedgerConsumer(StayingConsumer):
     """Consumes from the nsqds that nsqlookupd names, one after the other."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
-        super().__init__(host, ledger, name, topic, channel, None)
+    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
+        super().__init__(host, history, name, topic, channel, None)
         self._lookupd = lookupd
 
     def _addresses(self) -> Sequence[Address]:
@@ -200,8 +238,8 @@ class LedgerConsumer(StayingConsumer):
 class LibraryPublisher(LedgerClient):
     """The library's `Producer`: it knows both nsqds, and chooses by itself."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, nsqds: Sequence[Address]) -> None:
-        super().__init__(host, ledger, name)
+    def __init__(self, host: Host, history: History, name: str, topic: str, nsqds: Sequence[Address]) -> None:
+        super().__init__(host, history, name)
         self._topic = topic
         self._nsqds = [f"{address}:{port}" for address, port, _ in nsqds]
 
@@ -211,21 +249,22 @@ class LibraryPublisher(LedgerClient):
             while not self.is_over.is_set():
                 body = f"{self.name}-{number}".encode()
                 number += 1
+                publish = self._history.sending(self._topic, [body], resends=True)
                 try:
                     producer.publish(self._topic, body)
                 except NsqClientError as error:
-                    self._ledger.failed(error)
+                    self._history.unknown(publish, error)
                     self.is_over.wait(_PAUSE_S)
                 else:
-                    self._ledger.ok([body], None, time.monotonic())
+                    self._history.ok(publish)
                     self.is_over.wait(_PACE_S)
 
 
 class LibraryConsumer(LedgerClient):
     """The library's `Consumer`, in a channel that no other consumer has."""
 
-    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
-        super().__init__(host, ledger, name)
+    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
+        super().__init__(host, history, name)
         self._topic = topic
         self._channel = channel
         self._lookupd = lookupd
@@ -246,7 +285,7 @@ class LibraryConsumer(LedgerClient):
         consumer.stop()
 
     def _handle(self, message: Message) -> None:
-        self._ledger.delivered(self._channel, message.body, None, time.monotonic())
+        self._history.delivered(self._topic, self._channel, bytes(message.body))
 
 
 def _source(connection: http.client.HTTPConnection, address: Address) -> Source:

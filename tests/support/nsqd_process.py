@@ -37,6 +37,11 @@ def nsqd_command() -> list[str]:
     return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqd"]
 
 
+def is_ours() -> bool:
+    """False if another nsqd is under test, which keeps less than ours."""
+    return nsqd_command()[0] == sys.executable
+
+
 def wait_until(condition: Callable[[], T], deadline_s: float = 40.0, what: str = "the condition") -> T:
     """Asks until the answer is true, and returns it. Fails at the deadline with the last answer."""
     deadline = time.monotonic() + deadline_s

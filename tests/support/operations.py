@@ -1,4 +1,4 @@
-"""What somebody does to topics and channels while a mixed load runs: it is noted as a cut, or as a pause."""
+"""What somebody does to topics and channels while a mixed load runs: it is noted in the history as a cut, or as a pause."""
 
 from __future__ import annotations
 
@@ -9,50 +9,52 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tests.support.ledger import FOREVER_NS, MILLISECOND_NS, Cut, Lives, TopicLedger
+from tests.support.ledger import FOREVER_NS, Bodies, History
 from tests.support.nsqd_process import NsqdProcess
 
 CHANNELS = ("left", "right")
+MILLISECOND_NS = 1_000_000
 
 
 @dataclass
 class PlannedTopic:
-    """A topic of the load: how often it is published to, and by its ledger what somebody does to it."""
+    """A topic of the load: how often it is published to, and what somebody does to it. Its channels are CHANNELS.
 
-    ledger: TopicLedger
+    The clock of its history is the wall clock, which seeks use.
+    """
+
+    name: str
+    history: History
     operations: tuple[str, ...]
     share: int
+    bodies: Bodies = field(default_factory=Bodies)
     # By channel, "" for the topic: the states of pause that are possible, as far as the answers tell.
     paused: dict[str, set[bool]] = field(default_factory=dict)
     # When its pause was asked for and answered. Where several may have begun it, the first and the last of these times.
     paused_since_ns: tuple[int, int] | None = None
 
 
-def plan(lives: Lives, operations: tuple[tuple[str, int, tuple[str, ...]], ...]) -> list[PlannedTopic]:
+def plan(history: History, operations: tuple[tuple[str, int, tuple[str, ...]], ...]) -> list[PlannedTopic]:
     """Topics by (name, share of the publishes, operations)."""
     return [
-        PlannedTopic(TopicLedger(name, CHANNELS, lives), names, share, dict.fromkeys(("", *CHANNELS), {False}))
+        PlannedTopic(name, history, names, share, paused=dict.fromkeys(("", *CHANNELS), {False}))
         for name, share, names in operations
     ]
 
 
 @contextlib.contextmanager
-def _cut(topic: PlannedTopic, channels: tuple[str, ...], **kind: int | bool) -> Iterator[list[Cut]]:
+def _cut(
+    topic: PlannedTopic, channels: tuple[str, ...], *, latest_ns: int = FOREVER_NS, **parameters: int | bool
+) -> Iterator[None]:
     """While it is entered, the operation is under way in these channels; it is answered when it is left well."""
-    now_ns = time.time_ns()
-    cuts = [topic.ledger.channels[name].begin_cut(now_ns, **kind) for name in channels]
-    yield cuts
-    end_cuts(cuts, is_answered=True)
-
-
-def end_cuts(cuts: list[Cut], *, is_answered: bool) -> None:
-    now_ns = time.time_ns()
+    cuts = [topic.history.cut(topic.name, channel, **parameters) for channel in channels]
+    yield
     for cut in cuts:
-        cut.end_ns, cut.is_answered = now_ns, is_answered
+        topic.history.cut_ended(cut, is_answered=True, latest_ns=latest_ns)
 
 
 def _query(topic: PlannedTopic, channel: str = "") -> str:
-    return f"topic={topic.ledger.name}" + (f"&channel={channel}" if channel else "")
+    return f"topic={topic.name}" + (f"&channel={channel}" if channel else "")
 
 
 def _toggle_pause(nsqd: NsqdProcess, topic: PlannedTopic, channel: str) -> None:
@@ -89,10 +91,8 @@ def _empty_channel(nsqd: NsqdProcess, topic: PlannedTopic, chance: random.Random
     """Leaves alone what the topic holds back since its pause."""
     channel = chance.choice(CHANNELS)
     asked_ns, answered_ns = topic.paused_since_ns or (FOREVER_NS, FOREVER_NS)
-    with _cut(topic, (channel,)) as (cut,):
-        cut.start_ns = min(cut.start_ns, asked_ns)
+    with _cut(topic, (channel,), start_ns=min(time.time_ns(), asked_ns), latest_ns=answered_ns):
         nsqd.post(f"/channel/empty?{_query(topic, channel)}")
-    cut.end_ns = min(cut.end_ns, answered_ns)
 
 
 def _remake_channel(nsqd: NsqdProcess, topic: PlannedTopic, chance: random.Random) -> None:
@@ -150,16 +150,16 @@ OPERATIONS: dict[str, Callable[[NsqdProcess, PlannedTopic, random.Random], None]
 
 
 def settle(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> list[str]:
-    """After a start: what was under way has happened or not, and what was paused is. Gives back what is wrong."""
+    """After a start: what was paused is. Gives back what is wrong."""
     wrong = []
     for topic in topics:
         for channel in CHANNELS:
             if "remake the topic" in topic.operations:
                 _make(nsqd, topic, channel)
-        stats = nsqd.topic_stats(topic.ledger.name) or {"paused": None, "channels": []}
+        stats = nsqd.topic_stats(topic.name) or {"paused": None, "channels": []}
         states = {"": stats["paused"]} | {c["channel_name"]: c["paused"] for c in stats["channels"]}
         wrong += [
-            f"{topic.ledger.name}/{name}: paused is {states.get(name)} after a restart, not in {expected}"
+            f"{topic.name}/{name}: paused is {states.get(name)} after a restart, not in {expected}"
             for name, expected in topic.paused.items()
             if states.get(name) not in expected
         ]
@@ -169,8 +169,6 @@ def settle(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> list[str]:
             # An unpause that nobody answered may have passed on what was sent until now, and is undone.
             topic.paused_since_ns = (topic.paused_since_ns[0], time.time_ns())
         topic.paused = {name: {bool(states.get(name))} for name in topic.paused}
-        for ledger in topic.ledger:
-            end_cuts([cut for cut in ledger.cuts if cut.end_ns == FOREVER_NS], is_answered=False)
     return wrong
 
 

@@ -65,8 +65,8 @@ class Tape:
             self._names[arguments[1]] = self._names.pop(path)
             self.ops.append(("rename", path, arguments[1]))
         elif name in ("unlink", "remove"):
-            self._names.pop(path)
-            self.ops.append(("unlink", path))
+            if self._names.pop(path, None) is not None:  # else it is a hard link, which is not on the tape
+                self.ops.append(("unlink", path))
         elif name == "close":
             self._files.pop(arguments[0], None)
         elif name == "dup":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,16 +95,12 @@ def wait_for_messages(nsqd: NsqdProcess, replay: ToolProcess, count: int) -> Non
     wait_until(have_arrived, DEADLINE_S, f"{count} messages")
 
 
-def copies(nsqd: NsqdProcess, topic: str = TOPIC) -> Counter[bytes]:
-    """How often each body is there; they are taken out of it."""
+def copies(nsqd: NsqdProcess, topic: str = TOPIC) -> list[bytes]:
+    """All bodies that are there, each as often as it is; they are taken out of it."""
     depth = nsqd.wait_for_channel(topic, CHANNEL)["depth"]
     with nsqd.connect() as client:
         client.sub(topic, CHANNEL, 2500)
-        return Counter(message.body for message in client.consume(depth))
-
-
-def extra_copies(found: Counter[bytes]) -> int:
-    return found.total() - len(found)
+        return [message.body for message in client.consume(depth)]
 
 
 # ---- processes of Spark

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.ledger import History
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.wire import Client, bodies, mpub, pub
+from tests.support.wire import Client, Message, bodies, mpub, pub
 
 DEADLINE_S = 40.0
 
@@ -64,18 +65,39 @@ def is_standby(nsqd: NsqdProcess) -> bool:
 
 def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[bytes]:
     """Takes and finishes everything that a channel has."""
+    return bodies(_consume_all(nsqd, topic, channel))
+
+
+def _consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
     depth = nsqd.wait_for_channel(topic, channel)["depth"]
     with nsqd.connect() as client:
         client.sub(topic, channel, 2000)
-        return bodies(client.consume(depth, DEADLINE_S))
+        return client.consume(depth, DEADLINE_S)
+
+
+def drain_into(history: History, nsqd: NsqdProcess, topic: str, channel: str) -> None:
+    """Takes and finishes everything that a channel has, and notes it: then all that must come has come."""
+    for message in _consume_all(nsqd, topic, channel):
+        delivery = history.delivered(
+            topic,
+            channel,
+            message.body,
+            client="drain",
+            message_id=message.id,
+            attempts=message.attempts,
+            timestamp_ns=message.timestamp_ns,
+        )
+        history.fin(delivery)
+    history.drained(topic, channel)
 
 
 class LoadedPublisher(threading.Thread):
-    """Publishes until the connection ends; `acknowledged` are the bodies that were answered with OK."""
+    """Publishes until the connection ends, and notes it in a history; `acknowledged` counts what was answered with OK."""
 
-    def __init__(self, nsqd: NsqdProcess, topic: str, name: str, *, batch: int = 1) -> None:
+    def __init__(self, history: History, nsqd: NsqdProcess, topic: str, name: str, *, batch: int = 1) -> None:
         super().__init__(daemon=True)
-        self.acknowledged: list[bytes] = []
+        self.acknowledged = 0
+        self._history = history
         self._client: Client = nsqd.connect()
         self._topic = topic
         self._prefix = name
@@ -88,9 +110,13 @@ class LoadedPublisher(threading.Thread):
                 messages = [f"{self._prefix}-{number + i}".encode() for i in range(self._batch)]
                 number += self._batch
                 command = mpub(self._topic, messages) if self._batch > 1 else pub(self._topic, messages[0])
-                if self._client.ask(command).data != b"OK":
+                publish = self._history.sending(self._topic, messages, self._prefix)
+                answer = self._client.ask(command)
+                if answer.data != b"OK":
+                    self._history.refused(publish, answer.data.decode())
                     return
-                self.acknowledged += messages
+                self._history.ok(publish)
+                self.acknowledged += len(messages)
         except Exception:  # noqa: BLE001 - the connection ended: that is what it waits for
             return
         finally:

@@ -1,16 +1,14 @@
-"""Acknowledged means kept, whatever clients do: nsqd is killed in a loop under a mixed load, and a model counts.
+"""Acknowledged means kept, whatever clients do: nsqd is killed in a loop under a mixed load, and its history is judged.
 
 Each nsqd dies many times: under load, while it starts, and while it stops. After the last life everything is
-consumed, and compared with what the clients know (tests/support/ledger.py).
+consumed, and the checks of tests/support/ledger are applied to what the clients noted.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,7 +17,8 @@ import pytest
 
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DamageKind, Finding, finding_text
-from tests.support.ledger import ChannelLedger, Fate, Lives, Published
+from tests.support.ledger import History, judge
+from tests.support.ledger.cuts import Fate
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.operations import CHANNELS, OPERATIONS, plan, settle
@@ -48,7 +47,7 @@ TOPICS = (
 @pytest.mark.ours
 @pytest.mark.crash
 def test_ten_kills_lose_nothing(tmp_path: Path, tally: Tally) -> None:
-    Torture(tmp_path / "nsqd", SHORT_DEFER_MS, SHORT_LOAD_S).run(10, tally)
+    Torture(tmp_path, SHORT_DEFER_MS, SHORT_LOAD_S).run(10, tally)
 
 
 @pytest.mark.ours
@@ -56,33 +55,37 @@ def test_ten_kills_lose_nothing(tmp_path: Path, tally: Tally) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("directory", range(DIRECTORIES))
 def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: Tally) -> None:
-    Torture(tmp_path / "nsqd", LONG_DEFER_MS, LONG_LOAD_S).run(KILLS_EACH, tally)
+    Torture(tmp_path, LONG_DEFER_MS, LONG_LOAD_S).run(KILLS_EACH, tally)
 
 
 def test_a_message_that_an_undone_unpause_may_have_passed_on_need_not_be_emptied_with_the_topic() -> None:
     """A consumer may have finished a later one: then, after a kill, the topic stays paused and the channels have it."""
-    (topic,) = plan(Lives(), (("cleared", 1, ()),))
+    history = History(clock_ns=time.time_ns)
+    (topic,) = plan(history, (("cleared", 1, ()),))
+    history.created("cleared", *CHANNELS)
     states = {"paused": True, "channels": [{"channel_name": name, "paused": False} for name in CHANNELS]}
     nsqd: Any = Mock(topic_stats=lambda _: states)
 
-    def publish() -> Published:
-        (message,) = topic.ledger.publishing(1, time.time_ns()).values()
-        message.answered_ns = time.time_ns()
-        return message
+    def publish() -> None:
+        history.ok(history.sending("cleared", topic.bodies.take(1)))
 
     def operate(name: str) -> None:
         OPERATIONS[name](nsqd, topic, random.Random(0))
 
     operate("pause the topic")
-    passed_on = publish()
+    publish()  # may be passed on
     nsqd.post.side_effect = ConnectionResetError
     with pytest.raises(ConnectionResetError):
         operate("pause the topic")
     nsqd.post.side_effect = None
+    history.killed()
+    history.started()
     settle(nsqd, [topic])
-    held = publish()
+    publish()  # is held
     operate("empty the topic")
-    fates = [channel.fate(message) for channel in topic.ledger for message in (passed_on, held)]
+    story = judge(history).story
+    passed_on, held = story.publishes.values()
+    fates = [channel.fate(message) for channel in story.channels.values() for message in (passed_on, held)]
     assert fates == [Fate.MAY_COME, Fate.GONE] * len(CHANNELS)
 
 
@@ -94,12 +97,13 @@ def is_new_file(finding: Finding) -> bool:
 class Torture:
     """One data directory, and the lives of the nsqds on it."""
 
-    def __init__(self, data_path: Path, longest_defer_ms: int, load_s: tuple[float, float]) -> None:
+    def __init__(self, directory: Path, longest_defer_ms: int, load_s: tuple[float, float]) -> None:
         self._seed = random.SystemRandom().randrange(2**32)
         self._chance = random.Random(self._seed)
-        self._nsqd = NsqdProcess(data_path, *FLAGS)
-        self._lives = Lives()
-        self._topics = plan(self._lives, TOPICS)
+        self._nsqd = NsqdProcess(directory / "nsqd", *FLAGS)
+        self._history = History(directory / "history.jsonl", clock_ns=time.time_ns)
+        self._topics = plan(self._history, TOPICS)
+        self._kills = 0
         self._longest_defer_ms = longest_defer_ms
         self._load_s = load_s
         self._wrong: list[str] = []
@@ -109,8 +113,9 @@ class Torture:
         with self._nsqd:
             self._start()
             for topic in self._topics:
-                self._nsqd.create(topic.ledger.name, *(channel.name for channel in topic.ledger))
-            while self._lives.count < kills:
+                self._nsqd.create(topic.name, *CHANNELS)
+                self._history.created(topic.name, *CHANNELS)
+            while self._kills < kills:
                 self._live(self._chance.choice(DEATHS))
             drain(self._nsqd, self._topics)
             self._nsqd.start()
@@ -118,22 +123,27 @@ class Torture:
         self._judge(kills, tally)
 
     def _start(self) -> None:
+        self._history.started()
         self._nsqd.start()
-        self._lives.begin()
+
+    def _note_kill(self) -> None:
+        self._history.killed()
+        self._kills += 1
 
     def _live(self, death: str) -> None:
         """From one start to the next."""
         with Load(self._nsqd, self._topics, self._chance, self._longest_defer_ms):
             time.sleep(self._chance.uniform(*self._load_s))  # a random moment is the point, here and below
-            self._lives.end(time.time_ns())
+            self._note_kill()
             if death == "while stopping":
                 self._nsqd.signal(signal.SIGTERM)
                 time.sleep(self._chance.uniform(*STOPPING_S))
             self._nsqd.kill()
         if death == "while starting":
+            self._history.started()
             self._nsqd.launch()
             time.sleep(self._chance.uniform(*STARTING_S))
-            self._lives.end(time.time_ns())
+            self._note_kill()
             self._nsqd.kill()
         self._find_no_damage()
         self._start()
@@ -149,7 +159,7 @@ class Torture:
         """What was finished before a clean stop does not come again, and its files go."""
         wait_until(lambda: self._files_kept() <= MOST_FILES * len(self._topics), what="the files to go")
         for topic in self._topics:
-            stats = self._nsqd.topic_stats(topic.ledger.name)
+            stats = self._nsqd.topic_stats(topic.name)
             assert stats is not None
             assert [channel["depth"] for channel in stats["channels"]] == [0] * len(stats["channels"]), stats
 
@@ -157,19 +167,10 @@ class Torture:
         return sum(not path.name.startswith("kept.") for path in self._nsqd.data_path.glob("*.log"))
 
     def _judge(self, kills: int, tally: Tally) -> None:
-        channels = list(itertools.chain.from_iterable(topic.ledger for topic in self._topics))
-        lost = {f"{channel.topic.name}/{channel.name}": channel.lost() for channel in channels}
-        acknowledged = sum(topic.ledger.acknowledged_count for topic in self._topics)
-        doubled = sum(channel.doubled_count for channel in channels)
-        tally(kills=kills, acknowledged=acknowledged, lost=sum(map(len, lost.values())), doubled=doubled)
-        for channel in channels:
-            print(*(channel.story(number) for number in channel.lost()[:SHOWN]), sep="\n")
-        wrong = self._wrong + [text for channel in channels for text in channel.wrong]
-        print(*wrong[:SHOWN], sep="\n")
-        assert acknowledged > 50 * kills, "there was no load"
-        assert {name: numbers for name, numbers in lost.items() if numbers} == {}
-        assert wrong == []
-        assert [group for channel in self._untouched() for group in channel.torn_groups()] == []
-
-    def _untouched(self) -> Iterator[ChannelLedger]:
-        return (channel for topic in self._topics for channel in topic.ledger if not channel.cuts)
+        verdict = judge(self._history)
+        tally(kills=kills, **verdict.counts())
+        print(*verdict.lines(), sep="\n")
+        print(*self._wrong[:SHOWN], sep="\n")
+        assert verdict.acknowledged > 50 * kills, "there was no load"
+        verdict.require_sound()
+        assert self._wrong == []

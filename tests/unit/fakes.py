@@ -316,7 +316,7 @@ def limits(**changed: Any) -> Any:
     return NSQD.defaults(**ours | changed)
 
 
-def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
+def start_broker(world: World, directory: Path, *, is_same_boot: bool = False, **changed: Any) -> Broker:
     """A broker on what is in the directory."""
     options = limits(**changed)
     options.data_path = str(directory)
@@ -329,6 +329,7 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     # `run` is called by those tests that want it: the greenlet of a broker that was killed must not come back.
     broker.housekeeper._start = lambda: None  # type: ignore[method-assign]
+    broker.is_same_boot = is_same_boot
     load(broker, directory)
     return broker
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.etcd import ETCD, Etcd
+from tests.support.ledger import History, judge, lost_so_far
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import is_primary, promote, wait_until_it_follows
-from tests.upgrade.publishers import DEADLINE_S, TOPIC, Publishers, consumer_into
+from tests.upgrade.publishers import DEADLINE_S, TOPIC, Publishers, noting_consumer
 
 pytestmark = pytest.mark.ours
 
@@ -85,17 +87,19 @@ def upgrade_with_a_lease(lease: tuple[str, ...]) -> Callable[[Pair, Publishers],
 
 def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
     """Carry out the upgrade while others publish and consume; nothing is refused, nothing is lost."""
-    received: set[bytes] = set()
+    history = History()
     pair.nsqds[0].create(TOPIC, CHANNEL)
-    consumer = consumer_into(received, CHANNEL, pair.lookupd.http_address)
+    history.created(TOPIC, CHANNEL)
+    consumer = noting_consumer(history, Counter(), CHANNEL, pair.lookupd.http_address)
     consumer.start()
     try:
-        with Publishers([pair.address(0), pair.address(1)]) as publishers:
+        with Publishers(history, [pair.address(0), pair.address(1)]) as publishers:
             publishers.go_on()
             upgrade(pair, publishers)
-        wait_until(lambda: set(publishers.acknowledged) <= received, DEADLINE_S, "all that was acknowledged")
+        wait_until(lambda: not lost_so_far(history), DEADLINE_S, "all that was acknowledged")
     finally:
         consumer.stop()
+    judge(history).require_sound()
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ DOCUMENTED_FAILURES = {501, 505}
 
 HEAD = re.compile(rb"HTTP/1\.[01] (\d{3}) ([A-Za-z -]+)\r\n((?:[A-Za-z-]+: [^\r\n]*\r\n)*)\r\n")
 CONTENT_LENGTH = re.compile(rb"Content-Length: (\d+)\r\n")
-TROUBLE = ("Traceback", "panic in HTTP handler", "internal error", "Error:")
+TROUBLE = ("Traceback", "internal error", "Error:")
 
 
 # ---- what is sent

@@ -63,7 +63,7 @@ const SENTENCES = new Map(Object.entries({
 export function explain(error) {
   if (!(error instanceof ApiError)) return String(error instanceof Error ? error.message : error);
   if (error.status === 0) return "nsqadmin cannot be reached.";
-  const text = error.message.replace(/^UPSTREAM_ERROR: /, "");
+  const text = error.message.replace(/^(UPSTREAM|INTERNAL)_ERROR: /, "");
   const { reason } = error.more;
   if (reason) return `${SENTENCES.get(text) ?? text}: ${reason}.`;
   return SENTENCES.get(text) ?? (text || `nsqadmin answered with status ${error.status}.`);

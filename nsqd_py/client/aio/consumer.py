@@ -22,6 +22,10 @@ Item = TypeVar("Item")
 _SLICE_S = 0.01  # how often a task that never waits lets others run
 
 
+# The errors of a queue that is empty, or that another thread empties between the check and the removal.
+_TAKEN_ELSEWHERE = asyncio.QueueEmpty, IndexError
+
+
 class TaskQueue(Generic[Item]):
     """Items for idle tasks. `take` waits for one."""
 
@@ -36,7 +40,7 @@ class TaskQueue(Generic[Item]):
     def clear(self) -> list[Item]:
         """Remove and return the items that no task has taken. Any thread may call this."""
         items: list[Item] = []
-        with suppress(asyncio.QueueEmpty):
+        with suppress(*_TAKEN_ELSEWHERE):
             while (item := self._items.get_nowait()) is not None:
                 items.append(item)
         return items
@@ -52,12 +56,17 @@ class TaskQueue(Generic[Item]):
             self._rest_s = monotonic() + _SLICE_S
         try:
             async with nullcontext() if timeout_s is None else asyncio.timeout(timeout_s):
-                item = await self._items.get()
+                item = await self._next()
         except TimeoutError:
             return None
         if item is None:
             self.close()  # for the other tasks
         return item
+
+    async def _next(self) -> Item | None:
+        while True:
+            with suppress(*_TAKEN_ELSEWHERE):
+                return await self._items.get()
 
 
 class Consumer(blocking.Consumer):
@@ -207,7 +216,8 @@ class Consumer(blocking.Consumer):
             if self._fail(message, error, handler):
                 raise
         else:
-            self._subscription.given_up += is_spent
+            if is_spent:
+                self._subscription.gave_up()
             message.settle()
 
     def _ends(self, error: BaseException) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import _thread
 import math
+import os
 import select
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +34,10 @@ class Poller:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        # A thread that sends while another one closes could write to the next socket that gets this descriptor. A signal
+        # handler may come between two steps of `wake`, and call it again.
+        self._is_sending = threading.RLock()
+        self._pid = os.getpid()
 
     def fileno(self) -> int:
         """Return the descriptor that `wake` makes readable."""
@@ -53,12 +58,14 @@ class Poller:
 
     def wake(self) -> None:
         """End a `wait`, or the next one. Any thread may call this, also after `close`."""
-        with suppress(OSError):  # BlockingIOError: it is readable already
+        with self._is_sending, suppress(OSError):  # BlockingIOError: it is readable already
             self._writer.send(b"\0")
 
     def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
+        # In a forked child, the lock may belong to a thread of the parent, which is not there to release it.
+        with self._is_sending if self._pid == os.getpid() else nullcontext():
+            self._reader.close()
+            self._writer.close()
 
 
 class Backend:

@@ -166,7 +166,8 @@ class BaseConsumer:
             if self._fail(item, error, handler):
                 raise
         else:
-            self._subscription.given_up += is_spent
+            if is_spent:
+                self._subscription.gave_up()
             item.settle()
 
     def _ends(self, error: BaseException) -> bool:

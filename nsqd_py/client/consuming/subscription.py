@@ -315,6 +315,11 @@ class Subscription:
     def failed(self) -> None:
         self._note(self._backoff.failed(self.now_s()))
 
+    def gave_up(self) -> None:
+        """Count a message that came too often. Any thread may call this."""
+        with self.lock:
+            self.given_up += 1
+
     def continued(self) -> None:
         """Count a message that was requeued without a failure."""
         self._note(self._backoff.continued(self.now_s()))

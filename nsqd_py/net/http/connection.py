@@ -24,6 +24,7 @@ from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import ONE_ROUND_S
 
@@ -368,7 +369,7 @@ class HttpConnection(Stream, Generic[App]):
                     return
                 self.send(answers.chunk(piece, is_http_1_0=request.is_http_1_0))
         except Exception as error:  # noqa: BLE001  a bug costs that connection only
-            self.log.of_clients.exception("panic in HTTP handler - %r", error)
+            report_bug(self.log, "HTTP handler", error)
             self.close("internal error")
             return
         if not request.is_http_1_0:

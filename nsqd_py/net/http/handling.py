@@ -22,6 +22,7 @@ from nsqd_py.net.http import answers, browsers
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 from nsqd_py.net.http.router import OPEN, Access, App, Request
 from nsqd_py.protocol.names import quote
+from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
@@ -221,8 +222,7 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
         log.of_clients.error("failure in %s - %s", request.url, error)
         return answers.failure(HttpError(500, f"INTERNAL_ERROR: {error.strerror or error}"))
     except Exception as error:  # noqa: BLE001  a bug in one handler costs that request only
-        log.of_clients.exception("panic in HTTP handler - %r", error)
-    return answers.INTERNAL_ERROR
+        return answers.failure(HttpError(500, f"INTERNAL_ERROR: {report_bug(log, 'HTTP handler', error)}"))
 
 
 def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed_ns: int) -> None:

@@ -12,8 +12,9 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs
-from tests.support.broker_life import TOPIC
+from tests.support.broker_life import TOPIC, Life
 from tests.support.disk_calls import watched
 from tests.unit.broker.test_disk_io import GatedPool, SlowLife
 from tests.unit.fakes import FakeConsumer, FakePublisher, FakeThreadPool, World, close_descriptors, sized, start_broker
@@ -58,6 +59,31 @@ def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: 
     deleting.get(timeout=40)
     assert not publisher.holds
     assert life.files() == []
+
+
+@pytest.mark.parametrize("ending", ["delete", "close"])
+def test_a_log_file_that_is_being_written_back_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The thread would give a file to a topic that is deleted, or write to the place that the end of nsqd writes to."""
+    life = Life(tmp_path, lambda *_: None)
+    life.create()
+    life.publish(b"1")
+    topic = life.broker.topics[TOPIC]
+    assert topic.log is not None
+    path = topic.log.files[0].path
+    gate, real = gevent.event.Event(), LogFile.write_back
+    monkeypatch.setattr(LogFile, "write_back", lambda file: gate.wait(40) and real(file))
+    path.unlink()
+    life.broker.removed_files.check(topic, topic.log, topic.log.files)
+    gevent.sleep(0)
+    begun = gevent.spawn(life.broker.delete_topic, TOPIC) if ending == "delete" else gevent.spawn(life.broker.close)
+    gevent.sleep(0)
+    assert not topic.is_closed
+    gate.set()
+    begun.get(timeout=40)
+    assert path.exists() == (ending == "close")
+    close_descriptors(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["topic", "channel"])

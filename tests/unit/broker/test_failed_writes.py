@@ -183,40 +183,40 @@ def test_an_error_at_any_step_of_a_write(tmp_path: Path, calls: FailingCalls, mo
     assert most_calls < 12, "some calls were not tried"
 
 
-def test_a_write_that_goes_on_after_its_publisher_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_bytes", [1 << 20, SMALL_FILE], ids=["same file", "new files"])
+def test_a_write_that_goes_on_after_its_publisher_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
     """The thread writes again after the next messages were acknowledged: they are not where it writes."""
-    for number, max_bytes in enumerate((1 << 20, SMALL_FILE)):
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        bench = SlowTopic(directory, max_bytes)
-        written = [b"%d" % number * LARGE for number in range(2)]
-        assert all(map(bench.put, written))
-        home, gate, begun = threading.get_ident(), threading.Event(), threading.Event()
-        real = os.pwrite
+    bench = SlowTopic(tmp_path, max_bytes)
+    written = [b"%d" % number * LARGE for number in range(2)]
+    assert all(map(bench.put, written))
+    home, gate, begun = threading.get_ident(), threading.Event(), threading.Event()
+    real = os.pwrite
 
-        def late(fd: int, data: bytes, offset: int) -> int:
-            if threading.get_ident() != home and b"stray" in data:
-                begun.set()
-                assert gate.wait(40)
-            return real(fd, data, offset)
+    def late(fd: int, data: bytes, offset: int) -> int:
+        if threading.get_ident() != home and b"stray" in data:
+            begun.set()
+            assert gate.wait(DEADLINE_S)
+        return real(fd, data, offset)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", late)
-            stray = bench.begin_put(b"stray" * (LARGE // 5))
-            assert begun.wait(40)
-            bench.writer._greenlet.kill()
-            assert stray.failures
-            for message in (b"after one", b"after two" * 20):
-                assert bench.put(message)
-                written.append(message)
-            gate.set()
-            wait_until(lambda: gevent.sleep(0) or bench.threads.idle_count == bench.threads.thread_count)
-        for message in (b"three", b"four" * 100, b"five" * 100):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", late)
+        stray = bench.begin_put(b"stray" * (LARGE // 5))
+        assert begun.wait(DEADLINE_S)
+        bench.writer._greenlet.kill()
+        assert stray.failures
+        for message in (b"after one", b"after two" * 20):
             assert bench.put(message)
             written.append(message)
-        check(bench, written)
-        bench.threads.stop()
-        close_descriptors(directory)
+        gate.set()
+        threads = bench.threads
+        wait_until(lambda: gevent.sleep(0) or threads.idle_count == threads.thread_count, what="the thread to end its write")
+    for message in (b"three", b"four" * 100, b"five" * 100):
+        assert bench.put(message)
+        written.append(message)
+    check(bench, written)
+    bench.threads.stop()
 
 
 def test_a_hand_over_that_fails_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -14,8 +15,10 @@ from gevent.event import Event
 
 from nsqd_py.broker import state_files
 from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata
+from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.diskqueue.journal import Journal
+from tests.unit.broker.test_disk_io import GatedPool
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, refuse, sized, start_broker
 
 
@@ -223,3 +226,25 @@ def test_makers_of_one_channel_wait_for_each_other_also_across_topics_of_one_nam
     del broker._begun["t", "c"]
     begun.set()
     assert made.get(timeout=40).journal.path.exists()
+
+
+def test_the_last_time_is_written_after_the_one_that_a_thread_still_writes(tmp_path: Path) -> None:
+    world, pool, wall_ns = World(), GatedPool(), [2_000_000_000 * SECOND]
+    services: Any = SimpleNamespace(
+        directory=tmp_path, alarms=world.alarms, wall_clock=lambda: wall_ns[0], threadpool=pool, log=world.log
+    )
+    clock = SteadyClock()
+    keeper = state_files.ClockKeeper(services, clock)
+    keeper.start()
+    wall_ns[0] += 3600 * SECOND  # the clock was set
+    world.alarms.ring_due(clock() + 10 * SECOND)
+    gevent.sleep(0)
+    before = clock()
+    closing = gevent.spawn(keeper.close)
+    gevent.sleep(0)
+    pool.gate.set()
+    closing.get(timeout=40)
+    gevent.sleep(0)
+    written = state_files.read_clock_file(tmp_path)
+    assert written is not None
+    assert written.steady_ns >= before

@@ -207,6 +207,24 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("quiet_hub")
+@pytest.mark.parametrize("place", ["begin", "sync"])
+def test_what_a_failed_sync_has_taken_is_synced_later(bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """It was neither synced nor unpinned any more, and its publishers may have had their OK, as without --sync-every=1."""
+    with monkeypatch.context() as patch:
+        if place == "begin":
+            patch.setattr(FakeThreadPool, "begin", refuse)
+        else:
+            patch.setattr(os, "fdatasync", lambda _: {}["a bug"])
+        bench.put()
+    (file,) = bench.log.files
+    assert file.synced_offset < file.end_offset
+    bench.pass_time(2 * SECOND)
+    assert file.synced_offset == file.end_offset
+    assert not file._pin_count
+    assert not bench.log.syncs.directory_changed
+
+
+@pytest.mark.usefixtures("quiet_hub")
 def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
     gate = gevent.event.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable
 
@@ -9,8 +11,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.blocking.backend import THREADS, WorkerThread, WorkQueue
+from nsqd_py.client.blocking.backend import THREADS, Poller, WorkerThread, WorkQueue
 from nsqd_py.client.gevent import Greenlets
+from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
 
 
@@ -101,3 +104,85 @@ def test_the_result_of_a_killed_call_is_dropped() -> None:
     wait_until(lambda: late.is_done)
     late.kill()
     assert dropped[:2] == [True, False]
+
+
+class HeldSocket:
+    """A socket on which a thread is about to send: the interpreter lock is free, and the descriptor is chosen."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.begun = threading.Event()
+        self.gate = threading.Event()
+
+    def send(self, data: bytes) -> int:
+        descriptor = self._sock.fileno()
+        self.begun.set()
+        self.gate.wait(40)
+        return os.write(descriptor, data)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def test_a_wake_does_not_write_to_the_next_socket_with_its_descriptor() -> None:
+    """As when a handler ends while its consumer closes, and the program opens its next connection."""
+    poller = Poller()
+    held = HeldSocket(poller._writer)
+    poller._writer = held  # type: ignore[assignment]
+    waking = threading.Thread(target=poller.wake)
+    waking.start()
+    assert held.begun.wait(40)
+    pairs: list[socket.socket] = []
+
+    def close_and_connect() -> None:
+        poller.close()
+        pairs.extend((*socket.socketpair(), *socket.socketpair()))
+
+    closing = threading.Thread(target=close_and_connect)
+    closing.start()
+    closing.join(0.2)  # a poller that closes at once has done so by then, and fails below
+    held.gate.set()
+    waking.join(40)
+    closing.join(40)
+    assert len(pairs) == 4
+    for sock in pairs:
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sock.recv(1)
+    for sock in pairs:
+        sock.close()
+
+
+TASKS_AND_A_THREAD = """
+import asyncio, threading
+from nsqd_py.client.aio.consumer import TaskQueue
+
+COUNT = 5000
+
+async def main():
+    queue = TaskQueue()
+    taken, cleared = [], []
+    is_over = threading.Event()
+
+    def clear():
+        while not is_over.is_set():
+            cleared.extend(queue.clear())
+
+    thread = threading.Thread(target=clear)
+    thread.start()
+    try:
+        for number in range(COUNT):
+            queue.put_all([number])
+            item = await queue.take(0)
+            taken += [] if item is None else [item]
+    finally:
+        is_over.set()
+        thread.join()
+    assert sorted(taken + cleared + queue.clear()) == list(range(COUNT))
+
+asyncio.run(main())
+"""
+
+
+def test_tasks_go_on_when_the_thread_of_a_stop_takes_what_they_were_about_to_take() -> None:
+    run_hostile(TASKS_AND_A_THREAD)

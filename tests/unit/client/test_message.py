@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -144,3 +145,32 @@ def test_output_that_comes_while_it_is_taken_is_announced() -> None:
         if world.window.has_output:
             world.window.take_output()
     assert world.window.has_output or world.window.take_output() == b""
+
+
+@pytest.mark.usefixtures("threads_change_often")
+@pytest.mark.parametrize("way", ["all", "some", "requeue"])
+def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(way: str) -> None:
+    world = World(max_in_flight=_MESSAGES)
+    world.sent()
+    count = 200
+    for _ in range(20):
+        batch = world.batch(*range(count))
+        assert batch.finish_if_open(message_id(0))  # there is a set of those that are open from now on
+
+        def finish_each(batch: Any = batch) -> None:
+            for number in range(1, count):
+                batch.finish_if_open(message_id(number))
+
+        finishing = threading.Thread(target=finish_each)
+        finishing.start()
+        while finishing.is_alive() and not batch.is_answered:
+            with suppress(AlreadyAnswered):
+                if way == "all":
+                    batch.finish()
+                elif way == "some":
+                    batch.finish_some(batch.open_ids()[-1:])
+                else:
+                    batch.requeue(0)
+        finishing.join()
+        answered = [answer.split()[1] for answer in world.sent() if answer.split()[0] in (b"FIN", b"REQ")]
+        assert sorted(answered) == [message_id(number) for number in range(count)]

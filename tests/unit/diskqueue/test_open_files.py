@@ -13,6 +13,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.support.hostile_schedule import run_hostile
 from tests.unit.fakes import make_batch
 from tests.unit.log_bench import append_to, close_log, read_all, sync_log
 
@@ -164,3 +165,30 @@ def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, mo
     LogFile.open(path).close()
     assert len(calls) == 2
     assert open_count(logs) < 3
+
+
+LOOKED_AT_BY_TWO_THREADS = """
+import sys, threading
+from pathlib import Path
+from nsqd_py.diskqueue.files import LogFile, run_to_end
+from nsqd_py.diskqueue.records import FileHeader
+
+file = run_to_end(LogFile.creating(Path(sys.argv[1]) / "t.00000000000000000000.log", FileHeader(1, 0, 0)))
+
+def allocate_and_cut():
+    for _ in range(500):
+        file.allocate(100)
+        file.cut()
+
+writer = threading.Thread(target=allocate_and_cut)
+writer.start()
+looks = 0
+while writer.is_alive():
+    assert not file.is_cut(), (file.end_offset, file.allocated, file.path.stat().st_size)
+    looks += 1
+assert looks > 10
+"""
+
+
+def test_a_file_whose_space_a_thread_changes_is_not_taken_for_cut(tmp_path: Path) -> None:
+    run_hostile(LOOKED_AT_BY_TWO_THREADS, str(tmp_path))

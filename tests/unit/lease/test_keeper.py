@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look, Note
 from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import FakeLog
 
@@ -16,23 +16,36 @@ TTL_S = 1.5
 
 
 class Store:
-    """One lease. `is_away`: the store refuses all requests; `hangs`: it answers none."""
+    """One lease. `is_away`: the store refuses all requests; `hangs`: it answers none.
+
+    Without an owner, the last one has released the lease, unless `is_unknown`.
+    """
+
+    key = "nsqd-py/orders"
 
     def __init__(self) -> None:
         self.owner = ""
         self.number = 0
+        self.is_unknown = False
+        self.lives_s: float | None = None
         self.is_away = False
         self.hangs = False
         self.renewed = 0
         self.refused = 0
 
-    def acquire(self, holder: str) -> Lease | None:
+    def look(self, handle: str = "") -> Look:
+        self._answer()
+        if not self.owner:
+            return Look(turn=self.number + 1, is_released=not self.is_unknown)
+        return Look(self.number, "lease", self.owner, turn=self.number, lives_s=self.lives_s if handle else None)
+
+    def acquire(self, holder: str, look: Look) -> Lease | None:
         self._answer()
         if self.owner:
             return None
         self.owner = holder
         self.number += 1
-        return Lease(self.number, None)
+        return Lease(self.number, "lease", holder)
 
     def renew(self, lease: Lease) -> None:
         self._answer()
@@ -43,10 +56,6 @@ class Store:
     def release(self, lease: Lease) -> None:
         self._answer()
         self.owner = ""
-
-    def holder(self) -> str | None:
-        self._answer()
-        return self.owner or None
 
     def note(self) -> Note:
         return Note("", 0)

@@ -127,3 +127,23 @@ def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest
         os.close(reader)
         os.close(writer)
     assert reads.count(0) > 1
+
+
+def test_what_must_be_checked_before_output_leaves_is_checked_after_the_log_is_written(loop: BusyLoop) -> None:
+    happened: list[str] = []
+
+    class Both:
+        def write(self) -> None:
+            happened.append("write")
+
+        def accept(self) -> None:
+            happened.append("accept")
+
+        def flush(self) -> None:
+            happened.append("flush")
+
+    loop.iteration.before_output = lambda: happened.append("check")
+    loop.iteration.add_committer(Both())
+    loop.iteration.add_flusher(Both())
+    loop.iteration.end()
+    assert happened[:3] == ["write", "check", "flush"]

@@ -154,4 +154,7 @@ def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     assert bench.channel.lost_count == 2
     consumer.finish(*received)
     assert bench.statistics() == (0, 0, 0)
-    assert bench.channel.position.finished.floor == 6
+    position = bench.channel.position
+    assert (position.finished.floor, position.finished.islands()) == (3, [(5, 6)]), "lost is not finished"
+    assert position.settled_floor == 6
+    assert position.is_settled(0, 6)

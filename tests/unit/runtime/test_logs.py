@@ -15,6 +15,7 @@ import pytest
 
 from nsqd_py.runtime import logs
 from nsqd_py.runtime import logs as log_module
+from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
@@ -328,3 +329,47 @@ def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.
     wait_until(file.is_written)
     assert file.path.read_bytes() == b"slow\n" + b"".join(b"%d\n" % number for number in range(100))
     assert file.sink.lost_count == 0
+
+
+# --- threads that write to one log, as those of nsq-to-file
+
+LINES_OF_THREADS = """
+import os, threading
+from nsqd_py.runtime.logs import Log
+
+reader, writer = os.pipe()
+log = Log(descriptor=writer)
+came, failed = [], []
+
+def read():
+    while data := os.read(reader, 65536):
+        came.append(data)
+
+def write(name):
+    try:
+        for number in range(1000):
+            log.info("line %d of %s", number, name)
+    except BaseException as error:
+        failed.append(error)
+
+reading = threading.Thread(target=read)
+reading.start()
+threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+log._sink.flush(40)
+os.close(writer)
+reading.join()
+texts = [line.partition(b"INFO: ")[2].decode() for line in b"".join(came).splitlines()]
+for name in "abcd":
+    assert [text for text in texts if text.endswith(name)] == [f"line {number} of {name}" for number in range(1000)], failed
+assert not failed
+print(len(texts))
+"""
+
+
+def test_threads_share_a_log() -> None:
+    """A poll object is for one thread at a time; the second one got a RuntimeError, which ended nsq-to-file."""
+    assert run_hostile(LINES_OF_THREADS) == "4000\n"

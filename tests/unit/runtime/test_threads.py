@@ -65,6 +65,38 @@ def test_a_stop_ends_the_threads_after_their_calls() -> None:
     wait_until(lambda: len(os.listdir("/proc/self/task")) == before)
 
 
+def test_a_greenlet_that_is_killed_ends_after_its_thread(tmp_path: Path) -> None:
+    """Else it would close what the thread reads, and the thread would read another file with the same descriptor."""
+    threads = DiskThreads(1)
+    threads.serve()
+    begun, gate = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        gate.wait(40)
+        ended.append("thread")
+
+    def call() -> None:
+        try:
+            threads.apply(work)
+        finally:
+            ended.append("greenlet")
+
+    calling = gevent.spawn(call)
+    gevent.sleep(0)
+    assert begun.wait(40)
+    calling.kill(block=False)
+    calling.kill(block=False)
+    gevent.sleep(0)
+    assert not calling.dead
+    gate.set()
+    calling.join(40)
+    assert ended == ["thread", "greenlet"]
+    assert isinstance(calling.value, gevent.GreenletExit)
+    assert threads.apply(lambda: 1) == 1
+
+
 # Three nsqds, one after the other in one process, as after changes of role. A new topic is written in a thread.
 ROLES = """
 import gevent, os, sys

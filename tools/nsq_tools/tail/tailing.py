@@ -7,8 +7,10 @@ import os
 import random
 import select
 import sys
+from typing import Any
 
 import gevent
+from gevent.hub import Waiter
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
@@ -39,7 +41,10 @@ class Output:
     def write(self, data: bytes) -> None:
         """Write all of it, while other greenlets run. Raises OSError."""
         if data:
-            self._writer.apply(_write_all, (self._descriptor, data))
+            waiter: Any = Waiter()
+            # Not `apply`: a greenlet that is cut off at the stop must not wait for a reader that takes nothing.
+            self._writer.begin(_write_all, (self._descriptor, data), waiter.switch)
+            waiter.get().end()
 
     def is_reader_gone(self) -> bool:
         """True if the other end is closed. Does not write."""

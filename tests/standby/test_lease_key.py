@@ -1,0 +1,270 @@
+"""Somebody deletes or overwrites the key of a lease: the primary ends at once, never two serve, and one serves again.
+
+Two clients publish to both nsqds all the time. Whoever answers OK serves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.etcd import ETCD, Etcd
+from tests.support.etcd_operator import EtcdOperator
+from tests.support.fake_etcd import FakeEtcd
+from tests.support.network import free_ports
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import figures_of, is_primary, is_standby
+from tests.support.wire import Client, Closed, pub
+
+pytestmark = pytest.mark.ours
+
+DEADLINE_S = 40.0
+TTL_S = 2
+PREFIX = "nsqd-py/"
+KEY = f"{PREFIX}orders"
+_REQUEST_S = 5.0
+_PAUSE_S = 0.01
+
+
+class Ok(NamedTuple):
+    """An OK, with the times at which its client sent the request and had the answer."""
+
+    nsqd: NsqdProcess
+    asked_s: float
+    answered_s: float
+
+
+class Publisher(threading.Thread):
+    """Publishes to one nsqd without end, and connects again when it must."""
+
+    def __init__(self, nsqd: NsqdProcess, answered: list[Ok]) -> None:
+        super().__init__(daemon=True)
+        self.is_over = threading.Event()
+        self._nsqd = nsqd
+        self._answered = answered
+
+    def run(self) -> None:
+        while not self.is_over.wait(_PAUSE_S):
+            try:
+                with Client(self._nsqd.tcp_port) as client:
+                    self._publish(client)
+            except (OSError, Closed, AssertionError):
+                continue
+
+    def _publish(self, client: Client) -> None:
+        while not self.is_over.wait(_PAUSE_S):
+            asked_s = time.monotonic()
+            client.send(pub("t", b"1"))
+            if client.frame(_REQUEST_S).data != b"OK":
+                return
+            self._answered.append(Ok(self._nsqd, asked_s, time.monotonic()))
+
+
+class Group:
+    """Two nsqds that share a lease, and what they answer."""
+
+    def __init__(self, directory: Path, address: str, acks: int) -> None:
+        self.operator = EtcdOperator(address)
+        self.answered: list[Ok] = []
+        ports = free_ports(4)
+        flags = (f"--lease=etcd://{address}/orders", f"--lease-ttl={TTL_S}s", f"--standby-acks={acks}", "--standby-timeout=2s")
+        self.nsqds = [
+            NsqdProcess(directory / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
+            for number, name in enumerate("ab")
+        ]
+        self._publishers = [Publisher(nsqd, self.answered) for nsqd in self.nsqds]
+
+    def start(self) -> None:
+        for nsqd in self.nsqds:
+            nsqd.start()
+        for publisher in self._publishers:
+            publisher.start()
+
+    def end(self) -> None:
+        for publisher in self._publishers:
+            publisher.is_over.set()
+        for publisher in self._publishers:
+            if publisher.ident is not None:
+                publisher.join()
+        for nsqd in self.nsqds:
+            nsqd.destroy()
+
+    def primary(self) -> NsqdProcess:
+        """Wait until one nsqd serves and the other one follows it; return the one that serves."""
+
+        def whole() -> NsqdProcess | None:
+            for nsqd, other in (self.nsqds, reversed(self.nsqds)):
+                if is_primary(nsqd) and is_standby(other) and self._follows(other) and self._answers(nsqd):
+                    return nsqd
+            return None
+
+        return wait_until(whole, DEADLINE_S, "a primary and its standby")  # type: ignore[return-value]
+
+    def _follows(self, nsqd: NsqdProcess) -> bool:
+        try:
+            return bool(figures_of(nsqd)["state"] == "following")
+        except (OSError, AssertionError, KeyError):
+            return False
+
+    def _answers(self, nsqd: NsqdProcess) -> bool:
+        return any(ok.nsqd is nsqd and ok.asked_s > time.monotonic() - 1 for ok in self.answered[-20:])
+
+    def wait_for_a_publish(self) -> NsqdProcess:
+        """Wait for an OK to a request of later than now; return who gave it."""
+        now_s = time.monotonic()
+        found = wait_until(
+            lambda: next((ok for ok in self.answered[-20:] if ok.asked_s > now_s), None), DEADLINE_S, "an nsqd that serves"
+        )
+        assert found is not None
+        return found.nsqd
+
+    def wait_for_a_loss(self, nsqd: NsqdProcess) -> str:
+        """Wait for the next line in which an nsqd says that it has lost the lease; return all of its log since then."""
+        return wait_until(
+            lambda: text if "LEASE: lost by" in (text := self.new_log(nsqd)) else "", DEADLINE_S, "the end of the lease"
+        )
+
+    def mark(self) -> None:
+        """Forget what was logged and answered before."""
+        self._sizes = {nsqd: len(nsqd.log_text()) for nsqd in self.nsqds}
+        self.answered.clear()
+
+    def new_log(self, nsqd: NsqdProcess) -> str:
+        return nsqd.log_text()[self._sizes[nsqd] :]
+
+
+def check_never_two_serve(answered: list[Ok]) -> None:
+    """An nsqd that began to answer after another one is the only one that answers from then on."""
+    in_order = sorted(answered, key=lambda ok: ok.answered_s)
+    nsqds = [ok.nsqd for ok in in_order]
+    changes = sum(one is not other for one, other in zip(nsqds, nsqds[1:], strict=False))
+    assert changes <= 1, f"the nsqds that answered changed {changes} times"
+
+
+@contextmanager
+def running_etcd(directory: Path, kind: str) -> Iterator[str]:
+    """Run an etcd, a real one or the one in memory, and yield its address."""
+    if kind == "memory":
+        with FakeEtcd() as fake:
+            yield fake.address
+        return
+    if ETCD is None:
+        pytest.skip("no etcd here")
+    etcd = Etcd(directory)
+    try:
+        etcd.wait_until_it_answers()
+        yield etcd.address
+    finally:
+        etcd.end()
+
+
+GROUPS = [
+    ("etcd", 0),
+    ("memory", 1),
+    pytest.param(("etcd", 1), marks=pytest.mark.slow),
+    pytest.param(("memory", 0), marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")
+def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    kind, acks = request.param
+    directory = tmp_path_factory.mktemp("group")
+    with running_etcd(directory, kind) as address:
+        group = Group(directory, address, acks)
+        try:
+            group.start()
+            yield group
+        finally:
+            group.end()
+
+
+def lease_of(operator: EtcdOperator) -> str:
+    pair = operator.pair(KEY)
+    assert pair is not None
+    return str(pair["lease"])
+
+
+def delete(operator: EtcdOperator) -> None:
+    operator.delete(KEY)
+
+
+def delete_all(operator: EtcdOperator) -> None:
+    operator.delete_prefix(PREFIX)
+
+
+def overwrite(operator: EtcdOperator) -> None:
+    operator.put(KEY, "somebody")
+
+
+def overwrite_with_an_address(operator: EtcdOperator) -> None:
+    operator.put(KEY, "10.9.8.7:4150")
+
+
+def overwrite_with_its_value(operator: EtcdOperator) -> None:
+    """It looks as before, but no lease ends it."""
+    pair = operator.pair(KEY)
+    assert pair is not None
+    operator.put(KEY, pair["value"])
+
+
+def overwrite_with_another_lease(operator: EtcdOperator) -> None:
+    operator.put(KEY, "somebody", operator.grant(3))
+
+
+def create_again(operator: EtcdOperator) -> None:
+    """With the same lease and the same value."""
+    pair = operator.pair(KEY)
+    assert pair is not None
+    operator.delete(KEY)
+    operator.put(KEY, pair["value"], pair["lease"])
+
+
+def revoke(operator: EtcdOperator) -> None:
+    operator.revoke(lease_of(operator))
+
+
+WAYS: dict[Callable[[EtcdOperator], None], str] = {
+    delete: "the key nsqd-py/orders was deleted, or its lease has ended",
+    delete_all: "the key nsqd-py/orders was deleted, or its lease has ended",
+    overwrite: "the key nsqd-py/orders was overwritten: its value is 'somebody', without a lease",
+    overwrite_with_an_address: "the key nsqd-py/orders was overwritten: its value is '10.9.8.7:4150', without a lease",
+    overwrite_with_its_value: "the key nsqd-py/orders was overwritten: its value is '127.0.0.1:",
+    overwrite_with_another_lease: "the key nsqd-py/orders was overwritten: its value is 'somebody', with the lease ",
+    create_again: "the key nsqd-py/orders was overwritten: its value is '127.0.0.1:",
+    revoke: "the key nsqd-py/orders was deleted, or its lease has ended",
+}
+
+
+@pytest.mark.parametrize("change", WAYS, ids=lambda change: change.__name__)
+def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[EtcdOperator], None]) -> None:
+    primary = group.primary()
+    group.mark()
+    change(group.operator)
+    lines = group.wait_for_a_loss(primary)
+    assert WAYS[change] in lines
+    next_primary = group.wait_for_a_publish()
+    assert group.primary() is next_primary
+    check_never_two_serve(group.answered)
+    lease = primary.stats()["lease"]
+    assert WAYS[change] in lease["last_loss"]
+    assert lease["losses"] > 0
+
+
+def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
+    primary = group.primary()
+    group.mark()
+    primary.kill()
+    group.operator.delete(KEY)
+    (other,) = [nsqd for nsqd in group.nsqds if nsqd is not primary]
+    wait_until(lambda: is_primary(other), DEADLINE_S, "the other nsqd to serve")
+    assert "as the last holder may still serve" in group.new_log(other)
+    primary.start()
+    group.primary()
+    check_never_two_serve(group.answered)

@@ -1,0 +1,131 @@
+"""The verdict on a history: all findings, and how much there was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.support.ledger.checks import CHECKS, EXTRA_CHECKS, Finding, came_after_fin, lost
+from tests.support.ledger.history import History, Operation
+from tests.support.ledger.story import JOURNAL_DELAY_S, Story, tell
+
+_SHOWN = 20
+
+
+@dataclass
+class Verdict:
+    """What a history shows. `source` names it."""
+
+    story: Story
+    findings: list[Finding]
+    source: str
+
+    # ---- counts
+
+    @property
+    def published(self) -> int:
+        return len(self.story.publishes)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(1 for _ in self.story.acknowledged())
+
+    @property
+    def deliveries(self) -> int:
+        return sum(len(channel.deliveries) for channel in self.story.channels.values())
+
+    @property
+    def again(self) -> int:
+        """The number of deliveries beyond the first of each message in each channel."""
+        return self.deliveries - sum(len(channel.courses) for channel in self.story.channels.values())
+
+    @property
+    def after_fin(self) -> int:
+        """The number of deliveries for whose message a FIN had been sent, whether or not nsqd had got it."""
+        channels = self.story.channels.values()
+        return sum(1 for channel in channels for course in channel.courses.values() for _ in came_after_fin(channel, course))
+
+    @property
+    def most_deliveries(self) -> int:
+        """The largest number of deliveries of one message to one channel."""
+        channels = self.story.channels.values()
+        return max((len(course.deliveries) for channel in channels for course in channel.courses.values()), default=0)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of a tally."""
+        return {"acknowledged": self.acknowledged, "lost": len(self.of("lost")), "doubled": self.after_fin}
+
+    def received(self, topic: str, channel: str) -> int:
+        """Return how many different messages a channel got."""
+        found = self.story.channels.get((topic, channel))
+        return len(found.courses) if found is not None else 0
+
+    # ---- findings
+
+    def of(self, *checks: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.check in checks]
+
+    def require_sound(self) -> Verdict:
+        """Raise AssertionError with what was found, if anything was."""
+        assert not self.findings, "\n".join(self.lines())
+        return self
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text of a verdict."""
+        yield f"{self.source}: {self.acknowledged:,} of {self.published:,} messages acknowledged, {self.deliveries:,} deliveries"
+        if not self.findings:
+            yield "nothing is wrong"
+            return
+        counts = Counter(finding.check for finding in self.findings)
+        yield ", ".join(f"{count:,} {check}" for check, count in counts.items())
+        for check in counts:
+            found = self.of(check)
+            yield from map(str, found[:_SHOWN])
+            if len(found) > _SHOWN:
+                yield f"{check}: {len(found) - _SHOWN:,} more"
+
+
+def judge(
+    history: History | Sequence[Operation],
+    *,
+    journal_delay_s: float = JOURNAL_DELAY_S,
+    also: Iterable[str] = (),
+    without: Iterable[str] = (),
+    source: str = "",
+) -> Verdict:
+    """Apply all checks to a history.
+
+    also       the names of EXTRA_CHECKS that hold here, too
+    without    the names of CHECKS whose findings the caller judges otherwise
+    """
+    operations = history.operations() if isinstance(history, History) else history
+    if not source:
+        source = str(history.path) if isinstance(history, History) and history.path is not None else "history"
+    story = tell(operations, journal_delay_s)
+    skipped = set(without)
+    assert skipped <= CHECKS.keys(), skipped
+    checks = [check for name, check in CHECKS.items() if name not in skipped]
+    checks += [EXTRA_CHECKS[name] for name in also]
+    return Verdict(story, [finding for check in checks for finding in check(story)], source)
+
+
+def lost_so_far(history: History) -> list[Finding]:
+    """Return what is lost unless it still comes, for tests that wait for it."""
+    return list(lost(tell(history.operations())))
+
+
+def compare(sent: Iterable[bytes], came: Iterable[bytes], *, at_least_once: bool = False) -> Verdict:
+    """Judge what was sent and acknowledged, and what came: each message exactly once, unless told otherwise.
+
+    For tests that have both as lists. Raises ValueError if two of the messages that were sent are the same.
+    """
+    history = History()
+    topic, channel = "sent", "came"
+    history.created(topic, channel)
+    bodies = list(sent)
+    if bodies:
+        history.ok(history.sending(topic, bodies))
+    for body in came:
+        history.delivered(topic, channel, body)
+    return judge(history, also=() if at_least_once else ("twice",), source="what was sent and what came")
