@@ -84,6 +84,9 @@ KINDS = {
         WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd, or not all. Look at its process and log."
     ),
     "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
+    "standby_damaged": ProblemKind(
+        WARNING, "damaged copy", "Look at its log and its disk. If its primary is damaged in the same place, the messages are lost."
+    ),
     "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
     "standby_away": ProblemKind(
         WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."

@@ -278,7 +278,8 @@ def stats(request: Request[Broker]) -> Reply:
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
         document = render_json(broker, statistics, include_memory=include_memory)
-        return answers.json(document | broker.drain.statistics() | broker.standby_statistics())
+        scrub = {"scrub": broker.scrub.statistics()} if broker.scrub is not None else {}
+        return answers.json(document | scrub | broker.drain.statistics() | broker.standby_statistics())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 

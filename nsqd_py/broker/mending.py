@@ -30,7 +30,7 @@ from nsqd_py.runtime.threads import in_thread
 
 # The delays of consumers between two attempts rise to a minute. If no copy could be asked so often, the messages are lost.
 _MOST_ATTEMPTS = 8
-_RETRY_S = 10.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 5.0, 600.0
 _TRY_AGAIN_S = 600.0
 _HEADER = (0, FILE_HEADER_BYTES)
 
@@ -69,7 +69,7 @@ class LogFiles:
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
     _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # in vain, by file and offset
     _gone: dict[_Key, None] = field(default_factory=dict)
-    _gone_after_s: dict[LogFile, float] = field(default_factory=dict)  # when to try again
+    _next_tries: dict[LogFile, tuple[float, float]] = field(default_factory=dict)  # the time, and the delay after it
     _next_try_s: float = 0.0
     _reported: dict[LogFile, str] = field(default_factory=dict)  # what was said of files that are not repaired
     _greenlet: Any = None
@@ -111,9 +111,9 @@ class LogFiles:
             return
         self._next_try_s = now_s + _TRY_AGAIN_S
         self._attempts.clear()
-        present = {file for _, file in self.files()} if self._reported else set()
+        present = {file for _, file in self.files()}
         self._reported = {file: text for file, text in self._reported.items() if file in present}
-        self._gone_after_s = {file: after_s for file, after_s in self._gone_after_s.items() if after_s > now_s}
+        self._next_tries = {file: tries for file, tries in self._next_tries.items() if file in present}
 
     # ---- for consumers
 
@@ -138,8 +138,9 @@ class LogFiles:
     def gone(self, topic: Topic, file: LogFile) -> None:
         """Have a file completed of which the descriptor does not have all, or whose name has another file."""
         now_s = time.monotonic()
-        if (file.is_open or self._can_repair()) and now_s >= self._gone_after_s.get(file, 0.0):
-            self._gone_after_s[file] = now_s + _RETRY_S
+        next_s, delay_s = self._next_tries.get(file, (0.0, _FIRST_DELAY_S))
+        if (file.is_open or self._can_repair()) and now_s >= next_s:
+            self._next_tries[file] = now_s + delay_s, min(2 * delay_s, _LONGEST_DELAY_S)
             self._gone.setdefault((topic, file))
             self._start()
 
@@ -280,7 +281,7 @@ class LogFiles:
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
             in_thread(pool, os.fsync, descriptor)
             if os.path.lexists(file.path):
-                os.rename(file.path, file.path.with_name(f"{file.path.name}.damaged"))
+                os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
             os.rename(temporary, file.path)
             in_thread(pool, sync_directory, file.path.parent)
         except OSError as error:
@@ -289,3 +290,10 @@ class LogFiles:
             self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
             return None
         return file.same_as(descriptor)
+
+
+def _unused(path: Path) -> Path:
+    """Return the path, or the next one that no file has."""
+    while os.path.lexists(path):
+        path = path.with_name(f"{path.name}~")
+    return path

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
 FOLLOWING, COPYING, CONNECTING = "following", "copying", "connecting"
+DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 # States that only the observer knows: no answer from the standby; none that could answer.
 FAILED, MISSING = "failed", "missing"
 # A standby that lacks changes of this age lags behind.
@@ -233,6 +234,7 @@ class Trouble(NamedTuple):
 
 ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
 AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
+DAMAGED_COPY = "standby_damaged"
 # A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
 # in which no nsqd serves.
 LEASED_AWAY, LEASE_STORE, NO_PRIMARY = "lease_standby_away", "lease_store", "lease_no_primary"
@@ -277,7 +279,7 @@ def _of_leases(found: list[Pair]) -> Generator[Trouble, None, set[str]]:
 
 def _of_primary(address: str, group: list[Pair]) -> Iterator[Trouble]:
     acks = group[0].acks
-    following = sum(pair.state == FOLLOWING for pair in group)
+    following = sum(pair.state in (FOLLOWING, DAMAGED) for pair in group)
     if group[0].is_alone:
         text = "answers publishers without a standby: what it acknowledges is on this machine only"
         yield Trouble(ALONE, address, f"{text} ({_of(following, acks)})")
@@ -298,6 +300,9 @@ def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trou
         when = "it never was" if pair.as_of_ms is None else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
         kind = LEASED_AWAY if pair.lease_decides else AWAY
         yield Trouble(kind, pair.standby, f"is not connected to its primary {pair.primary}; {when}")
+    if pair.state == DAMAGED:
+        text = f"has damaged bytes in its copy of {pair.primary}, and has not repaired them from there"
+        yield Trouble(DAMAGED_COPY, pair.standby, text)
     if not pair.is_complete:
         text = f"its first copy of {pair.primary or 'a primary'} is not complete: it cannot be promoted"
         yield Trouble(INCOMPLETE, pair.standby, text)

@@ -146,16 +146,18 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
 
 # Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
 DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
+_MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
 Damage = tuple[tuple[str, int], ...]
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
-    """Return the statistics of damage that are not 0. A removed file that nsqd has written back is no damage."""
+    """Return the statistics of damage that are not 0. What nsqd has repaired or written back is no damage."""
     found = []
     for key in DAMAGE:
         number = number_in(row, key) if key in row else 0
-        if key == "removed_files" and "restored_files" in row:
-            number -= number_in(row, "restored_files")
+        mended = _MENDED.get(key, "")
+        if mended in row:
+            number -= number_in(row, mended)
         if number > 0:
             found.append((key, number))
     return tuple(found)

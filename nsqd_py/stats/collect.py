@@ -213,8 +213,6 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
     # Only if it is scarce: a value that changes with each answer would cost its readers.
     if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent
-    if broker.scrub is not None:
-        document["scrub"] = broker.scrub.statistics()
     for topic in stats.topics or ():
         for channel in topic["channels"]:
             channel["clients"] = _encoded(channel["clients"], slices)

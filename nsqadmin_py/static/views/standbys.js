@@ -12,7 +12,7 @@ import { counted } from "./lost_messages.js";
 import { promote } from "./questions.js";
 
 const STATES = new Map(Object.entries({
-  following: "ok", copying: "warning", connecting: "warning", waiting: "error", failed: "error", missing: "error",
+  following: "ok", damaged: "warning", copying: "warning", connecting: "warning", waiting: "error", failed: "error", missing: "error",
 }));
 
 /** True if any nsqd has a standby, or is one. @param {{role: string}[]} rows */
@@ -42,7 +42,7 @@ export function RoleBeside({ node }) {
 
 function followingText(list) {
   if (!list.length) return "no standby";
-  const following = list.filter(({ state }) => state === "following").length;
+  const following = list.filter(({ state }) => state === "following" || state === "damaged").length;
   return `${count(following)} of ${counted(list.length, "standby", "standbys")}`;
 }
 

@@ -101,7 +101,8 @@ def test_a_scarce_disk_shows_before_the_topics() -> None:
 
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
-    topic.log = SimpleNamespace(damage=SimpleNamespace(bytes_found=0, missing_count=0, removed_files=0))
+    none = {"bytes_found": 0, "bytes_repaired": 0, "missing_count": 0, "removed_files": 0, "restored_files": 0}
+    topic.log = SimpleNamespace(damage=SimpleNamespace(**none))
     broker = make_broker(topic)
 
     def statistics() -> Any:
@@ -113,5 +114,5 @@ def test_a_damaged_log_shows() -> None:
     topic.log.damage.bytes_found = 77
     assert statistics()["damaged_bytes"] == 77
     assert not {"missing_count", "removed_files"} & set(statistics())
-    topic.log.damage = SimpleNamespace(bytes_found=0, missing_count=5, removed_files=1)
+    topic.log.damage = SimpleNamespace(**none | {"missing_count": 5, "removed_files": 1})
     assert (statistics()["missing_count"], statistics()["removed_files"]) == (5, 1)

@@ -1,0 +1,181 @@
+"""Bits that flip, cuts and removed files in either half of a pair, while publishers and a consumer work: nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, promote, standby_of, wait_until_it_has_all
+from tests.support.tally import Tally
+from tests.support.wire import mpub
+
+pytestmark = pytest.mark.ours
+
+FLAGS = ("--standby-acks=1", "--standby-timeout=40s", "--max-bytes-per-file=100000", "--mem-queue-size=100", "--scrub-rate=100MB")
+FLIPS_AT_ONCE = 40
+PACE_S = 0.002
+# The other half has what is further from the end of the log than this.
+ON_THE_WAY_BYTES = 32 * 1024
+
+
+class Pair:
+    """A primary and its standby, and the faults that were injected into each."""
+
+    def __init__(self, primary: NsqdProcess, standby: NsqdProcess, seed: int) -> None:
+        self.primary = primary
+        self.standby = standby
+        self.picks = random.Random(seed)
+        self.flips = self.changes = 0
+
+    def flip(self) -> None:
+        """Flip bits in the files of one half, and wait until they are what they were."""
+        half = self.picks.choice([self.primary, self.standby])
+        before = self.repaired_bytes(half)
+        for _ in range(FLIPS_AT_ONCE):
+            path = self.picks.choice(closed_logs(half))
+            place = self.picks.randrange(path.stat().st_size)
+            with path.open("r+b") as file:
+                file.seek(place)
+                byte = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << self.picks.randrange(8)]))
+            self.flips += 1
+        wait_until(lambda: self.repaired_bytes(half) > before, DEADLINE_S, "a repair")
+        self.wait_until_sound()
+
+    def change(self, how: str) -> None:
+        """Cut or remove a file of one half, and wait until it is back, and was counted."""
+        half = self.picks.choice([self.primary, self.standby])
+        path = self.picks.choice(closed_logs(half))
+        size_bytes, before = path.stat().st_size, self.count(half)
+        if how == "cut":
+            with path.open("r+b") as file:
+                file.truncate(self.picks.randrange(size_bytes - ON_THE_WAY_BYTES))
+        else:
+            path.unlink()
+        self.changes += 1
+        what = f"{path.name} of {half.data_path.name}, which was {how}"
+        wait_until(lambda: self.count(half) > before, DEADLINE_S, f"the count of {what}")
+        wait_until(lambda: path.exists() and path.stat().st_size > size_bytes - ON_THE_WAY_BYTES, DEADLINE_S, what)
+        self.wait_until_sound()
+
+    def count(self, half: NsqdProcess) -> int:
+        """What the half counts: files that another program changed, and bytes that the scrub found first."""
+        files = (
+            figures_of(half)["changed_files"] if half is self.standby else (half.topic_stats("t") or {}).get("removed_files", 0)
+        )
+        return int(files + half.stats()["scrub"]["damaged_bytes"])
+
+    def repaired_bytes(self, half: NsqdProcess) -> int:
+        return int(half.stats()["scrub"]["repaired_bytes"])
+
+    def wait_until_sound(self) -> None:
+        """Wait until both halves have read all of their files, and nothing is damaged any more."""
+        before = [half.stats()["scrub"]["passes"] for half in (self.primary, self.standby)]
+
+        def is_sound() -> bool:
+            scrubs: list[dict[str, Any]] = [half.stats()["scrub"] for half in (self.primary, self.standby)]
+            are_new = all(scrub["passes"] >= passes + 2 for scrub, passes in zip(scrubs, before, strict=True))
+            return are_new and all(scrub["damaged_bytes"] == scrub["repaired_bytes"] for scrub in scrubs)
+
+        wait_until(is_sound, DEADLINE_S, "both halves to be sound")
+        wait_until(lambda: figures_of(self.standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+
+
+def closed_logs(nsqd: NsqdProcess) -> list[Path]:
+    """Its log files, without the last ones, whose end the other half may lack for a moment."""
+    paths = sorted(nsqd.data_path.glob("t.*.log"))
+    while len(paths) > 1 and sum(path.stat().st_size for path in paths[-1:]) < ON_THE_WAY_BYTES:
+        paths.pop()
+    return paths[:-1]
+
+
+class Publisher(threading.Thread):
+    """Publishes at a pace that leaves the disk small, until `ended` is set; `acknowledged` was answered with OK."""
+
+    def __init__(self, nsqd: NsqdProcess, name: str, batch: int) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: list[bytes] = []
+        self.refused: list[bytes] = []
+        self.ended = threading.Event()
+        self._client = nsqd.connect()
+        self._name = name
+        self._batch = batch
+
+    def run(self) -> None:
+        number = 0
+        while not self.ended.wait(PACE_S):
+            messages = [f"{self._name}-{number + i}".encode() for i in range(self._batch)]
+            number += self._batch
+            answer = self._client.ask(mpub("t", messages)).data
+            if answer == b"OK":
+                self.acknowledged += messages
+            else:
+                self.refused.append(answer)
+        self._client.close()
+
+
+class Consumer(threading.Thread):
+    """Finishes what a channel has, until its connection ends."""
+
+    def __init__(self, nsqd: NsqdProcess, channel: str) -> None:
+        super().__init__(daemon=True)
+        self.bodies: set[bytes] = set()
+        self._client = nsqd.connect()
+        self._client.sub("t", channel, 50)
+
+    def run(self) -> None:
+        try:
+            while True:
+                message = self._client.message()
+                self.bodies.add(message.body)
+                self._client.fin(message)
+        except Exception:  # noqa: BLE001 - the connection ended: that is what it waits for
+            return
+
+
+@pytest.mark.parametrize(
+    ("rounds", "promotes"),
+    [(2, True), pytest.param(25, False, marks=pytest.mark.slow), pytest.param(25, True, marks=pytest.mark.slow)],
+)
+def test_nothing_is_lost(rounds: int, promotes: bool, tmp_path: Path, processes: list[NsqdProcess], tally: Tally) -> None:
+    primary = NsqdProcess(tmp_path / "a", *FLAGS).start()
+    processes.append(primary)
+    standby = standby_of(primary, tmp_path / "b", *FLAGS)
+    processes.append(standby)
+    primary.create("t", "fast", "slow")
+    publishers = [Publisher(primary, f"p{number}", 1 + 9 * number) for number in range(3)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: len(closed_logs(primary)) >= 3 and len(closed_logs(standby)) >= 3, DEADLINE_S, "some files")
+    consumer = Consumer(primary, "fast")
+    consumer.start()
+    pair = Pair(primary, standby, seed=rounds)
+    for _ in range(rounds):
+        pair.flip()
+        pair.change(pair.picks.choice(["cut", "removed"]))
+    for publisher in publishers:
+        publisher.ended.set()
+        publisher.join(DEADLINE_S)
+        assert not publisher.is_alive()
+        assert publisher.refused == []
+    if promotes:
+        wait_until_it_has_all(primary)
+        primary.kill()
+        promote(standby)
+    else:
+        primary.restart()
+    acknowledged = {body for publisher in publishers for body in publisher.acknowledged}
+    survivor = standby if promotes else primary
+    slow = set(consume_all(survivor, "t", "slow"))
+    assert acknowledged <= slow, f"{len(acknowledged - slow)} of {len(acknowledged)} are lost"
+    fast = consumer.bodies | set(consume_all(survivor, "t", "fast"))
+    assert acknowledged <= fast, f"{len(acknowledged - fast)} of {len(acknowledged)} are lost"
+    for channel in ("fast", "slow"):
+        assert "lost_count" not in (survivor.channel_stats("t", channel) or {})
+    tally(faults=pair.flips + pair.changes, acknowledged=len(acknowledged), lost=0)
