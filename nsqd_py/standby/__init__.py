@@ -5,6 +5,7 @@ group         the group's secret, certificates and addresses; connections withou
 link          a connection to another nsqd of the group
 fetch         what another nsqd of the group has of a log, to repair the files of this one
 fetch_server  answers such requests
+give_back     what a primary has lost comes back from its standbys
 primary       the standbys of a primary
 stream        what one standby gets: what is new in files, in rounds
 acks          publishers that wait for standbys; the nsqds that may take the lease            pure
