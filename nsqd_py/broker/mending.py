@@ -78,9 +78,9 @@ class LogFiles:
         self._removed_files.on_gone = self.gone
 
     def stop(self) -> None:
-        """End. What a thread writes at this moment is valid."""
+        """End after what a thread does at this moment: the end of nsqd may write to the same place. Blocks this greenlet."""
         if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+            self._greenlet.kill()
             self._greenlet = None
 
     # ---- for the scrub
@@ -238,7 +238,10 @@ class LogFiles:
             restored = file.twin()
         else:
             written = self._write_again(log, file)
-            if written is None or topic.is_closed or file not in log.files:
+            if written is None:
+                return
+            if file not in log.files:  # its topic was deleted, with the new file
+                written.close()
                 return
             restored = written
         restored.synced_offset, restored.synced_seq = restored.end_offset, restored.end_seq
@@ -259,20 +262,14 @@ class LogFiles:
         return None if is_other else found
 
     def _write_again(self, log: TopicLog, file: LogFile) -> LogFile | None:
-        """Return a new file with the name and the content of this one; None if that must be tried again."""
+        """Return a new file with the name and the content of this one; None if that must be tried again, or if it was dropped."""
         pool = self._services.threadpool
         made: list[tuple[Path, int]] = []
         ranges: list[Range] = []
         file.pin()
         try:
             in_thread(pool, lambda: made.append(file.salvage()))
-        except OSError as error:
-            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error)
-            return None
-        finally:
-            file.unpin()
-        temporary, descriptor = made[0]
-        try:
+            temporary, descriptor = made[0]
             in_thread(pool, lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset)))
             left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
             self.damaged_bytes += count_of(ranges)
@@ -280,20 +277,28 @@ class LogFiles:
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
             in_thread(pool, os.fsync, descriptor)
-            if os.path.lexists(file.path):
-                os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
-            os.rename(temporary, file.path)
-            in_thread(pool, sync_directory, file.path.parent)
-        except OSError as error:
-            os.close(descriptor)
-            temporary.unlink(missing_ok=True)
+            is_wanted = file in log.files  # else the topic was deleted, and a new one may have a file of this name
+            if is_wanted:
+                if os.path.lexists(file.path):
+                    os.rename(file.path, file.path.with_name(f"{file.path.name}.damaged"))
+                os.rename(temporary, file.path)
+                in_thread(pool, sync_directory, file.path.parent)
+        except BaseException as error:
+            _remove(made)
+            if not isinstance(error, OSError):
+                raise
             self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
+            return None
+        finally:
+            file.unpin()
+        if not is_wanted:
+            _remove(made)
             return None
         return file.same_as(descriptor)
 
 
-def _unused(path: Path) -> Path:
-    """Return the path, or the next one that no file has."""
-    while os.path.lexists(path):
-        path = path.with_name(f"{path.name}~")
-    return path
+def _remove(made: list[tuple[Path, int]]) -> None:
+    """Close and remove a file that was not completed."""
+    for temporary, descriptor in made:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.mending import LogFiles
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs
 from tests.support.broker_life import TOPIC, Life
@@ -83,6 +84,39 @@ def test_a_log_file_that_is_being_written_back_is_waited_for(
     gate.set()
     begun.get(timeout=40)
     assert path.exists() == (ending == "close")
+    close_descriptors(tmp_path)
+
+
+def test_a_file_that_is_written_again_does_not_replace_that_of_a_topic_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It put what was acknowledged since aside, as damaged."""
+    life = Life(tmp_path, lambda *_: None)
+    life.create()
+    life.publish(b"old")
+    topic, broker = life.broker.topics[TOPIC], life.broker
+    assert topic.log is not None
+    (file,) = topic.log.files
+    mending = LogFiles(broker.services, broker.topics, broker.removed_files)
+    gate, real = gevent.event.Event(), LogFile.salvage
+    monkeypatch.setattr(LogFile, "salvage", lambda file: gate.wait(40) and real(file))
+    file.path.rename(tmp_path / "moved")
+    file.path.write_bytes(b"of another program")
+    broker.removed_files.check(topic, topic.log, topic.log.files)
+    gevent.sleep(0)
+    broker.delete_topic(TOPIC)
+    life.create()
+    life.publish(b"new")
+    gate.set()
+    for _ in range(10):
+        life.settle()
+    assert mending._greenlet is None
+    assert not list(tmp_path.glob("*.damaged"))
+    assert not list(tmp_path.glob("*.compact"))
+    log = broker.topics[TOPIC].log
+    assert log is not None
+    assert not log.files[0].is_cut()
+    assert life.drain("fast") == [b"new"]
     close_descriptors(tmp_path)
 
 
