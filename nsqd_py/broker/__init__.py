@@ -34,4 +34,7 @@ LogMaker  threads remove and close files that their logs have let go of, and tha
 RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
     wait
 _Closing  owned by the event loop, by one thread (`sync`), and by the event loop again
+LogFiles  threads work on a file that is in `busy_files`, with descriptors and values of their own, while its greenlet waits:
+    before a name changes, the event loop looks if the topic was deleted, and `stop` waits
+_Turn  owned by the scrub's greenlet, by one thread, and by the greenlet again
 """

@@ -24,7 +24,7 @@ TO_FILE = "nsq_tools.to_file"
 
 FILE = (
     f"{DISK}:LazyFile._fd, _pin_count, _wants_close",
-    f"{DISK}:OpenFiles._files, is_full",
+    f"{DISK}:OpenFiles._files, is_full, _is_asked",
     f"{DISK}:OpenFiles.most, _highest, _home",
     f"{DISK}:LogFile.path",
 )
@@ -144,6 +144,39 @@ WORK: dict[Place, Work] = {
     Place(
         "nsqd_py.standby.stream", "StandbyStream._read", "lambda: found.append(os.pread(descriptor, size_bytes, offset))"
     ): Work(("nsqd_py.standby:StandbyStream", *FILE)),
+    Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(("nsqd_py.standby:StandbyMemory",)),
+    Place("nsqd_py.standby.fetch_server", "FetchServer._answer", "lambda: found.append(work())"): Work(READ_FILE),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place("nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"): Work(
+        why=VALUES
+    ),
+    Place(
+        "nsqd_py.standby.upkeep", "Upkeep._check_suspects", "lambda file=file, found=found: found.extend(damage_in(*file[:3]))"
+    ): Work(why=VALUES),
+    Place("nsqd_py.broker.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
+        (f"{DISK}:OpenFiles._files, is_full, _is_asked",)
+    ),
+    # ---- damage
+    Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
+    Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
+    Place(
+        "nsqd_py.broker.mending",
+        "LogFiles._damage_in_place",
+        "lambda: found.extend(damage_in(file.path, file.salt, file.end_offset))",
+    ): Work(("nsqd_py.broker:LogFiles", *READ_FILE)),
+    Place("nsqd_py.broker.mending", "LogFiles._repair_in_place", "file.write_header"): Work(("nsqd_py.broker:LogFiles", *FILE)),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
+        ("nsqd_py.broker:LogFiles", *READ_FILE)
+    ),
+    Place(
+        "nsqd_py.broker.mending",
+        "LogFiles._write_again",
+        "lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset))",
+    ): Work(("nsqd_py.broker:LogFiles", *READ_FILE)),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "os.fsync"): Work(("nsqd_py.broker:LogFiles",)),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
     # ---- HTTP, statistics, debugging
     Place("nsqd_py.net.http.guard", "_thread", "ThreadPool(1)"): Work(why=POOL),
     Place("nsqd_py.net.http.guard", "Guard._check_password", "_is_right"): Work(why=VALUES),
@@ -259,7 +292,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{DISK}.open_files:OpenFiles": ("add", "forget", "reopen", "with_room", "make_room"),
     f"{DISK}.files:LogFile": (
         *("put", "wants_space", "allocate", "cut", "is_cut", "is_surely_whole", "_least_bytes", "wake"),
-        *("read", "offset_before", "twin", "_same_as", "write_back", "discard"),
+        *("read", "offset_before", "twin", "same_as", "write_back", "write_header", "salvage", "discard"),
     ),
     f"{DISK}.log:TopicLog": ("sync_to_end",),
     f"{DISK}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
@@ -271,6 +304,9 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.state_files:ClockKeeper": ("_replace",),
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
     "nsqd_py.queue.position:JournalChange": ("write",),
+    "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),
+    "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
+    "nsqd_py.standby.fetch_server:FetchServer": ("_log", "_open", "_open_version", "_end", "_bytes"),
     "nsqd_py.standby.copy:Copy": ("read", "_read_epochs", "_note_journal"),
     "nsqd_py.debug.memory:Pauses": ("_on_phase",),
     "nsqd_py.debug.stacks:Profiler": ("_on_signal",),

@@ -25,6 +25,7 @@ _CALLS: dict[str, tuple[int, str]] = {
     "to_thread": (0, ""),
     "run_in_executor": (1, ""),
     "call_soon_threadsafe": (0, ""),
+    "run_callback_threadsafe": (0, ""),
     "run_coroutine_threadsafe": (0, ""),
     "set_wakeup_fd": (0, ""),
     "signal_handler": (1, ""),
