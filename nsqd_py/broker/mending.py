@@ -20,7 +20,7 @@ import gevent
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.scrub import ScrubbedFile, damage_text
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, count_of
@@ -78,10 +78,9 @@ class LogFiles:
         self._removed_files.on_gone = self.gone
 
     def stop(self) -> None:
-        """End. What a thread writes at this moment is valid."""
+        """End, after what a thread writes at this moment. Blocks this greenlet."""
         if self._greenlet is not None:
-            self._greenlet.kill(block=False)
-            self._greenlet = None
+            self._greenlet.kill()
 
     # ---- for the scrub
 
@@ -195,7 +194,8 @@ class LogFiles:
         """Return True if all is repaired."""
         others = ranges
         if ranges[0] == _HEADER:
-            in_thread(self._services.threadpool, file.write_header)
+            file.write_header()  # here: in a thread, the name might be that of another log by then
+            in_thread(self._services.threadpool, _sync, file.path)
             others = ranges[1:]
         left, reason = self._fill(log, file.path, file, others) if others else ([], "")
         for start, end in ranges:
@@ -206,6 +206,8 @@ class LogFiles:
                 self._attempts[file, place] = self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
         self.repaired_bytes += count_of(ranges) - count_of(left)
         log.chunks.forget()
+        if others and left != ranges:
+            self._bring_back(topic, file, others)
         text = "all are repaired from a standby" if others else "it is repaired"
         if left:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no standby has them'}"
@@ -216,6 +218,17 @@ class LogFiles:
         if left:
             self._reported[file] = text
         return not left
+
+    def _bring_back(self, topic: Topic, file: LogFile, ranges: list[Range]) -> None:
+        """Queue the messages in these ranges of a file again in channels that have counted them as lost."""
+        found: list[Range] = []
+        try:
+            in_thread(self._services.threadpool, lambda: found.extend(numbers_in(file.path, file.salt, ranges)))
+        except OSError:  # they come back at the next start
+            return
+        count = sum(channel.find_lost(found) for channel in topic.channels.values())
+        if count:
+            self._services.log.warning("TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count)
 
     def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> tuple[list[Range], str]:
         """Return the ranges that are not repaired, and why not, unless the reason is that no copy has them."""
@@ -237,7 +250,7 @@ class LogFiles:
                     return
             restored = file.twin()
         else:
-            written = self._write_again(log, file)
+            written = self._write_again(topic, log, file)
             if written is None or topic.is_closed or file not in log.files:
                 return
             restored = written
@@ -258,7 +271,7 @@ class LogFiles:
         is_other = not file.is_open and count_of(found) >= file.end_offset
         return None if is_other else found
 
-    def _write_again(self, log: TopicLog, file: LogFile) -> LogFile | None:
+    def _write_again(self, topic: Topic, log: TopicLog, file: LogFile) -> LogFile | None:
         """Return a new file with the name and the content of this one; None if that must be tried again."""
         pool = self._services.threadpool
         made: list[tuple[Path, int]] = []
@@ -280,6 +293,8 @@ class LogFiles:
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
             in_thread(pool, os.fsync, descriptor)
+            if topic.is_closed or file not in log.files:
+                raise OSError(errno.ENOENT, "its topic is deleted")
             if os.path.lexists(file.path):
                 os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
             os.rename(temporary, file.path)
@@ -290,6 +305,14 @@ class LogFiles:
             self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
             return None
         return file.same_as(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _unused(path: Path) -> Path:
