@@ -246,6 +246,8 @@ def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(
     primary: NsqdProcess, follow: Callable[..., NsqdProcess]
 ) -> None:
     follow("--scrub-rate=0").stop()
+    primary.create("t", "late")  # it keeps the file
+    primary.post("/channel/seek?topic=t&channel=late&to=earliest")
     primary.restart()
     flip(logs(primary)[0], record_at(1), record_at(2))
     assert consume_some(primary, COUNT - 2) == [*BODIES[:1], *BODIES[3:]]
