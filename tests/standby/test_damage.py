@@ -261,3 +261,18 @@ def consume_some(nsqd: NsqdProcess, count: int) -> list[bytes]:
     with nsqd.connect() as client:
         client.sub("t", "c", 2000)
         return sorted(bodies(client.consume(count, DEADLINE_S)))
+
+
+def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(
+    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    """In its place: each half has what the other one lacks, and a new copy would take the damage of the primary."""
+    standby = follow("--scrub-rate=0")
+    standby.stop()
+    path = logs(standby)[0]
+    before = path.read_bytes()
+    flip(path, record_at(1), record_at(5))
+    standby.start()
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
+    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+    assert figures_of(standby)["repaired_bytes"] == 2 * RECORD_BYTES
