@@ -6,6 +6,7 @@
 # make check   only what needs no running nsqd: lint and architecture (make rules), and types (make types)
 # make fuzz    inputs drawn at random, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
+# make stress  tests on a hostile schedule: threads that switch all the time, a disk slow at random, no processor free; STRESS_ARGS, PYTEST_ARGS
 # make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
@@ -22,12 +23,14 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?=
+STRESS_ARGS ?=
+PYTEST_ARGS ?=
 FAILOVERS_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-slow torture fuzz soak failovers check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -69,6 +72,9 @@ fuzz: $(INSTALLED_DEV)
 
 soak: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+stress: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.stress $(STRESS_ARGS) $(PYTEST_ARGS)
 
 failovers: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.standby.lease_failovers $(FAILOVERS_ARGS)

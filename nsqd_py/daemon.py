@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import gevent
 from nsqd_py.alarms import Alarms
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper
+from nsqd_py.broker.state_files import STANDBY_FILE, STANDBYS_FILE, ClockKeeper
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from nsqd_py.standby.copy import StandbyState
     from nsqd_py.standby.election import Election
     from nsqd_py.standby.follower import Follower
+    from nsqd_py.standby.give_back import Returned
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -56,6 +58,7 @@ _CHECK_LOCK_NS = 1_000_000_000
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _DISK_THREADS = 16
+_MOST_NAMED = 10  # files in a line of the log
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
 _REFUSALS: dict[str, Refusal] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes}
@@ -65,17 +68,42 @@ class _Stopped(Exception):
     """A signal asked nsqd to stop before it began to serve."""
 
 
+class _LoadsAgain(Exception):
+    """A standby has given back what this nsqd had lost: it must be loaded again."""
+
+
+@dataclass
+class Asked:
+    """What the nsqds of this process have asked their standbys for, one after the other.
+
+    is_due  True if a standby has come that has what is lost here
+    before  True if the standbys were asked at a start
+    tried   addresses of the standbys for which this nsqd was loaded again
+    """
+
+    is_due: bool = False
+    before: bool = False
+    tried: set[str] = field(default_factory=set)
+
+
 class Daemon:
     """Everything that runs in one nsqd."""
 
     def __init__(
-        self, options: NsqdOptions, log: Log, notifier: Notifier | None = None, election: Election | None = None
+        self,
+        options: NsqdOptions,
+        log: Log,
+        notifier: Notifier | None = None,
+        election: Election | None = None,
+        asked: Asked | None = None,
     ) -> None:
         """Make an nsqd that does not run yet.
 
         notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
         election  gives this nsqd its role
+        asked     that of the nsqd whose place this one takes
         """
+        self.asked = asked or Asked()
         self._options = options
         self._log = log
         self._election = election if election is not None and election.is_primary else None  # it has the lease
@@ -108,6 +136,7 @@ class Daemon:
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock = -1
         self._is_loaded = self._is_serving = False
+        self._returned: Returned | None = None
         self._follower: Follower | None = None
         self._old_primary = ""  # that must be fenced
         self._fencer: gevent.Greenlet[..., None] | None = None
@@ -189,6 +218,8 @@ class Daemon:
             self._broker.drain.report_interruption()
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
+        except _LoadsAgain:
+            self._load_again()
         except OSError as error:
             path = Path(self._options.data_path or ".").absolute()
             full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
@@ -228,8 +259,11 @@ class Daemon:
             from nsqd_py.go_import.take_over import take_over  # slow to import
 
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
+        self._broker.may_get_back = (directory / STANDBYS_FILE).exists()
         load(self._broker, directory)
         self._is_loaded = True
+        if self._broker.may_get_back and (self._options.accept_standbys or self._options.standby_acks):
+            self._get_back(directory, on_progress)
         if promoted is not None or self._election is not None:
             from nsqd_py.standby.role import promote
 
@@ -240,8 +274,45 @@ class Daemon:
             from nsqd_py.standby.primary import Standbys
 
             follow = None if self._options.lease else partial(self._change_role, promote=False)
-            self._broker.replication = Standbys(self._broker, directory, self._disk_threads, follow, self._election)
+            self._broker.replication = Standbys(
+                self._broker, directory, self._disk_threads, follow, self._election, self._may_load_again
+            )
         self._clocks.start()
+
+    def _get_back(self, directory: Path, on_progress: Callable[[], None]) -> None:
+        """Get from the standbys what is missing here. Raises OSError, _Stopped and _LoadsAgain."""
+        from nsqd_py.standby.give_back import GiveBack, remembered_standbys
+
+        give_back = GiveBack(self._broker, directory, on_progress)
+        is_due = self.asked.is_due or (give_back.is_due() and not self.asked.before)
+        self.asked.is_due, self.asked.before = False, True
+        if not is_due:
+            return
+        self.notifier.status("asking the standbys for what is missing")
+        returned = give_back.run(remembered_standbys(directory))
+        self.asked.tried.update(address for addresses in give_back.answered for address in addresses)
+        if returned.names:
+            self._returned = returned
+            raise _LoadsAgain
+
+    def _may_load_again(self, standby: list[str]) -> bool:
+        """Load this nsqd again, in its present role, to get back what a standby has. Return False if it was tried.
+
+        standby  its addresses
+        """
+        if not self.asked.tried.isdisjoint(standby):
+            return False
+        self.asked.tried.update(standby)
+        self.asked.is_due = True
+        self._load_again()
+        return True
+
+    def _load_again(self) -> None:
+        if self._group is not None:
+            self._group.serve_again()
+        else:
+            self._take_place(self._options)
+        self.yield_role()
 
     def _promoted_state(self, directory: Path) -> StandbyState | None:
         """Return the state of the standby that this start promotes; None if there is none, or if this nsqd is a standby.
@@ -276,6 +347,8 @@ class Daemon:
         from nsqd_py.standby.group import Door
         from nsqd_py.standby.role import StandbyRole
 
+        self.asked.before = False  # it asks again when it is a primary again
+        self.asked.tried.clear()
         follower = Follower(options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address)
         fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
         promote = partial(self._change_role, standby_of="", promote=True)
@@ -291,6 +364,7 @@ class Daemon:
         self._fencer = gevent.spawn(fence, self._broker, options, self._tcp_address())
 
     def _tcp_address(self) -> str:
+        """Return where other nsqds reach this one; with port 0 if it listens on no TCP port."""
         return f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}"
 
     def _http_address(self) -> str:
@@ -298,15 +372,17 @@ class Daemon:
 
     def _change_role(self, standby_of: str, *, promote: bool) -> None:
         """End this nsqd; `next_options` are those of the one that takes its place, on the same ports."""
-        options, broker = self._options, self._broker
+        self._take_place(self._options.replace(standby_of=standby_of, promote=promote))
+        self.yield_role()
+
+    def _take_place(self, options: NsqdOptions) -> None:
+        """Let an nsqd with these options take the place of this one, on the same ports."""
+        broker = self._broker
         self.next_options = options.replace(
-            standby_of=standby_of,
-            promote=promote,
             tcp_address=_with_port(options.tcp_address, broker.tcp_port),
             http_address=_with_port(options.http_address, broker.http_port),
             https_address=_with_port(options.https_address, broker.https_port),
         )
-        self.yield_role()
 
     def _drain(self, signals: process.StopSignals) -> None:
         try:
@@ -497,6 +573,8 @@ class Daemon:
         if self._is_loaded:  # a failed start must not change the disk
             self._broker.close()
             self._clocks.close()
+        if self._returned is not None:
+            self._put_in_place(self._returned)
         self._timer.close()
         self._connections.close()
         self._disk_threads.stop()
@@ -505,6 +583,15 @@ class Daemon:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _put_in_place(self, returned: Returned) -> None:
+        try:
+            returned.put_in_place()
+        except OSError as error:
+            self._log.error("STANDBY: cannot use what the standbys gave back - %s", error)
+            return
+        names = ", ".join(returned.names[:_MOST_NAMED]) + ", ..." * (len(returned.names) > _MOST_NAMED)
+        self._log.warning("STANDBY: %d messages that were missing here came back from standbys: %s", returned.count, names)
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:

@@ -2,6 +2,11 @@
 
 Three kinds are counted: copies of messages in logs, which can be dropped at any time; messages of ephemeral topics,
 which exist only in memory; and the buffers of connections.
+
+Threads
+CountedBatch  the collector may free one in any thread, whose account then changes there
+MemoryAccount.memory_bytes  the event loop, and a thread that frees a batch: an addition without a call in it is one step
+MemoryBudget.ephemeral_bytes, _accounts  as `MemoryAccount.memory_bytes`; each change of the dictionary is one call
 """
 
 from __future__ import annotations

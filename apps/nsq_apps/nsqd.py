@@ -25,18 +25,18 @@ def _serve(options: NsqdOptions, log: Log) -> int:
         )
     if warning := _group_warning(options):
         log.warning("%s", warning)
-    from nsqd_py.daemon import Daemon
+    from nsqd_py.daemon import Asked, Daemon
 
     if options.lease:
         from nsqd_py.runtime.systemd import Notifier
         from nsqd_py.standby.election import elect
 
-        notifier = Notifier.from_environment()
-        return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election))
+        notifier, asked = Notifier.from_environment(), Asked()
+        return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked))
     daemon = Daemon(options, log)
     status = daemon.run()
-    while daemon.next_options is not None:  # it was promoted or fenced
-        daemon = Daemon(daemon.next_options, log, daemon.notifier)
+    while daemon.next_options is not None:  # it was promoted or fenced, or is loaded again
+        daemon = Daemon(daemon.next_options, log, daemon.notifier, asked=daemon.asked)
         status = daemon.run()
     return status
 

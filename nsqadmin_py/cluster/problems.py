@@ -85,7 +85,9 @@ KINDS = {
     ),
     "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
     "standby_damaged": ProblemKind(
-        WARNING, "damaged copy", "Look at its log and its disk. If its primary is damaged in the same place, the messages are lost."
+        WARNING,
+        "damaged copy",
+        "Look at its log and its disk. If its primary is damaged in the same place, the messages are lost.",
     ),
     "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
     "standby_away": ProblemKind(

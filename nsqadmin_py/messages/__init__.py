@@ -2,4 +2,7 @@
 
 filters     which bodies match: text, regular expression, a small language for values in JSON
 log_search  reads the log of one nsqd, and keeps the matching messages
+
+Threads
+LogSearch  a thread looks at one answer while the greenlet of the request waits
 """

@@ -21,4 +21,17 @@ scrub             reads all logs slowly, and checks and repairs what no consumer
 
 Operations on one channel
 channel_admin     shows messages without delivering them; moves a channel in its topic's log
+
+Threads
+GroupSync._running  threads replace the value of a topic, which the event loop alone adds and removes: it stays until their job
+    has ended, so the size never changes while the event loop iterates
+GroupSync._together  a thread reads what the greenlet filled, which then waits for it
+JournalWriter  its threads have `JournalChange`s and `LargeSnapshot`s only
+Peek.rows, ids, unreadable_count, _plan  a thread fills them while the greenlet of the request waits
+MetadataWriter  a thread writes what the greenlet encoded, which waits under `_lock`: no other thread writes `nsqd.dat`
+ClockKeeper  one thread at a time writes `nsqd.clock`; the next write, and `close`, wait for its end
+LogMaker  threads remove and close files that their logs have let go of, and that have a name of their own by then
+RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
+    wait
+_Closing  owned by the event loop, by one thread (`sync`), and by the event loop again
 """

@@ -25,7 +25,7 @@ from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import encode_epoch_file
+from nsqd_py.diskqueue.ranges import Range, encode_epoch_file
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.net.http.answers import ResponseLimiter
@@ -91,6 +91,10 @@ class Broker:
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.may_get_back = False  # True if a standby may have what is missing here
+        self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
+        self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
+        self.missing: dict[str, list[Range]] = {}  # by topic: unfinished messages that were in no file at the start
+        self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None

@@ -123,6 +123,8 @@ class Housekeeper:
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
+        if self._is_closing:
+            return
         for _ in range(len(self._to_clean)):
             if self._disk_speed.is_slow:  # it can wait
                 if not self._is_closing:
@@ -180,11 +182,13 @@ class Housekeeper:
 
     def look_at(self, topic: Topic) -> None:
         """Check the topic soon: messages were finished, or it has a new file."""
-        if topic.log is not None and len(topic.log.files) > 1 and not self._is_closing:
+        if topic.log is not None and len(topic.log.files) > 1:
             self._wait_for(topic)
 
     def _wait_for(self, topic: Topic) -> None:
         self._to_compact[topic] = None
+        if self._is_closing:
+            return
         if self._greenlet is None and self._compact_alarm.due_ns is None:
             self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
@@ -210,6 +214,18 @@ class Housekeeper:
             return self._save_positions(topic)
         except OSError:
             return True
+
+    def pause(self) -> None:
+        """Begin nothing new until `resume`, and wait for the running work. Blocks this greenlet."""
+        self.close()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._is_closing = False
+        if self._to_compact:
+            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+        if self._to_clean:
+            self._clean_alarm.set(self._clock() + JOURNAL_DELAY_NS)
 
     def close(self) -> None:
         """Begin nothing new, and wait for the running work. Blocks this greenlet."""

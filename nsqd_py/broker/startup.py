@@ -12,7 +12,7 @@ from pathlib import Path
 from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
+from nsqd_py.diskqueue.files import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
@@ -21,6 +21,7 @@ from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
 
 _LEFTOVERS = (
+    BACK_SUFFIX,
     COMPACT_SUFFIX,
     GONE_SUFFIX,
     SPARE_SUFFIX,
@@ -31,12 +32,14 @@ _LEFTOVERS = (
     f"{state_files.CLOCK_FILE}.tmp",
     f"{EPOCHS_FILE}.tmp",
     f"{state_files.MEMBER_FILE}.tmp",
+    f"{state_files.STANDBYS_FILE}.tmp",
 )
 
 
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
     stopped = state_files.read_clean_stop(directory)
+    broker.was_killed = not stopped
     _read_epochs(broker, directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)
@@ -150,6 +153,8 @@ class _TopicLoader:
             self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
         # After a kill, the end of the log is unknown.
         self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
+        if self._broker.was_killed:
+            self._broker.ends_at_start[self._entry.name] = self._log.next_seq
         self._found.extend_to(self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
@@ -209,6 +214,9 @@ class _TopicLoader:
     def _report_missing(self) -> None:
         """Log which files are missing; damaged ones were logged before."""
         needed = union(self._needed)
+        if needed:
+            self._broker.missing[self._entry.name] = needed
+            self._broker.unsure[self._entry.name] = self._unsure(needed)
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name

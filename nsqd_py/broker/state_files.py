@@ -259,6 +259,7 @@ class MetadataWriter:
 STOP_FILE = "nsqd.stop"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copy`
 MEMBER_FILE = "nsqd.member"  # likewise
+STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.give_back`
 BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
 
 T = TypeVar("T")

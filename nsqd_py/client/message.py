@@ -1,4 +1,9 @@
-"""Messages as consumers receive them, singly or in batches, and their answers. No I/O."""
+"""Messages as consumers receive them, singly or in batches, and their answers. No I/O.
+
+Threads
+MessageBatch._open_ids  any thread: to finish one message removes its id in one step, without the lock; other answers take ids
+    one by one, under the lock
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Clients in their process: forks, its end, threads that may not block, and the log.
 
 Connections and threads do not survive a fork: parent and child would both read and write the sockets.
+
+Threads
+_Registry._refs, _most  any thread adds and removes, each in one call of a dict; loops are over copies
 """
 
 from __future__ import annotations
@@ -49,8 +52,10 @@ class _Registry:
         self._refs[id(one)] = ref(one)
         if len(self._refs) > self._most:
             for key, one_ref in list(self._refs.items()):
-                if one_ref() is None and self._refs.get(key) is one_ref:
-                    del self._refs[key]
+                if one_ref() is None:
+                    removed = self._refs.pop(key, None)
+                    if removed is not None and removed is not one_ref:  # another thread has added an object with this id
+                        self._refs[key] = removed
             self._most = 100 + 2 * len(self._refs)
 
     def discard(self, one: ProcessHooks) -> None:

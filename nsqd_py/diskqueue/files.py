@@ -28,6 +28,7 @@ _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
 SPARE_SUFFIX = ".spare"
 COMPACT_SUFFIX = ".compact"
+BACK_SUFFIX = ".back"  # a file that a standby gives back, until it is complete
 _FIRST_STEP = 16 * 1024  # small: on tmpfs each topic takes this much memory
 LARGEST_STEP = 16 * 1024 * 1024
 _ZEROS = bytes(256 * 1024)

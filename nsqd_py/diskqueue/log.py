@@ -7,6 +7,7 @@ file. A file of which little is needed is replaced by a sparse one (`compaction`
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
@@ -296,7 +297,10 @@ class TopicLog:
         """Free the space that is kept for the next file."""
         if self._spare is not None:
             spare, self._spare = self._spare, None
-            self._in_background(partial(spare.unlink, missing_ok=True))
+            gone = spare.with_name(spare.name + GONE_SUFFIX)
+            with suppress(OSError):  # else the next spare file replaces it, or the next start removes it
+                os.rename(spare, gone)  # a thread that is late must not remove the next spare file
+            self._in_background(partial(gone.unlink, missing_ok=True))
 
     def use_budget(self, budget: MemoryBudget) -> None:
         """Count the cached bytes in this budget."""

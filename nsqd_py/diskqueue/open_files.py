@@ -94,18 +94,22 @@ class LazyFile:
 class OpenFiles:
     """All `LazyFile` files of the process.
 
-    They are closed only in the thread of the event loop, which uses them without a pin.
+    They are closed only in the thread of the event loop, which uses them without a pin. Another thread that opens one too
+    many has the loop close some: a sixteenth of the descriptors is left for what threads open until then.
 
-    most      most files that may stay open
-    is_full   True if more are open and none of them can be closed before it is synced
-    on_full   called when that happens, in the thread of the event loop
-    lock      guards which files are open
+    most        most files that may stay open
+    is_full     True if more are open and none of them can be closed before it is synced
+    on_full     called when that happens, in the thread of the event loop
+    on_crowded  called in another thread that has opened one too many; must have the event loop call `make_room`
+    lock        guards which files are open
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.is_full = False
         self.on_full: Callable[[], None] = _do_nothing
+        self.on_crowded: Callable[[], None] = _do_nothing
+        self._is_asked = False
         self._files: OrderedDict[LazyFile, None] = OrderedDict()
         self._home = threading.get_ident()
         self.most = self._highest = 0
@@ -180,10 +184,14 @@ class OpenFiles:
         return probe < self._highest
 
     def make_room(self) -> int:
-        """Close the files above the limit, at least eight, and return how many were closed."""
+        """Close the files above the limit, at least eight, and return how many were closed; in a thread, none."""
         with self.lock:
             if threading.get_ident() != self._home:
+                if not self._is_asked:
+                    self._is_asked = True
+                    self.on_crowded()
                 return 0
+            self._is_asked = False
             closed = 0
             wanted = max(len(self._files) - self.most, _CLOSED_AT_ONCE)
             for _ in range(min(len(self._files), max(_MOST_LOOKS, 2 * wanted))):

@@ -88,7 +88,7 @@ class LogNumbers:
 
 STAT_BLOCK_BYTES = 512
 _SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
-_LEFTOVERS = (".gone", ".spare", ".compact", ".tmp")  # the next start removes them
+_LEFTOVERS = (".gone", ".spare", ".compact", ".back", ".tmp")  # the next start removes them
 _STATE_FILES = (
     state_files.METADATA_FILE,
     state_files.STOP_FILE,
@@ -96,6 +96,7 @@ _STATE_FILES = (
     EPOCHS_FILE,
     state_files.STANDBY_FILE,
     state_files.MEMBER_FILE,
+    state_files.STANDBYS_FILE,
     state_files.BACKUP_FILE,
 )
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import gevent
+
 from nsqd_py.lease import answers
 from nsqd_py.lease.answers import Pair, encoded
 from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Look, Note, check_holder
@@ -96,11 +98,23 @@ class EtcdStore:
 
     def renew(self, lease: Lease) -> None:
         """Let the lease live for its whole time again, if its key is as its holder wrote it. Raises LeaseLost, LeaseError."""
-        self._check(lease)
-        if not self._ask(
-            "lease/keepalive", {"ID": lease.handle}, lambda answer: answers.is_renewed(answer, lease.handle, self._ttl_s)
-        ):
-            raise LeaseLost("etcd says that the lease has ended")
+        # Both requests at once: an etcd or an event loop that is slow delays a renewal only once.
+        keeping_alive = gevent.spawn(self._failure_to_keep_alive, lease)
+        try:
+            self._check(lease)
+            failure = keeping_alive.get()
+        finally:
+            keeping_alive.kill(block=False)
+        if failure is not None:
+            raise failure
+
+    def _failure_to_keep_alive(self, lease: Lease) -> LeaseError | None:
+        document, ttl_s = {"ID": lease.handle}, self._ttl_s
+        try:
+            lives = self._ask("lease/keepalive", document, lambda answer: answers.is_renewed(answer, lease.handle, ttl_s))
+        except LeaseError as error:
+            return error
+        return None if lives else LeaseLost("etcd says that the lease has ended")
 
     def _check(self, lease: Lease) -> None:
         """Raise LeaseLost if anything about the key has changed since its holder wrote it."""

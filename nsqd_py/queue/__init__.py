@@ -9,4 +9,7 @@ in_flight       the in-flight messages of one client, and when they time out; pe
 dead_letters    moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry          drops messages older than --message-ttl
 disk_limits     limits on the disk space of topics
+
+Threads
+JournalChange  owned by the event loop, by one thread that writes it, and by the event loop again; its lists are copies
 """

@@ -5,6 +5,7 @@ group         the group's secret, certificates and addresses; connections withou
 link          a connection to another nsqd of the group
 fetch         what another nsqd of the group has of a log, to repair the files of this one
 fetch_server  answers such requests
+give_back     what a primary has lost comes back from its standbys
 primary       the standbys of a primary
 stream        what one standby gets: what is new in files, in rounds
 acks          publishers that wait for standbys; the nsqds that may take the lease            pure
@@ -17,4 +18,9 @@ aside         what leaves the copy in the name of the primary is kept
 role          what a standby answers; its promotion; fencing of the old primary
 election      a lease decides who is the primary
 backup        --backup-to and --restore-from
+
+Threads
+Copy  a thread runs `read` before the first connection, while the greenlet of the follower waits; statistics read single fields.
+    A sync has a list of paths only
+StandbyStream  a thread reads a pinned log file; the greenlet waits, also if it is killed
 """

@@ -150,6 +150,10 @@ class Election:
         finally:
             self._server = None
 
+    def serve_again(self) -> None:
+        """Make another daemon when the present one ends; it gets the role that the lease gives this nsqd then."""
+        self._yielded_role = True
+
     @property
     def is_primary(self) -> bool:
         """True if the daemon is made, or runs, as the primary."""

@@ -19,7 +19,6 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe
 from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES, NodeState
-from nsqd_py.standby.link import Link
 from nsqd_py.standby.messages import FETCH, STREAM_FRAME
 
 _CONNECT_TIMEOUT_S = 1.0
@@ -71,6 +70,8 @@ class FetchLink:
 
         `options` are those of this nsqd. `silence_s` is the longest time without an answer.
         """
+        from nsqd_py.standby.link import Link  # with TLS, 20 ms of a start
+
         self._link = Link(
             options.replace(standby_of=address),
             connect_timeout_s=connect_timeout_s,
@@ -114,6 +115,23 @@ class FetchLink:
             if fields.get("is_last") is not False or not found:
                 return RemoteLog(epochs, files)
 
+    def list_logs(self) -> Iterator[tuple[str, RemoteLog]]:
+        """Yield the topics and logs of the other nsqd, in order."""
+        after = ""
+        is_last = False
+        while not is_last:
+            fields = self._ask("logs", after=after)
+            try:
+                logs = [
+                    (str(topic), RemoteLog(decode_epochs(epochs), [_remote_file(topic, each) for each in files]))
+                    for topic, epochs, files in fields["logs"]
+                ]
+            except BAD_CONTENT as error:
+                raise FetchFailed(f"the list of logs is not valid: {describe(error)}") from error
+            yield from logs
+            is_last = fields.get("is_last") is not False or not logs
+            after = logs[-1][0] if logs else ""
+
     def end_of(self, file: RemoteFile) -> RemoteEnd:
         """Return the end of a file. The other side walks from record to record for that, and checks no body."""
         fields = self._ask("end", name=file.name, salt=file.salt)
@@ -121,6 +139,14 @@ class FetchLink:
             return RemoteEnd(checked_number(fields["end_offset"]), checked_number(fields["end_seq"]))
         except BAD_CONTENT as error:
             raise FetchFailed(f"the end of {file.name} is not valid: {describe(error)}") from error
+
+    def checksum_of(self, file: RemoteFile, size: int) -> int:
+        """Return the crc32c of the first bytes of a file."""
+        fields = self._ask("checksum", name=file.name, salt=file.salt, size=size)
+        try:
+            return checked_number(fields["checksum"])
+        except BAD_CONTENT as error:
+            raise FetchFailed(f"the checksum of {file.name} is not valid: {describe(error)}") from error
 
     def fetch_bytes(self, file: RemoteFile, offset: int, size: int) -> bytes:
         """Return these bytes of a file; fewer only at its end. More than MOST_BYTES are `pieces`."""

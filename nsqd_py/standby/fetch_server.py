@@ -6,11 +6,14 @@ are bounded, so that a request costs no more memory than the longest answer. A d
 
     {"fetch": "node"}                                    {"epoch", "is_complete"}
     {"fetch": "log", "topic", "after"}                   {"epochs", "files": [[name, salt, size_bytes]], "is_last"}
+    {"fetch": "logs", "after"}                           {"logs": [[topic, epochs, files]], "is_last"}
     {"fetch": "end", "name", "salt"}                     {"end_offset", "end_seq"}
+    {"fetch": "checksum", "name", "salt", "size"}        {"checksum"}, crc32c of the first bytes of the file
     {"fetch": "bytes", "name", "salt", "offset", "size"} a frame of type 3 with the bytes; fewer only at the end of the file
 
-`after` is the name of the last file of the answer before. The salt names the version of a file: if there is another one
-by now, or none, the answer is {"error"}. The sender does not check the records that it sends: the receiver does.
+`after` is the name of the last file, or of the last topic, of the answer before. The salt names the version of a file:
+if there is another one by now, or none, the answer is {"error"}. The sender does not check the records that it sends: the
+receiver does.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import gevent
+from google_crc32c import extend
 
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.ranges import Epochs
@@ -67,7 +71,7 @@ class FetchServer:
     """Answers the requests of members.
 
     _state      returns the state of now
-    _epochs_of  returns the epochs of a topic's log; none if there is no such log
+    _epochs_of  returns the epochs of a topic's log; none if there is no such log. Also called in a thread: it only reads
     """
 
     _directory: Path
@@ -110,11 +114,15 @@ class FetchServer:
             if kind == "log":
                 topic = _topic(request["topic"])
                 return partial(self._log, topic, self._epochs_of(topic), str(request["after"]))
-            if kind not in ("end", "bytes"):
+            if kind == "logs":
+                return partial(self._logs, str(request["after"]))
+            if kind not in ("end", "checksum", "bytes"):
                 raise ValueError(f"the kind {kind!a:.20} is unknown")
             file = _log_name(request["name"]), checked_number(request["salt"])
             if kind == "end":
                 return partial(self._end, *file)
+            if kind == "checksum":
+                return partial(self._checksum, *file, checked_number(request["size"]))
             offset, size = checked_number(request["offset"]), checked_number(request["size"])
             return partial(self._bytes, *file, offset, min(size, MOST_BYTES))
         except BAD_CONTENT as error:
@@ -124,13 +132,39 @@ class FetchServer:
 
     def _log(self, topic: str, epochs: Epochs, after: str) -> bytes:
         names = sorted(name for name in os.listdir(self._directory) if name > after and _topic_of(name) == topic)
+        files = self._versions(names[:_FILES_AT_ONCE])
+        return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
+
+    def _logs(self, after: str) -> bytes:
+        by_topic: dict[str, list[str]] = {}
+        for name in sorted(os.listdir(self._directory)):
+            topic = _topic_of(name)
+            if topic is not None and topic > after:
+                by_topic.setdefault(topic, []).append(name)
+        logs = []
+        count = 0
+        for topic in sorted(by_topic):
+            if count >= _FILES_AT_ONCE:
+                break
+            count += len(by_topic[topic])
+            logs.append((topic, self._epochs_of(topic), self._versions(by_topic[topic])))
+        return _json_frame(logs=logs, is_last=len(logs) == len(by_topic))
+
+    def _versions(self, names: list[str]) -> list[tuple[str, int, int]]:
         files = []
-        for name in names[:_FILES_AT_ONCE]:
+        for name in names:
             with suppress(FileNotFoundError, Damaged):  # it was dropped in the meantime; nobody can use it
                 descriptor, header = self._open(name)
                 files.append((name, header.salt, os.fstat(descriptor).st_size))
                 os.close(descriptor)
-        return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
+        return files
+
+    def _checksum(self, name: str, salt: int, size: int) -> bytes:
+        descriptor = self._open_version(name, salt)
+        try:
+            return _json_frame(checksum=checksum_of(descriptor, size))
+        finally:
+            os.close(descriptor)
 
     def _open(self, name: str) -> tuple[int, FileHeader]:
         """Return the descriptor of a log file, and its header. Raises OSError and Damaged."""
@@ -172,6 +206,15 @@ class FetchServer:
 def _topic_of(name: str) -> str | None:
     parsed = parse_log_file_name(name)
     return parsed[0] if parsed is not None else None
+
+
+def checksum_of(descriptor: int, size: int) -> int:
+    """Return the crc32c of the first bytes of a file, or of all if there are fewer. Raises OSError. For threads."""
+    checksum = offset = 0
+    while offset < size and (data := os.pread(descriptor, min(MOST_BYTES, size - offset), offset)):
+        checksum = extend(checksum, data)
+        offset += len(data)
+    return checksum
 
 
 def _topic(value: object) -> str:

@@ -15,11 +15,13 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
 from nsqd_py.diskqueue.ranges import Epochs
 from nsqd_py.errors import Invalid
+from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.fetch_server import FetchServer, NodeState
+from nsqd_py.standby.give_back import StandbyMemory, has_what_is_lost
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.repair import StandbyCopies
@@ -47,6 +49,8 @@ class Standbys(Replication):
     _on_fenced  called with the address of the new primary if this nsqd must not serve any longer; None if a lease
                 decides about that
     election    has made this nsqd the primary
+    _may_load_again  called with the addresses of a standby that has what is lost here; returns True if this nsqd is loaded
+                again, to get that back
     is_alone    True while publishers are answered although too few standbys have their messages; it ends when enough
                 standbys have what was written a second ago
     """
@@ -56,11 +60,13 @@ class Standbys(Replication):
     _threadpool: Any
     _on_fenced: Callable[[str], None] | None = None
     election: Election | None = None
+    _may_load_again: Callable[[list[str]], bool] = lambda _: False
     is_alone: bool = False
 
     def __post_init__(self) -> None:
         broker, options, election = self._broker, self._broker.options, self.election
         self._door = Door(broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of))
+        self._memory = StandbyMemory(self._directory, self._threadpool, broker.log)
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
         broker.followers = self._streams.values()
@@ -112,6 +118,8 @@ class Standbys(Replication):
         epoch = self._broker.epoch
         if offer.epoch > epoch:
             raise Invalid(f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me")
+        if not offer.is_backup:
+            self._get_back(client, offer)
         self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
@@ -129,6 +137,17 @@ class Standbys(Replication):
         self._listen()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
+
+    def _get_back(self, client: Stream, offer: Offer) -> None:
+        """Remember the standby. Raise Invalid if it has what is lost here: this nsqd is loaded again to fetch that."""
+        log, addresses = self._broker.log, _addresses_of(client, offer)
+        if not addresses:
+            log.info("STANDBY(%s): is of an earlier version, or has no TCP port: it can give nothing back", client.peer)
+            return
+        self._memory.note(addresses)
+        if has_what_is_lost(self._broker, offer) and self._may_load_again(addresses):
+            log.warning("STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back", client.peer)
+            raise Invalid("cannot STANDBY: this nsqd lacks messages that you have: it gets them back, and then you can follow")
 
     def _check_member(self, offer: Offer) -> None:
         """Let the newest connection of a member take the place of an older one. Raises Invalid."""
@@ -315,3 +334,12 @@ class Standbys(Replication):
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(stream.client.peer, stream.lag.statistics()) for stream in self._standbys]
+
+
+def _addresses_of(client: Stream, offer: Offer) -> list[str]:
+    """Return where the standby may be reached: at the IP address of its connection, and at its broadcast address."""
+    parsed = split_address(offer.address)
+    if parsed is None or not parsed[1]:
+        return []
+    host = host_of(client.peer)
+    return list(dict.fromkeys([*([join_address(host, parsed[1])] if host else []), offer.address]))

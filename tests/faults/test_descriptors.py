@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import wire
+from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, wait_until
 
@@ -24,14 +25,17 @@ def limited(tmp_path: Path) -> Iterator[MakeLimited]:
     processes: list[NsqdProcess] = []
 
     def make(count: int, *flags: str) -> NsqdProcess:
-        prefix = ("sh", "-c", f'ulimit -n {count} && exec "$@"', "sh")
-        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags, host=Host("127.0.0.1", prefix))
+        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags, host=limited_host(count))
         processes.append(process)
         return process.start()
 
     yield make
     for process in processes:
         process.destroy()
+
+
+def limited_host(descriptors: int) -> Host:
+    return Host("127.0.0.1", ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"))
 
 
 def open_files(nsqd: NsqdProcess) -> int:
@@ -153,3 +157,20 @@ def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
         assert client is not None
         client.pub("t0", b"z")
         client.close()
+
+
+def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path: Path) -> None:
+    """Threads read: they open files, and only the event loop closes some."""
+    with FaultyNsqd(tmp_path / "nsqd", "--max-bytes-per-file=8192", host=limited_host(256)) as nsqd:
+        nsqd.start()
+        with nsqd.connect() as publisher:
+            for place in range(400):
+                publisher.pub("t", b"%06d" % place + b"x" * 7 * KIB)
+        nsqd.restart()
+        nsqd.set_rules({"call": "pread", "path": "t.*", "delay_s": 0.15, "share": 0.02})
+        with nsqd.connect() as consumer:
+            consumer.sub("t", "c", rdy_count=100)
+            found = [int(message.body[:6]) for message in consumer.consume(400)]
+        assert nsqd.delayed_calls()[1] > 0, "no thread has read"
+    assert sorted(found) == list(range(400))
+    assert "Too many open files" not in nsqd.log_text()

@@ -40,6 +40,7 @@ def test_others_go_on_while_a_log_stalls(make_faulty: MakeFaulty, every: int, ta
         first.send(wire.pub("stalled", b"first"))
         early = stalled_consumer.message()  # it is in the log, and synced only when the stall is over
         time.sleep(NOTICED_S)  # for so long the disk is taken for a quick one
+        assert all(nsqd.is_healthy() for _ in range(2))  # the loop has come by since
         nsqd.set_rules(*({"call": call, "path": "stalled*", "delay_s": STALL_S} for call in SYNCS + WRITES))
         held.send(wire.pub("stalled", b"held"))
         stalled_consumer.fin(early)  # its journal stalls, too

@@ -44,7 +44,7 @@ def test_an_nsqd_that_is_forgotten_before_it_answers(topic: str) -> None:
     def behave(sock: socket.socket) -> None:
         sock.recv(65536)
         has_come.set()
-        may_answer.wait(40)
+        assert may_answer.wait(40)
         sock.sendall(identity())
         while sock.recv(65536):
             pass

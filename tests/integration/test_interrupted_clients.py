@@ -221,7 +221,7 @@ def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess,
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang(error: object) -> None:
-        may_end.wait(40)
+        assert may_end.wait(40)
         has_ended.set()
 
     producer = Producer(f"127.0.0.1:{shared_nsqd.tcp_port}")

@@ -366,7 +366,7 @@ def handle(message):
 
 consumer = Consumer({nsqd_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r})
 with consumer:
-    consumer.wait(40)
+    assert consumer.wait(40)
 print(len(set(parents)), all(parents))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,12 @@ from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.together import run_in_greenlets, run_in_threads, wait_for_event
 from tests.support.wire import bodies, mpub_body
 
 MakeProducer = Callable[..., BaseProducer[Any, Any]]
-# Runs each in a thread or greenlet of its own, and returns when all have ended.
-RunAll = Callable[[list[Callable[[], Any]]], None]
+# Runs each in a thread or greenlet of its own, and returns when all have ended; or the test fails.
+RunAll = Callable[[list[Callable[[], Any]]], object]
 
 MAX_MSG_SIZE = 1000
 NUMBERS = itertools.count()
@@ -66,15 +66,7 @@ def make_producer(shell: str) -> Iterator[MakeProducer]:
 
 @pytest.fixture
 def run_all(shell: str) -> RunAll:
-    def in_greenlets(calls: list[Callable[[], Any]]) -> None:
-        gevent.joinall([gevent.spawn(call) for call in calls], raise_error=True, timeout=60)
-
-    def in_threads(calls: list[Callable[[], Any]]) -> None:
-        with ThreadPoolExecutor(len(calls)) as pool:
-            for future in [pool.submit(call) for call in calls]:
-                future.result(60)
-
-    return in_greenlets if shell == GEVENT else in_threads
+    return run_in_greenlets if shell == GEVENT else run_in_threads
 
 
 # For all tests that leave it as it is; each has its own topic.
@@ -99,6 +91,16 @@ def pause(shell: str, seconds: float) -> None:
         gevent.sleep(seconds)
     else:
         time.sleep(seconds)
+
+
+def wait_beside(shell: str, condition: Callable[[], object], what: str) -> None:
+    """Wait until it is true, while the others go on; fail after 40 s."""
+
+    def ask() -> bool:
+        pause(shell, 0.001)
+        return bool(condition())
+
+    wait_until(ask, what=what)
 
 
 def connections_of(nsqd: NsqdProcess) -> int:
@@ -190,7 +192,7 @@ def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_produc
     """A publish is over while the I/O thread still calls `on_done`: `close` does not report it as open."""
     producer = make_producer(nsqd)
     closing = threading.Event()
-    publish = producer.publish_soon(topic, b"x", lambda error: closing.wait(40) and None)
+    publish = producer.publish_soon(topic, b"x", lambda error: wait_for_event(closing, "the close"))
     wait_until(lambda: publish.is_over)
     threading.Timer(0.0, closing.set).start()
     producer.close(timeout_s=0.0)
@@ -329,14 +331,13 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
 
     def end_it() -> None:
         nonlocal is_over
-        deadline_s = time.monotonic() + 40
-        while not min(depth(doomed, topic), depth(other, topic)) and time.monotonic() < deadline_s:
-            pause(shell, 0.01)
-        doomed.kill()
-        count = history.acknowledged
-        while history.acknowledged < count + 500 and time.monotonic() < deadline_s:
-            pause(shell, 0.01)
-        is_over = True
+        try:
+            wait_beside(shell, lambda: min(depth(doomed, topic), depth(other, topic)), "messages on both")
+            doomed.kill()
+            goal = history.acknowledged + 500
+            wait_beside(shell, lambda: history.acknowledged >= goal, "500 publishes after the loss")
+        finally:
+            is_over = True
 
     run_all([*(partial(publish, worker) for worker in range(8)), end_it])
     doomed.start()
@@ -363,9 +364,7 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
         producer.flush()
 
     def end_it() -> None:
-        deadline_s = time.monotonic() + 40
-        while not depth(doomed, topic) and time.monotonic() < deadline_s:
-            pause(shell, 0.001)
+        wait_beside(shell, lambda: depth(doomed, topic), "a message on the one that stops")
         doomed.stop()
 
     run_all([publish, end_it])
@@ -410,7 +409,7 @@ def test_an_nsqd_that_hangs_is_left_for_another(
         messages = [b"%d" % number for number in range(500)]
         for message in messages:
             producer.publish_soon(topic, message)
-        producer.flush(timeout_s=10)
+        producer.flush(timeout_s=40)
         assert compare(messages, drain(topic, other).elements(), at_least_once=True).of("lost") == []
     finally:
         hung.signal(signal.SIGCONT)

@@ -19,6 +19,7 @@ from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import figures_of
 from tests.support.taped_nsqd import TapedNsqd
+from tests.support.together import join_thread
 
 TOPIC, CHANNELS = "failovers", ("ledger", "library")
 DEADLINE_S = 90.0
@@ -137,10 +138,10 @@ class Hosts:
         for publisher in publishers:
             publisher.is_over.set()
         for publisher in publishers:
-            publisher.join(DEADLINE_S)
+            join_thread(publisher, DEADLINE_S)
 
     def wait_until_received(self) -> None:
-        """Return when everything that was acknowledged has been received, or at the deadline."""
+        """Return when everything that was acknowledged has been received; what is lost at the deadline is counted."""
         end_s = time.monotonic() + DEADLINE_S
         while lost_so_far(self.history) and time.monotonic() < end_s:
             time.sleep(0.5)
@@ -169,18 +170,20 @@ class Hosts:
     # ---- the end
 
     def end(self) -> None:
-        for client in self.clients:
-            client.is_over.set()
-        for client in self.clients:
-            client.join(DEADLINE_S)
-        for process in (*self.nsqds, self.lookupd):
-            if process.is_running:
-                process.signal(signal.SIGCONT)
-            process.destroy()
-        self.etcd.end()
-        for path in self._mounted:
-            subprocess.run(["umount", "--lazy", str(path)], check=False)
-        self.network.close()
+        try:
+            for client in self.clients:
+                client.is_over.set()
+            for client in self.clients:
+                join_thread(client, DEADLINE_S)
+        finally:
+            for process in (*self.nsqds, self.lookupd):
+                if process.is_running:
+                    process.signal(signal.SIGCONT)
+                process.destroy()
+            self.etcd.end()
+            for path in self._mounted:
+                subprocess.run(["umount", "--lazy", str(path)], check=False)
+            self.network.close()
 
 
 def role(nsqd: NsqdProcess) -> str:

@@ -81,7 +81,7 @@ def test_nothing_acknowledged_is_lost(pair: Pair, tmp_path: Path, seed: int) -> 
             wait_until_it_follows(pair.standby)
         pair.fail_over(chance)
         for publisher in publishers:
-            publisher.join(DEADLINE_S)
+            publisher.end()
     drain_into(history, pair.primary, "t", "c")
     judge(history).require_sound()
     assert history.acknowledged > 50

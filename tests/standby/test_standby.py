@@ -129,7 +129,7 @@ def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(primary_wit
     wait_until(lambda: all(publisher.acknowledged > 50 for publisher in publishers), DEADLINE_S)
     primary.kill()
     for publisher in publishers:
-        publisher.join(DEADLINE_S)
+        publisher.end()
     promote(standby)
     drain_into(history, standby, "t", "c")
     judge(history).require_sound()

@@ -1,8 +1,9 @@
 """nsqd on a disk that fails as a test says: `python -m tests.support.faulty_nsqd RULES DATA_PATH -- flags of nsqd`.
 
 RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "bug", "delay_s", "share"}, all
-but the first of which may be missing: `error` is the name of an errno, `bug` that of an exception. The first rule that fits a call (path is a pattern) delays it, or makes it fail;
-`share` is the part of the calls that it holds for, by chance. A delay ends when its rule is taken away.
+but the first of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail:
+`error` is the name of an errno, `bug` that of an exception. `share` is the part of the calls that it holds for, by
+chance. A delay ends when its rule is taken away.
 """
 
 from __future__ import annotations

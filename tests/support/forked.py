@@ -141,7 +141,7 @@ def serve(requests: socket.socket) -> dict[str, Any]:
 if __name__ == "__main__":
     name = sys.argv[1]
     program = importlib.import_module(name)
-    for later in (*ALWAYS, *LATER[name]):
+    for later in (*ALWAYS, *LATER.get(name, ())):
         importlib.import_module(later)
     request = serve(socket.socket(fileno=os.dup(0)))
     os.environ.clear()

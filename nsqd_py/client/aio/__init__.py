@@ -8,6 +8,10 @@ consumer    the `Consumer`, with coroutines as handlers, or `async for`
 The event loop does the input and output of a producer. A consumer runs the threaded one in addition to the loop, which
 gets all that came together at once: so a busy event loop loses no messages, and whatever the loop does, heartbeats are
 answered.
+
+Threads
+TaskQueue._items  tasks, and `clear` in the I/O thread: who finds it emptied by the other one waits again
+Consumer  the event loop and the I/O thread of the blocking consumer, which calls the loop with `call_soon_threadsafe`
 """
 
 from __future__ import annotations

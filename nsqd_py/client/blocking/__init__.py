@@ -7,4 +7,20 @@ nsqd_subscription  one nsqd of a consumer
 connection         a connection on a blocking socket
 lookup             asks nsqlookupds
 backend            the primitives: threads, locks, sockets, and what waits for them
+
+Threads
+Poller  any thread calls `wake`, which shares a lock with `close`; the rest belongs to one thread
+WorkerThread  the worker sets its result and then `is_done`; the owner reads the result after that. `kill` sets `_is_killed`
+    before it looks at `is_done`, the worker looks at it after: one of the two drops the result
+Waiters._locks  any thread: each change is one call of a list; who is not woken looks again, see `wait`
+Latch.is_set  set once, before its waiters are woken
+WorkQueue._items, _is_closed  any thread: each change is one call of a deque, and an empty one is an IndexError that is handled
+Producer  callers and the I/O thread: one call of the interpreter changes each state, in the order that its module describes
+PublishingCore  the I/O thread; others read counts and copies of its dictionaries, set `kept`, and wake its poller. With
+    asyncio, the event loop, and a thread that closes it after the loop has let go of it
+Connection  the thread that opens it, and then the I/O thread, which gets it through `WorkerThread.is_done`
+Consumer  the I/O thread; what others change too (`_stop_by_s`, subscriptions, windows) has the lock, `_workers` and `_nsqds`
+    are copied in one step
+NsqdSubscription  the I/O thread; `leave`, and its window, under the lock of the consumer
+Finder  the I/O thread; a worker has the address and the options
 """

@@ -21,4 +21,9 @@ chunk        messages of one topic, in columns
     for chunk in read(splits[0], storage, Wanted(), Damage("fail")): ...
 
 Executors import this room, so no file here imports Spark or gevent.
+
+Threads
+_Recogniser.topics, knows_topics  threads add to a set, and set False; the caller reads them after their end
+Companions._last_numbers  threads fill it; two of them may read the same directory, with the same result
+Manifests._read  threads fill it; two of them may read the same manifest, with the same result
 """

@@ -12,4 +12,9 @@ checkpoint  what was acknowledged, on disk: the same job resumes there
 stored      how far the logs of topics go, which says how much is stored twice
 
 Executors import `task`, and no gevent.
+
+Threads
+Replay  a thread runs an action of Spark, whose result a Future hands over; after a stop its result is dropped
+Stopping.asked  a signal handler sets it in the main thread, where nothing waits for it
+_Joined  the thread of Spark's accumulators adds; the driver copies the sum in one step
 """

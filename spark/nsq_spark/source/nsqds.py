@@ -147,12 +147,15 @@ def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.
 @contextmanager
 def _all_within(seconds: float, sock: socket.socket) -> Iterator[None]:
     """Shut the socket down after this time, since its timeout is for each read only. Raises TimeoutError then."""
-    is_over = threading.Event()
+    ending = threading.Lock()  # a timer that is late must not shut down the next socket with this descriptor
+    is_late = has_ended = False
 
     def shut_down() -> None:
-        is_over.set()
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+        nonlocal is_late
+        with ending, suppress(OSError):
+            if not has_ended:
+                is_late = True
+                sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, shut_down)
     timer.daemon = True
@@ -161,7 +164,9 @@ def _all_within(seconds: float, sock: socket.socket) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        if is_over.is_set():
+        with ending:
+            has_ended = True
+        if is_late:
             raise TimeoutError(f"no complete answer within {seconds:g} s")
 
 

@@ -91,7 +91,7 @@ class GatedPool:
         self.gate = gevent.event.Event()
 
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        self.gate.wait(40)
+        assert self.gate.wait(40)
         return function(*arguments)
 
     def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
@@ -193,7 +193,7 @@ def test_settling(bench: SlowBench) -> None:
     bench.publish(bench.slow, b"two")
     assert not settling.ready()
     bench.open_gate()
-    settling.join(40)
+    settling.get(timeout=40)
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
 
 

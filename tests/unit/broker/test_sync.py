@@ -26,6 +26,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.support.disk_calls import path_of
 from tests.support.power_cut import Op, Platter, Tape
+from tests.support.together import wait_for_event
 from tests.unit.broker.test_disk_io import GatedPool
 from tests.unit.fakes import (
     MS,
@@ -228,7 +229,7 @@ def test_what_a_failed_sync_has_taken_is_synced_later(bench: Bench, monkeypatch:
 def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
     gate = gevent.event.Event()
-    monkeypatch.setattr(os, "fdatasync", lambda _: gate.wait(40) and {}["a bug"])
+    monkeypatch.setattr(os, "fdatasync", lambda _: wait_for_event(gate, "the test") or {}["a bug"])
     first, second = bench.put(), bench.put()
     gate.set()
     bench.pass_time(SECOND)
@@ -255,7 +256,7 @@ def test_a_bug_after_a_wait_for_the_names_of_channels_keeps_nobody_waiting(
 def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, pool = Bench(tmp_path), GatedPool()
     bench.topic.slow_writer = SlowWriter(bench.topic, bench.log, pool, bench.disk_speed)
-    monkeypatch.setattr(os, "fdatasync", lambda _: pool.gate.wait(40))
+    monkeypatch.setattr(os, "fdatasync", lambda _: wait_for_event(pool.gate, "the test"))
     first = bench.put()
     bench.pass_time(99 * MS)
     assert not bench.disk_speed.is_slow
@@ -278,7 +279,7 @@ def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch
 def test_a_sync_that_is_over_slows_nothing_down(tmp_path: Path) -> None:
     """It waits for the names of channels, which may take long."""
     gate = gevent.event.Event()
-    bench = Bench(tmp_path, when_settled=lambda call: gevent.spawn(lambda: (gate.wait(40), call())))
+    bench = Bench(tmp_path, when_settled=lambda call: gevent.spawn(lambda: (wait_for_event(gate, "the test"), call())))
     publisher = bench.put()
     bench.pass_time(SECOND)
     assert publisher.holds == 1 and not bench.disk_speed.is_slow

@@ -15,6 +15,7 @@ from nsqd_py.client.blocking.backend import THREADS, Poller, WorkerThread, WorkQ
 from nsqd_py.client.gevent import Greenlets
 from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
+from tests.support.together import wait_for_event
 
 
 class Interrupted(Exception):
@@ -62,8 +63,7 @@ def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     turn()
     gevent.get_hub().loop.run_callback(interrupted.throw, gevent.GreenletExit)
     queue.put_all([7])
-    other.join(timeout=40)
-    assert other.ready()
+    other.get(timeout=40)
     assert taken == [7]
 
 
@@ -95,7 +95,7 @@ def test_a_worker_waits_on_when_another_one_was_faster() -> None:
 def test_the_result_of_a_killed_call_is_dropped() -> None:
     may_end = threading.Event()
     dropped: list[bool] = []
-    early = WorkerThread(THREADS, THREADS.make_poller(), lambda: may_end.wait(40), dropped.append)
+    early = WorkerThread(THREADS, THREADS.make_poller(), lambda: wait_for_event(may_end, "the kill") is None, dropped.append)
     early.kill()
     assert dropped == []
     may_end.set()

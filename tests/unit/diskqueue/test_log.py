@@ -72,6 +72,26 @@ def test_a_dropped_file_becomes_the_next_one(disk: Disk) -> None:
     assert disk.read_all(4) == disk.written[4:]
 
 
+def test_a_thread_that_is_late_does_not_remove_the_next_spare_file(disk: Disk) -> None:
+    """The next new file could not be made from it, and a publish was refused."""
+    fill(disk, 3)
+    late: list[Callable[[], None]] = []
+    disk.log._in_background = late.append
+    disk.log.drop_unneeded(never)
+    disk.log.free_spare()
+    for _ in range(2):
+        disk.append(b"x" * 100)
+    disk.log.drop_unneeded(never)
+    spare = disk.directory / f"{TOPIC}.spare"
+    assert spare.exists()
+    for work in late:
+        work()
+    assert spare.exists()
+    disk.log.free_spare()
+    late[-1]()
+    assert not [path for path in disk.directory.iterdir() if "spare" in path.name]
+
+
 @pytest.mark.parametrize("has_spare", [False, True])
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, has_spare: bool) -> None:
     """The log does not know it: an operator has put it there, say."""

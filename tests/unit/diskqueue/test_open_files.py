@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -192,3 +194,30 @@ assert looks > 10
 
 def test_a_file_whose_space_a_thread_changes_is_not_taken_for_cut(tmp_path: Path) -> None:
     run_hostile(LOOKED_AT_BY_TWO_THREADS, str(tmp_path))
+
+
+def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is slow: threads read. They close no file, as the event loop may be using it."""
+    asked: list[int] = []
+    monkeypatch.setattr(OPEN_FILES, "on_crowded", lambda: asked.append(threading.get_ident()))
+    logs = [make_log(tmp_path, f"t{place}") for place in range(2 * MOST)]
+    for log in logs:
+        append(log)
+        sync_log(log)
+    OPEN_FILES.most = 0
+    OPEN_FILES.make_room()
+    OPEN_FILES.most = MOST
+    assert open_count(logs) == 0
+    with ThreadPoolExecutor(1) as pool:
+        for log in logs:
+            pool.submit(log.files[0].read, 0, FILE_HEADER_BYTES).result(40)
+    assert len(asked) == 1 and asked[0] != threading.get_ident(), "it is asked once until it has done so"
+    assert open_count(logs) == 2 * MOST
+    OPEN_FILES.make_room()
+    assert open_count(logs) == 0
+    with ThreadPoolExecutor(1) as pool:
+        for log in logs:
+            pool.submit(log.files[0].read, 0, FILE_HEADER_BYTES).result(40)
+    assert len(asked) == 2
+    for log in logs:
+        close_log(log)

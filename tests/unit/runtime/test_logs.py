@@ -304,7 +304,7 @@ class SlowFile:
 
     def _write(self, fd: int, data: bytes) -> int:
         if fd == self.fd and threading.current_thread() is not threading.main_thread():
-            self.gate.wait(40)
+            assert self.gate.wait(40)
         return self._real(fd, data)
 
     def is_written(self) -> bool:

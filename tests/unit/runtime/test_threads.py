@@ -16,6 +16,7 @@ from gevent.threadpool import ThreadPool
 from nsqd_py.diskqueue.compaction import Unmovable
 from nsqd_py.runtime.threads import DiskThreads, in_thread
 from tests.support.nsqd_process import wait_until
+from tests.support.together import join_greenlets
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def quiet_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def apply_all(threads: DiskThreads, work: Callable[[int], int], count: int) -> list[int]:
     calls = [gevent.spawn(threads.apply, work, (number,)) for number in range(count)]
-    gevent.joinall(calls, raise_error=True, timeout=40)
-    return [call.value for call in calls]
+    return join_greenlets(calls)
 
 
 def test_before_it_serves_work_is_done_in_place() -> None:
@@ -60,8 +60,7 @@ def test_a_stop_ends_the_threads_after_their_calls() -> None:
     threads.stop()
     assert threads.apply(threading.get_ident) == threading.get_ident()
     gate.set()
-    gevent.joinall(calls, raise_error=True, timeout=40)
-    assert all(call.value for call in calls)
+    assert all(join_greenlets(calls))
     wait_until(lambda: len(os.listdir("/proc/self/task")) == before)
 
 
@@ -146,7 +145,7 @@ real_stat, gate, checks = os.stat, threading.Event(), []
 def stat(path, *arguments, **named):
     if path == ".":
         checks.append(path)
-        gate.wait(40)
+        assert gate.wait(40)
     return real_stat(path, *arguments, **named)
 
 os.stat = stat

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from nsqd_py.standby.messages import FileMessage, GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
+from tests.support.nsqd_process import wait_until
 from tests.support.standby_link import StandbyLink, replay
 from tests.unit.fakes import SECOND, FakeThreadPool
 
@@ -96,9 +96,7 @@ def test_no_round_follows_one_that_could_not_be_read(tmp_path: Path) -> None:
 
     before_each_frame(link, fail)
     publisher = life.publish(b"first")
-    until_s = monotonic() + 20
-    while not closed and monotonic() < until_s:
-        life.settle()
+    wait_until(lambda: life.settle() or closed, what="the end of the connection")  # type: ignore[func-returns-value]
     assert closed == ["failed to read what the standby needs - bad disk"]
     assert publisher.holds == 1
     life.end()

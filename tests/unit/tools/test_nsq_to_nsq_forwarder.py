@@ -102,7 +102,7 @@ class Setting:
         """How each was answered, by its first letter."""
         batch: Any = Batch(bodies, attempt)
         self.forwarder.handle("t", batch)
-        self.forwarder.second_tries.join(40)
+        assert self.forwarder.second_tries.join(40)
         answers: dict[bytes, str] = batch.answers
         return answers
 
@@ -204,7 +204,7 @@ def test_what_finds_no_second_destination_is_requeued_and_not_forgotten() -> Non
     setting.now_s = 100.0
     for on_done in setting.a.unanswered:
         on_done(LOST)
-    setting.forwarder.second_tries.join(40)
+    assert setting.forwarder.second_tries.join(40)
     assert len(batch.answers) == 4
     assert "requeued" in batch.answers.values()
 

@@ -4,4 +4,7 @@ options      the settings
 rendering    messages become the bytes to show; values of JSON bodies by paths; escaping for terminals   pure
 tailing      consuming, writing, finishing                                                               gevent
 log_tailing  reading logs over HTTP, for --since and --last                                              gevent
+
+Threads
+Output._descriptor  one thread writes, one batch after the other
 """

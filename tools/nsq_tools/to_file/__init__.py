@@ -12,4 +12,10 @@ service       all topics of a process, and signals                              
 
 A message is finished (FIN) only after it was synced to the disk. What was written and not yet synced is kept in memory,
 and is written again after an error.
+
+Threads
+Archive  one thread at a time writes, while the greenlet of its topic waits; the messages that arrive go to the `TopicWriter`
+FinishedFile  one thread at a time moves it, while the greenlet of the `Finisher` waits
+Claim  the thread that has its file
+Service._warned  threads of all topics add to it: a text is warned of once or, at the same moment, twice
 """

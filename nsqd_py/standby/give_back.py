@@ -1,0 +1,393 @@
+"""A primary gets back from its standbys what its data path has lost, before it serves.
+
+A log file may be removed, cut or damaged while nsqd is stopped, and a power cut may take the end of a log. A standby has
+the same files, byte for byte. So a start that finds something missing, or that follows no clean stop, asks the standbys
+that it remembers in `nsqd.standbys`. It takes whole files, the damaged parts of files, and what comes behind the end of
+its own, but only
+
+- from a standby that was not promoted since, and whose copy is complete,
+- of logs in the same epoch, and of the same version of a file, if the last bytes that both have are the same: two
+  histories are never merged,
+- records with right checksums.
+
+The files are built under other names, checked and synced, and take their places when the broker has closed its logs; a
+start in the same process then reads them. What no standby has stays lost, and is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.state_files import STANDBYS_FILE, forget_clean_stop, read_checked, write_checked
+from nsqd_py.diskqueue.files import BACK_SUFFIX, LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
+from nsqd_py.diskqueue.recovery import RecoveredFile, recover_file
+from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import MODE
+from nsqd_py.runtime.threads import GreenletLock, in_thread
+from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
+from nsqd_py.standby.messages import CHECKED_BYTES, Offer
+
+_MOST_REMEMBERED = 16
+# A standby that does not answer delays the start by no more than this; connecting takes 1 s of it at most.
+_LIST_TIMEOUT_S = 5.0
+_END_OF_NUMBERS = 1 << 62
+
+
+# ---- the standbys that a primary remembers
+
+
+def remembered_standbys(directory: Path) -> list[list[str]]:
+    """Return the addresses of the standbys that followed this data path, the newest first. Raises OSError.
+
+    Each has one or two: that of its connection, and its broadcast address.
+    """
+    return read_checked(directory / STANDBYS_FILE, _decode_standbys) or []
+
+
+class StandbyMemory:
+    """Remembers the standbys that follow this nsqd, for its next start."""
+
+    def __init__(self, directory: Path, threadpool: Any, log: Log) -> None:
+        self._directory = directory
+        self._threadpool = threadpool
+        self._log = log
+        self._lock = GreenletLock()
+
+    def note(self, addresses: list[str]) -> None:
+        """Remember a standby durably, as the newest, soon. A failure is logged."""
+        gevent.spawn(self._note, addresses)
+
+    def _note(self, addresses: list[str]) -> None:
+        with self._lock:  # one thread at a time writes the file
+            try:
+                in_thread(self._threadpool, self._write, addresses)
+            except (OSError, StartError) as error:
+                self._log.error("STANDBY: failed to write %s - %s", STANDBYS_FILE, error)
+
+    def _write(self, addresses: list[str]) -> None:
+        """Runs in a thread."""
+        known = remembered_standbys(self._directory)
+        if known[:1] != [addresses]:
+            others = [each for each in known if not set(each) & set(addresses)]
+            write_checked(self._directory / STANDBYS_FILE, {"standbys": [addresses, *others][:_MOST_REMEMBERED]})
+
+
+def _decode_standbys(fields: dict[str, Any]) -> list[list[str]]:
+    return [[str(address) for address in each] for each in fields["standbys"]]
+
+
+# ---- what is wanted
+
+
+def wanted_files(
+    log: TopicLog, missing: list[Range], theirs: Iterable[RemoteFile], *, is_end_open: bool
+) -> Iterator[tuple[RemoteFile, LogFile | None, int]]:
+    """Yield the files of another copy of a log that have what this one lacks.
+
+    With each comes the file of the same name here, if there is one, and the number at which it must end, since the next
+    file begins. `is_end_open` is True if the other copy may go on where this one ends. Files that do not fit between
+    those that are here are left out: their messages may be in files of another shape.
+    """
+    mine = {file.path.name: file for file in log.files}
+    first_seqs = [file.first_seq for file in log.files]
+    for file in theirs:
+        parsed = parse_log_file_name(file.name)
+        assert parsed is not None
+        first_seq = parsed[1]
+        place = bisect_right(first_seqs, first_seq)
+        limit = first_seqs[place] if place < len(first_seqs) else _END_OF_NUMBERS
+        goes_on = is_end_open and limit == _END_OF_NUMBERS
+        own = mine.get(file.name)
+        if own is None:
+            is_free = not place or log.files[place - 1].end_seq <= first_seq
+            if is_free and (goes_on or common([(first_seq, limit)], missing)):
+                yield file, None, limit
+        elif own.salt == file.salt:
+            is_short = file.size_bytes > own.end_offset and (goes_on or bool(common([(own.end_seq, limit)], missing)))
+            if is_short or common([(own.first_seq, own.end_seq)], missing):
+                yield file, own, limit
+
+
+def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
+    """True if a standby has files that this nsqd lacks, by its offer."""
+    for name, offered in offer.logs.items():
+        topic = broker.topics.get(name)
+        log = topic.log if topic is not None else None
+        if topic is None or log is None or not is_same_history(log.epochs, offered.epochs):
+            continue
+        missing = broker.missing.get(name, [])
+        if topic.channels:
+            lost = [each for channel in topic.channels.values() for each in ranges_of(channel.position.lost)]
+            missing = common(missing, lost)
+        is_end_open = broker.ends_at_start.get(name) == log.next_seq
+        if not missing and not is_end_open:
+            continue
+        files = [RemoteFile(file, each.salt, each.end_offset) for file, each in offered.files.items() if _is_of(file, name)]
+        if any(wanted_files(log, missing, sorted(files), is_end_open=is_end_open)):
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A file to get back.
+
+    own      the file that is here
+    limit    the number at which it must end
+    sources  the standbys that have this version
+    """
+
+    topic: str
+    own: LogFile | None
+    limit: int
+    sources: list[tuple[FetchLink, RemoteFile]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Returned:
+    """Files that are complete under other names, and the number of messages that come back with them."""
+
+    directory: Path
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def put_in_place(self) -> None:
+        """Give the files their names. Nothing else may use the data path. Raises OSError.
+
+        A kill in between leaves a data path from which the next start asks again.
+        """
+        forget_clean_stop(self.directory)
+        for name in self.names:
+            os.rename(self.directory / f"{name}{BACK_SUFFIX}", self.directory / name)
+        sync_directory(self.directory)
+
+
+# ---- getting it
+
+
+class GiveBack:
+    """Asks the standbys for what a loaded broker lacks. Methods block this greenlet.
+
+    on_progress  called between two steps; what it raises ends the work
+    """
+
+    def __init__(self, broker: Broker, directory: Path, on_progress: Callable[[], None]) -> None:
+        self._broker = broker
+        self._directory = directory
+        self._on_progress = on_progress
+        self._links: list[FetchLink] = []
+        self.answered: list[list[str]] = []
+
+    def is_due(self) -> bool:
+        """True if something is missing, or if the end of a log may be."""
+        return self._broker.was_killed or any(self._broker.missing.values())
+
+    def run(self, standbys: list[list[str]]) -> Returned:
+        """Ask these standbys, and return what they gave."""
+        returned = Returned(self._directory)
+        self._broker.housekeeper.pause()
+        try:
+            logs = self._list_all(standbys)
+            for name, wanted in self._wanted(logs).items():
+                self._get_file(name, wanted, returned)
+            if len(self.answered) == len(standbys):
+                self._accept_unsure(returned)
+        finally:
+            for link in self._links:
+                link.close()
+            self._broker.housekeeper.resume()
+        return returned
+
+    def _list_all(self, standbys: list[list[str]]) -> list[tuple[FetchLink, dict[str, RemoteLog]]]:
+        greenlets = [gevent.spawn(self._list, addresses) for addresses in standbys]
+        while not all(greenlet.ready() for greenlet in greenlets):
+            self._on_progress()
+            gevent.joinall(greenlets, timeout=0.05)
+        return [greenlet.value for greenlet in greenlets if greenlet.value is not None]
+
+    def _list(self, addresses: list[str]) -> tuple[FetchLink, dict[str, RemoteLog]] | None:
+        """Return the logs of one standby; None if it cannot or must not be asked."""
+        reasons = []
+        for address in addresses:
+            try:
+                with gevent.Timeout(_LIST_TIMEOUT_S, TimeoutError("timed out")):
+                    link = FetchLink(self._broker.options, address)
+                    self._links.append(link)
+                    node = link.node()
+                    if node.epoch > self._broker.epoch:
+                        reasons.append(f"{address} was promoted")
+                        break
+                    if not node.is_complete:
+                        reasons.append(f"the copy of {address} is not complete")
+                        break
+                    found = dict(link.list_logs())
+            except (OSError, NsqdError, ValueError, KeyError) as error:
+                reasons.append(f"{address}: {error}")
+            else:
+                self.answered.append(addresses)
+                return link, found
+        self._broker.log.warning("STANDBY: cannot ask a standby for what may be missing here - %s", "; ".join(reasons))
+        return None
+
+    def _wanted(self, logs: list[tuple[FetchLink, dict[str, RemoteLog]]]) -> dict[str, _Wanted]:
+        found: dict[str, _Wanted] = {}
+        for topic in list(self._broker.topics.values()):
+            if topic.log is None:
+                continue
+            missing = self._broker.missing.get(topic.name, [])
+            for link, theirs in logs:
+                other = theirs.get(topic.name)
+                if other is None or not is_same_history(topic.log.epochs, other.epochs):
+                    continue
+                for file, own, limit in wanted_files(topic.log, missing, other.files, is_end_open=self._broker.was_killed):
+                    wanted = found.setdefault(file.name, _Wanted(topic.name, own, limit))
+                    wanted.sources.append((link, file))
+        return found
+
+    def _get_file(self, name: str, wanted: _Wanted, returned: Returned) -> None:
+        """Build one file, and add it to `returned` if it has something that is missing here."""
+        path = self._directory / f"{name}{BACK_SUFFIX}"
+        before: list[Range] = []
+        try:
+            if wanted.own is not None:
+                shutil.copyfile(wanted.own.path, path)
+                os.chmod(path, MODE)
+                with _Building(path) as building:
+                    before = building.readable
+            is_usable = False
+            for link, file in sorted(wanted.sources, key=lambda source: source[1].size_bytes, reverse=True):
+                self._on_progress()
+                with suppress(FetchFailed):
+                    is_usable |= self._add(path, link, file, wanted)
+            if not is_usable:
+                path.unlink(missing_ok=True)
+                return
+            with _Building(path) as building:
+                gained = count_of(building.readable) - count_of(before)
+                building.finish()
+            if gained > 0:
+                returned.names.append(name)
+                returned.count += gained
+            else:
+                path.unlink()
+        except (OSError, NsqdError, Damaged) as error:
+            path.unlink(missing_ok=True)
+            self._broker.log.error("STANDBY: cannot get %s back from a standby - %s", name, error)
+
+    def _add(self, path: Path, link: FetchLink, file: RemoteFile, wanted: _Wanted) -> bool:
+        """Write to the file what it lacks and this standby has. Return True if the two have one history.
+
+        Raises OSError and NsqdError.
+        """
+        end = link.end_of(file)
+        if end.end_seq > wanted.limit:
+            return False
+        if not path.exists():
+            with open(path, "wb", opener=lambda name, flags: os.open(name, flags, MODE)) as new:
+                for piece in link.pieces(file, 0, end.end_offset):
+                    new.write(piece)
+                    self._on_progress()
+            return True
+        with _Building(path) as building:
+            if not building.continues(link, file, end.end_offset):
+                return False
+            for low, high in building.damaged(end.end_offset):
+                self._fill(building, link, file, low, high)
+        return True
+
+    def _fill(self, building: _Building, link: FetchLink, file: RemoteFile, low: int, high: int) -> None:
+        for piece in link.pieces(file, low, high):
+            building.write(low, piece)
+            low += len(piece)
+            self._on_progress()
+
+    def _accept_unsure(self, returned: Returned) -> None:
+        """After a power cut, what no standby has was finished: positions may be older than the log."""
+        for topic in self._broker.topics.values():
+            unsure = self._broker.unsure.get(topic.name)
+            if not unsure:
+                continue
+            back = [_numbers_of(name, self._directory) for name in returned.names if _is_of(name, topic.name)]
+            got = SeqRanges()
+            for low, high in union([each for ranges in back for each in ranges]):
+                got.add_missing(low, high)
+            left = [gap for low, high in unsure for gap in got.gaps(low, high)]
+            for channel in topic.channels.values():
+                channel.accept_lost(left)
+
+
+def _is_of(name: str, topic: str) -> bool:
+    parsed = parse_log_file_name(name)
+    return parsed is not None and parsed[0] == topic
+
+
+def _numbers_of(name: str, directory: Path) -> list[Range]:
+    with _Building(directory / f"{name}{BACK_SUFFIX}") as building:
+        return building.readable
+
+
+class _Building:
+    """A file that is being built. It is opened, and all its records are checked. Methods raise OSError and Damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = LogFile.open(path)
+        self._recovered: RecoveredFile = recover_file(self._file, is_last=True)
+
+    def __enter__(self) -> _Building:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def readable(self) -> list[Range]:
+        """The messages in it that can be read."""
+        present = SeqRanges(0)
+        for low, high in self._recovered.gaps:
+            present.add_missing(low, high)
+        return list(present.gaps(self._file.first_seq, self._file.end_seq))
+
+    def damaged(self, end_offset: int) -> list[Range]:
+        """Return the bytes that are damaged, and those from its end up to `end_offset`."""
+        own_end = self._file.end_offset
+        places = [(low, min(high, end_offset)) for low, high in self._recovered.damaged if low < own_end]
+        return [*places, (own_end, end_offset)] if end_offset > own_end else places
+
+    def continues(self, link: FetchLink, file: RemoteFile, end_offset: int) -> bool:
+        """True if the last undamaged bytes that both have are the same. Raises NsqdError too.
+
+        A log that was written to after it had lost its end has other messages from there on.
+        """
+        end = min(self._file.end_offset, end_offset)
+        start = max(FILE_HEADER_BYTES, end - CHECKED_BYTES)
+        theirs = bytearray(b"".join(link.pieces(file, start, end)))
+        mine = bytearray(os.pread(self._file.fileno(), end - start, start))
+        for low, high in self._recovered.damaged:
+            blank = slice(max(low - start, 0), max(high - start, 0))
+            mine[blank] = bytes(len(mine[blank]))
+            theirs[blank] = bytes(len(theirs[blank]))
+        return mine == theirs
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write bytes of the other copy."""
+        if os.pwrite(self._file.fileno(), data, offset) != len(data):
+            raise OSError(f"short write to {self._file.path.name}")
+
+    def finish(self) -> None:
+        """Cut off what comes behind the last record, and sync the file."""
+        os.ftruncate(self._file.fileno(), self._file.end_offset)
+        os.fsync(self._file.fileno())
