@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -221,9 +221,8 @@ class LogFiles:
 
     def _bring_back(self, topic: Topic, file: LogFile, ranges: list[Range]) -> None:
         """Queue the messages in these ranges of a file again in channels that have counted them as lost."""
-        found: list[Range] = []
         try:
-            in_thread(self._services.threadpool, lambda: found.extend(numbers_in(file.path, file.salt, ranges)))
+            found = self._ranges_of(numbers_in, file.path, file.salt, ranges)
         except OSError:  # they come back at the next start
             return
         count = sum(channel.find_lost(found) for channel in topic.channels.values())
@@ -261,21 +260,25 @@ class LogFiles:
 
     def _damage_in_place(self, file: LogFile) -> list[Range] | None:
         """Return the damaged ranges of the file that has the name; None if that is another one, or there is none."""
-        found: list[Range] = []
         try:
             if file.is_open and not os.path.samestat(os.stat(file.path), os.fstat(file.fileno())):
                 return None
-            in_thread(self._services.threadpool, lambda: found.extend(damage_in(file.path, file.salt, file.end_offset)))
+            found = self._ranges_of(damage_in, file.path, file.salt, file.end_offset)
         except OSError:
             return None
         is_other = not file.is_open and count_of(found) >= file.end_offset
         return None if is_other else found
 
+    def _ranges_of(self, read: Callable[..., Iterable[Range]], *arguments: Any) -> list[Range]:
+        """Return the ranges that `read` returns in a thread. Raises OSError."""
+        found: list[Range] = []
+        in_thread(self._services.threadpool, lambda: found.extend(read(*arguments)))
+        return found
+
     def _write_again(self, topic: Topic, log: TopicLog, file: LogFile) -> LogFile | None:
         """Return a new file with the name and the content of this one; None if that must be tried again."""
         pool = self._services.threadpool
         made: list[tuple[Path, int]] = []
-        ranges: list[Range] = []
         file.pin()
         try:
             in_thread(pool, lambda: made.append(file.salvage()))
@@ -286,7 +289,7 @@ class LogFiles:
             file.unpin()
         temporary, descriptor = made[0]
         try:
-            in_thread(pool, lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset)))
+            ranges = self._ranges_of(damage_in, temporary, file.salt, file.end_offset)
             left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
             self.damaged_bytes += count_of(ranges)
             self.repaired_bytes += count_of(ranges) - count_of(left)
