@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ import gevent
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.scrub import ScrubbedFile, damage_text
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, count_of
@@ -195,7 +195,8 @@ class LogFiles:
         """Return True if all is repaired."""
         others = ranges
         if ranges[0] == _HEADER:
-            in_thread(self._services.threadpool, file.write_header)
+            file.write_header()  # here: in a thread, the name might be that of another log by then
+            in_thread(self._services.threadpool, _sync, file.path)
             others = ranges[1:]
         left, reason = self._fill(log, file.path, file, others) if others else ([], "")
         for start, end in ranges:
@@ -206,6 +207,8 @@ class LogFiles:
                 self._attempts[file, place] = self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
         self.repaired_bytes += count_of(ranges) - count_of(left)
         log.chunks.forget()
+        if others and left != ranges:
+            self._bring_back(topic, file, others)
         text = "all are repaired from a standby" if others else "it is repaired"
         if left:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no standby has them'}"
@@ -216,6 +219,16 @@ class LogFiles:
         if left:
             self._reported[file] = text
         return not left
+
+    def _bring_back(self, topic: Topic, file: LogFile, ranges: list[Range]) -> None:
+        """Queue the messages in these ranges of a file again in channels that have counted them as lost."""
+        try:
+            found = self._ranges_of(numbers_in, file.path, file.salt, ranges)
+        except OSError:  # they come back at the next start
+            return
+        count = sum(channel.find_lost(found) for channel in topic.channels.values())
+        if count:
+            self._services.log.warning("TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count)
 
     def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> tuple[list[Range], str]:
         """Return the ranges that are not repaired, and why not, unless the reason is that no copy has them."""
@@ -237,10 +250,10 @@ class LogFiles:
                     return
             restored = file.twin()
         else:
-            written = self._write_again(log, file)
+            written = self._write_again(topic, log, file)
             if written is None:
                 return
-            if file not in log.files:  # its topic was deleted, with the new file
+            if topic.is_closed or file not in log.files:  # its topic was deleted, with the new file
                 written.close()
                 return
             restored = written
@@ -251,54 +264,68 @@ class LogFiles:
 
     def _damage_in_place(self, file: LogFile) -> list[Range] | None:
         """Return the damaged ranges of the file that has the name; None if that is another one, or there is none."""
-        found: list[Range] = []
         try:
             if file.is_open and not os.path.samestat(os.stat(file.path), os.fstat(file.fileno())):
                 return None
-            in_thread(self._services.threadpool, lambda: found.extend(damage_in(file.path, file.salt, file.end_offset)))
+            found = self._ranges_of(damage_in, file.path, file.salt, file.end_offset)
         except OSError:
             return None
         is_other = not file.is_open and count_of(found) >= file.end_offset
         return None if is_other else found
 
-    def _write_again(self, log: TopicLog, file: LogFile) -> LogFile | None:
-        """Return a new file with the name and the content of this one; None if that must be tried again, or if it was dropped."""
+    def _ranges_of(self, read: Callable[..., Iterable[Range]], *arguments: Any) -> list[Range]:
+        """Return the ranges that `read` returns in a thread. Raises OSError."""
+        found: list[Range] = []
+        in_thread(self._services.threadpool, lambda: found.extend(read(*arguments)))
+        return found
+
+    def _write_again(self, topic: Topic, log: TopicLog, file: LogFile) -> LogFile | None:
+        """Return a new file with the name and the content of this one; None if that must be tried again."""
         pool = self._services.threadpool
         made: list[tuple[Path, int]] = []
-        ranges: list[Range] = []
         file.pin()
         try:
             in_thread(pool, lambda: made.append(file.salvage()))
-            temporary, descriptor = made[0]
-            in_thread(pool, lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset)))
+        except OSError as error:
+            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error)
+            return None
+        finally:
+            file.unpin()
+        temporary, descriptor = made[0]
+        try:
+            ranges = self._ranges_of(damage_in, temporary, file.salt, file.end_offset)
             left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
             self.damaged_bytes += count_of(ranges)
             self.repaired_bytes += count_of(ranges) - count_of(left)
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
             in_thread(pool, os.fsync, descriptor)
-            is_wanted = file in log.files  # else the topic was deleted, and a new one may have a file of this name
-            if is_wanted:
-                if os.path.lexists(file.path):
-                    os.rename(file.path, file.path.with_name(f"{file.path.name}.damaged"))
-                os.rename(temporary, file.path)
-                in_thread(pool, sync_directory, file.path.parent)
+            if topic.is_closed or file not in log.files:
+                raise OSError(errno.ENOENT, "its topic is deleted")
+            if os.path.lexists(file.path):
+                os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
+            os.rename(temporary, file.path)
+            in_thread(pool, sync_directory, file.path.parent)
         except BaseException as error:
-            _remove(made)
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
             self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
             return None
-        finally:
-            file.unpin()
-        if not is_wanted:
-            _remove(made)
-            return None
         return file.same_as(descriptor)
 
 
-def _remove(made: list[tuple[Path, int]]) -> None:
-    """Close and remove a file that was not completed."""
-    for temporary, descriptor in made:
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
         os.close(descriptor)
-        temporary.unlink(missing_ok=True)
+
+
+def _unused(path: Path) -> Path:
+    """Return the path, or the next one that no file has."""
+    while os.path.lexists(path):
+        path = path.with_name(f"{path.name}~")
+    return path

@@ -7,7 +7,7 @@ records keeps the interpreter, and so the event loop, from running until it read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from nsqd_py.diskqueue.records import (
     VERSION,
     Damaged,
     FileHeader,
+    decode_header,
     unpack_header,
 )
 
@@ -151,3 +152,24 @@ def damage_in(path: Path, salt: int | None = None, end: int | None = None) -> li
         if not is_right:
             found.append((0, FILE_HEADER_BYTES))
         return [*found, *damaged_ranges(lambda offset, size: os.pread(descriptor, size, offset), salt, end)]
+
+
+def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yield the sequence numbers of the valid records in these byte ranges of a log file. Raises OSError."""
+    with open(path, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+
+        def read(offset: int, size: int) -> bytes:
+            return os.pread(descriptor, size, offset)
+
+        for start, end in ranges:
+            offset = start
+            while offset < end:
+                head = read(offset, RECORD_HEADER_BYTES)
+                after = record_end(head, offset, end)
+                if after is None or next(damaged_ranges(read, salt, after, offset), None) is not None:
+                    offset = next_valid(read, salt, offset + 1, end)
+                    continue
+                record = decode_header(head, 0)
+                yield record.first_seq, record.end_seq
+                offset = after

@@ -479,12 +479,11 @@ class LogFile(LazyFile):
         return restored
 
     def write_header(self) -> None:
-        """Write the header again, since it is damaged. May run in a thread. Raises OSError."""
+        """Write the header again, since it is damaged. Raises OSError."""
         fd = open_file(self.path, os.O_RDWR)
         try:
             if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -69,7 +69,7 @@ class Listener:
         self.port = bound[1] if isinstance(bound, tuple) else -1
         self.address = peer_name(bound)
         self._watcher = self._loop.io(self._sock.fileno(), _READ)
-        self._pause = self._loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S)
+        self._pause = self._loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S, _PAUSE_WITHOUT_DESCRIPTORS_S)
 
     def _bind(self, address: str) -> socket.socket:
         parsed = split_address(address)
@@ -111,7 +111,7 @@ class Listener:
                 self._log.of_clients.warning("temporary Accept() failure - %s", error)
                 if error.errno in _OUT_OF_RESOURCES:
                     self._watcher.stop()
-                    self._pause.start(self._resume)
+                    self._pause.again(self._resume)  # `start` would end at once after the first pause
                 return
             name = peer_name(peer)
             if self._connections.refuses(name, sock.fileno()):

@@ -23,6 +23,7 @@ Threads
 Copy  a thread runs `read` before the first connection, while the greenlet of the follower waits; statistics read single fields.
     A sync has a list of paths only
 StandbyStream  a thread reads a pinned log file; the greenlet waits, also if it is killed
-RepairedFile._descriptor  one thread at a time writes, while the greenlet waits, also if it is killed; it is closed after that
+RepairedFile._descriptor  one thread at a time, for which the greenlet waits, also if it is killed. The file may be appended to,
+    or read, in the meantime: only bytes that are damaged are written
 StandbyMemory  one thread at a time writes `nsqd.standbys`, while the greenlet holds `_lock`
 """

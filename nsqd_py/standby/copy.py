@@ -30,7 +30,7 @@ from nsqd_py.broker.state_files import (
 )
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, common_end, count_of, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, Range, common_end, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
@@ -139,6 +139,7 @@ class Copy:
     kept_before  name of the directory with what an old primary had not finished when it began to follow
     arrival      checks the records that arrive
     replaced     names of files that were removed or replaced since the caller emptied this
+    found_damage  damaged ranges that `read` found, by file, until the caller empties this
     """
 
     def __init__(self, directory: Path, aside_name: str, *, was_primary: bool) -> None:
@@ -161,6 +162,7 @@ class Copy:
         self._has_metadata = False
         self.arrival = ArrivalCheck()
         self.replaced: set[str] = set()
+        self.found_damage: dict[str, list[Range]] = {}
         self._is_kept = False
         self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
@@ -182,7 +184,9 @@ class Copy:
         newest_s = max((path.stat().st_mtime for path in paths), default=0.0)
         for path in paths:
             parsed, status = parse_log_file_name(path.name), path.stat()
-            offered = _offered(path, verify=status.st_mtime > newest_s - 600)
+            offered, damaged = _offered(path, verify=status.st_mtime > newest_s - 600)
+            if damaged:
+                self.found_damage[path.name] = damaged
             if parsed is not None:
                 self._logs.setdefault(parsed[0], {})[path.name] = offered
                 self._inodes[path.name] = status.st_ino
@@ -541,17 +545,19 @@ def _write_at(descriptor: int, offset: int, data: memoryview) -> None:
         data, offset = data[written:], offset + written
 
 
-def _offered(path: Path, *, verify: bool) -> OfferedFile:
-    """Return how much of a log file can be used; nothing if it is damaged. `verify` checks the records, not only heads."""
+def _offered(path: Path, *, verify: bool) -> tuple[OfferedFile, list[Range]]:
+    """Return how much of a log file can be used, and the damaged ranges in it.
+
+    `verify` checks the records, not only heads. Nothing can be used if the header is damaged, or if messages are missing.
+    """
     try:
         file = LogFile.open(path)
     except Damaged:
-        return OfferedFile(0, 0, 0)
+        return OfferedFile(0, 0, 0), []
     try:
         recovered = recover_file(file, is_last=verify)
-        is_damaged = any(start < file.end_offset for start, _ in recovered.damaged)  # behind it, it is a torn end
-        if is_damaged or (recovered.gaps and file.is_whole):
-            return OfferedFile(file.salt, 0, 0)
-        return OfferedFile(file.salt, file.end_offset, 0)
+        damaged = [each for each in recovered.damaged if each[0] < file.end_offset]  # behind it, it is a torn end
+        is_usable = damaged or not recovered.gaps or not file.is_whole
+        return OfferedFile(file.salt, file.end_offset if is_usable else 0, 0), damaged
     finally:
         file.close()

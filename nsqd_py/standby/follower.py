@@ -150,6 +150,7 @@ class Follower:
                 if not is_read:
                     in_thread(self._threadpool, self._copy.read)
                     is_read = True
+                    self.upkeep.note_found()
                 self._sync()
                 self.upkeep.look(self._copy.known_files())
                 self._follow()

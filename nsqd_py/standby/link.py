@@ -62,7 +62,7 @@ class Link:
         self._host = self._host.strip("[]")
         self.sock: Any = green_socket.create_connection((self._host, int(port)), connect_timeout_s)
         loop = gevent.get_hub().loop
-        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(silence_s)
+        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(silence_s, silence_s)
         self.frames = self._read_frames(self._wait)
 
     def join(self, purpose: str) -> Caller:
@@ -97,7 +97,8 @@ class Link:
         """Wait until something arrives. `recv` would try to read first, and make a timer: 30 of 130 us of a round."""
         waiter: Any = Waiter()
         self._readable.start(waiter.switch, True)
-        self._silence.start(waiter.switch, False)
+        # `start` would go on with the time that was left when the timer was stopped.
+        self._silence.again(waiter.switch, False, update=False)
         try:
             if not waiter.get():
                 raise TimeoutError("timed out")

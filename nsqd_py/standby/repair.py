@@ -129,10 +129,11 @@ class RepairedFile:
     def _open(self) -> None:
         self._descriptor = open_file(self._path, os.O_RDWR)
         try:
+            # A whole header is never written over: the file may have been replaced by another version.
             is_this = FileHeader.decode(os.pread(self._descriptor, FILE_HEADER_BYTES, 0)).salt == self.salt
         except Damaged:
-            is_this = False
-        if not is_this and not self._may_lack_header:
+            is_this = self._may_lack_header
+        if not is_this:
             os.close(self._descriptor)
             raise OSError(errno.ESTALE, "the file was replaced by another one", str(self._path))
 

@@ -86,6 +86,12 @@ class Upkeep:
         self._copy.copy_again(changed)
         return bool(changed)
 
+    def note_found(self) -> None:
+        """Have repaired what was damaged already when the files were read at the start."""
+        found = self._copy.found_damage
+        while found:
+            self.damaged(*found.popitem())
+
     def end_round(self) -> None:
         """Everything that has arrived is written."""
         copy = self._copy

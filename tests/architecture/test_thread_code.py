@@ -122,6 +122,25 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *READ_FILE)
     ),
     Place("nsqd_py.broker.channel_admin", "_find_deferred", "_search(file, seq, now_ns, found)"): Work(why=VALUES),
+    # ---- damage
+    Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
+    Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
+    Place("nsqd_py.broker.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"): Work(why=VALUES),
+    Place("nsqd_py.broker.mending", "LogFiles._repair_in_place", "_sync"): Work(why=VALUES),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
+        ("nsqd_py.broker:LogFiles", *READ_FILE)
+    ),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "os.fsync"): Work(why=VALUES),
+    Place("nsqd_py.broker.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
+    Place(
+        "nsqd_py.standby.upkeep", "Upkeep._check_suspects", "lambda file=file, found=found: found.extend(damage_in(*file[:3]))"
+    ): Work(why=VALUES),
+    Place("nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"): Work(
+        why=VALUES
+    ),
     # ---- journals and small files
     Place("nsqd_py.broker.disk_io", "JournalWriter._write_in_thread", "[unsaved.write for _, _, unsaved in taken]"): Work(
         ("nsqd_py.broker:JournalWriter", "nsqd_py.queue:JournalChange", f"{DISK}:Journal", f"{DISK}:LargeSnapshot")
@@ -161,22 +180,6 @@ WORK: dict[Place, Work] = {
     # ---- damage
     Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
     Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
-    Place(
-        "nsqd_py.broker.mending",
-        "LogFiles._damage_in_place",
-        "lambda: found.extend(damage_in(file.path, file.salt, file.end_offset))",
-    ): Work(("nsqd_py.broker:LogFiles", *READ_FILE)),
-    Place("nsqd_py.broker.mending", "LogFiles._repair_in_place", "file.write_header"): Work(("nsqd_py.broker:LogFiles", *FILE)),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
-        ("nsqd_py.broker:LogFiles", *READ_FILE)
-    ),
-    Place(
-        "nsqd_py.broker.mending",
-        "LogFiles._write_again",
-        "lambda: ranges.extend(damage_in(temporary, file.salt, file.end_offset))",
-    ): Work(("nsqd_py.broker:LogFiles", *READ_FILE)),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "os.fsync"): Work(("nsqd_py.broker:LogFiles",)),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
     # ---- HTTP, statistics, debugging
     Place("nsqd_py.net.http.guard", "_thread", "ThreadPool(1)"): Work(why=POOL),
     Place("nsqd_py.net.http.guard", "Guard._check_password", "_is_right"): Work(why=VALUES),
@@ -294,6 +297,7 @@ METHODS: dict[str, tuple[str, ...]] = {
         *("put", "wants_space", "allocate", "cut", "is_cut", "is_surely_whole", "_least_bytes", "wake"),
         *("read", "offset_before", "twin", "same_as", "write_back", "write_header", "salvage", "discard"),
     ),
+    "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),
     f"{DISK}.log:TopicLog": ("sync_to_end",),
     f"{DISK}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
     f"{DISK}.journal:LargeSnapshot": ("write",),

@@ -11,6 +11,7 @@ import pytest
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, promote, standby_of, wait_until_it_has_all
+from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
 
@@ -239,3 +240,39 @@ def test_a_primary_completes_its_files_from_its_standby(
     primary.restart()
     assert sorted(consume_all(primary, "t", "c")) == [*BODIES, b"later"]
     assert "missing_count" not in (primary.topic_stats("t") or {})
+
+
+def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(
+    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    follow("--scrub-rate=0").stop()
+    primary.create("t", "late")  # it keeps the file
+    primary.post("/channel/seek?topic=t&channel=late&to=earliest")
+    primary.restart()
+    flip(logs(primary)[0], record_at(1), record_at(2))
+    assert consume_some(primary, COUNT - 2) == [*BODIES[:1], *BODIES[3:]]
+    assert (primary.channel_stats("t", "c") or {})["lost_count"] == 2
+    follow("--scrub-rate=0")
+    assert consume_some(primary, 2) == BODIES[1:3]
+    assert "lost_count" not in (primary.channel_stats("t", "c") or {})
+
+
+def consume_some(nsqd: NsqdProcess, count: int) -> list[bytes]:
+    with nsqd.connect() as client:
+        client.sub("t", "c", 2000)
+        return sorted(bodies(client.consume(count, DEADLINE_S)))
+
+
+def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(
+    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
+) -> None:
+    """In its place: each half has what the other one lacks, and a new copy would take the damage of the primary."""
+    standby = follow("--scrub-rate=0")
+    standby.stop()
+    path = logs(standby)[0]
+    before = path.read_bytes()
+    flip(path, record_at(1), record_at(5))
+    standby.start()
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
+    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+    assert figures_of(standby)["repaired_bytes"] == 2 * RECORD_BYTES
