@@ -127,8 +127,7 @@ class DescriptorRelief:
         """Begin, with the descriptor limit of this moment."""
         OPEN_FILES.use_limit()
         OPEN_FILES.on_full = partial(self._flush, _SYNCED_AT_ONCE)
-        in_loop = gevent.get_hub().loop.run_callback_threadsafe
-        OPEN_FILES.on_crowded = lambda: in_loop(OPEN_FILES.make_room)
+        OPEN_FILES.on_crowded = partial(gevent.get_hub().loop.run_callback_threadsafe, OPEN_FILES.make_room)
 
     @contextmanager
     def room(self) -> Iterator[None]:

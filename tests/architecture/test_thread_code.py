@@ -308,7 +308,6 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.state_files:ClockKeeper": ("_replace",),
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
     "nsqd_py.queue.position:JournalChange": ("write",),
-    "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),
     "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
     "nsqd_py.standby.fetch_server:FetchServer": ("_log", "_open", "_open_version", "_end", "_bytes"),
     "nsqd_py.standby.copy:Copy": ("read", "_read_epochs", "_note_journal"),
