@@ -20,7 +20,7 @@ CallTimer  one thread measures; the event loop reads it after the end of the job
 LazyFile._fd, _pin_count, _wants_close  threads pin a file before they use its descriptor; `OPEN_FILES.lock` guards each change,
     and only the event loop closes a file that is in use without a pin
 OpenFiles._files, is_full, _is_asked  the event loop and threads that open files: `lock`
-OpenFiles.most, _highest, _home  the event loop sets them when nsqd begins to serve, before threads open files
+OpenFiles.most, _highest, _home, on_crowded  the event loop sets them when nsqd begins to serve, before threads open files
 LogFile.end_offset, end_seq, missing_count, newest_ns, salt  threads read what the event loop counts after the bytes are in the
     file: each is one number, which rises
 LogFile.allocated, was_cut  the thread that writes, and the event loop that looks for cut files: `allocated` rises after space

@@ -25,7 +25,7 @@ TO_FILE = "nsq_tools.to_file"
 FILE = (
     f"{DISK}:LazyFile._fd, _pin_count, _wants_close",
     f"{DISK}:OpenFiles._files, is_full, _is_asked",
-    f"{DISK}:OpenFiles.most, _highest, _home",
+    f"{DISK}:OpenFiles.most, _highest, _home, on_crowded",
     f"{DISK}:LogFile.path",
 )
 READ_FILE = (
