@@ -33,9 +33,6 @@ ClockKeeper  one thread at a time writes `nsqd.clock`; the next write, and `clos
 LogMaker  threads remove and close files that their logs have let go of, and that have a name of their own by then
 RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
     wait
-_Turn  owned by the thread that checks a part of a file, and by the greenlet of the scrub after its end
-LogFiles  a thread reads the descriptor of a pinned file in `busy_files`, to which no log appends, into a file without a name yet;
-    all other threads have paths and numbers. What is written in place is written by path, and only into the file with that salt
 _Closing  owned by the event loop, by one thread (`sync`), and by the event loop again
 LogFiles  threads work on a file that is in `busy_files`, with descriptors and values of their own, while its greenlet waits:
     before a name changes, the event loop looks if the topic was deleted, and `stop` waits
