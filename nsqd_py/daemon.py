@@ -283,7 +283,8 @@ class Daemon:
         """Get from the standbys what is missing here. Raises OSError, _Stopped and _LoadsAgain."""
         from nsqd_py.standby.give_back import GiveBack, remembered_standbys
 
-        give_back = GiveBack(self._broker, directory, on_progress)
+        is_end_open = self._broker.was_killed or self.asked.is_due
+        give_back = GiveBack(self._broker, directory, on_progress, is_end_open=is_end_open)
         is_due = self.asked.is_due or (give_back.is_due() and not self.asked.before)
         self.asked.is_due, self.asked.before = False, True
         if not is_due:

@@ -11,11 +11,12 @@ Log files are hard links, which take no space while the data path has the same f
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -24,9 +25,9 @@ from typing import Any, NamedTuple
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
-from nsqd_py.diskqueue.records import Damaged, NewerFormat
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat, decode_header, next_record
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, read_bytes, write_bytes
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, open_file, read_bytes, write_bytes
 
 
 class Leaving(NamedTuple):
@@ -98,7 +99,7 @@ class Unfinished:
         return found
 
     def left(self, leaving: Leaving) -> list[Range]:
-        """Return those of the messages that are not in the directory, and that no cursor has finished since."""
+        """Return those of the messages that are in no file here, and that no cursor has finished since."""
         found: list[Range] = []
         topic, channels = leaving.topic, self._channels(leaving.topic)
         for channel, ranges in leaving.unfinished.items():
@@ -110,7 +111,7 @@ class Unfinished:
             for name in self._logs.get(topic, ()) if ranges else ():
                 low, high = self.bounds(topic, name)
                 if any(low < end and start < high for start, end in ranges):
-                    ranges = minus(ranges, ranges_in(self._directory / name) or [])
+                    ranges = minus(ranges, same_messages(leaving.kept, self._directory / name))
             found += ranges
         return union(found)
 
@@ -152,6 +153,53 @@ def ranges_in(path: Path) -> list[Range] | None:
         return list(present.gaps(file.first_seq, file.end_seq))
     finally:
         file.close()
+
+
+def same_messages(path: Path, other: Path) -> list[Range]:
+    """Return the numbers of the messages that are in both log files, with the same ids.
+
+    After a log has lost its end, other messages get the numbers of those that were there.
+    """
+    found: list[Range] = []
+    left, right = _records_in(path), _records_in(other)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None and theirs is not None:
+        low, high = max(mine.low, theirs.low), min(mine.high, theirs.high)
+        if low < high and mine.id_of_0 == theirs.id_of_0:
+            found.append((low, high))
+        if mine.high <= theirs.high:
+            mine = next(left, None)
+        else:
+            theirs = next(right, None)
+    return union(found)
+
+
+class _Identified(NamedTuple):
+    """The messages low..high (not included) of a record; the number plus `id_of_0` is the id of each."""
+
+    low: int
+    high: int
+    id_of_0: int
+
+
+def _records_in(path: Path) -> Iterator[_Identified]:
+    """Yield the readable records of a log file; none if it cannot be read."""
+    try:
+        descriptor = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as data:
+            salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+            position = next_record(data, FILE_HEADER_BYTES, salt)
+            while position is not None:
+                header = decode_header(data, position)
+                yield _Identified(header.first_seq, header.end_seq, header.base_id - header.first_seq)
+                position = next_record(data, position + header.record_bytes, salt)
+    except (Damaged, ValueError):  # an empty file cannot be mapped
+        return
+    finally:
+        os.close(descriptor)
 
 
 def count_in(path: Path, limit: int) -> int:

@@ -30,7 +30,7 @@ from nsqd_py.broker.state_files import (
 )
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, Range, common_end, count_of, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, Range, common, common_end, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
@@ -164,6 +164,7 @@ class Copy:
         self.replaced: set[str] = set()
         self.found_damage: dict[str, list[Range]] = {}
         self._is_kept = False
+        self._counted_from: dict[str, int] = {}  # in `standby-alone-`: the number from which a file's messages are counted
         self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
     # ---- what there is
@@ -410,7 +411,9 @@ class Copy:
         if self.was_primary and topic not in self._compared:  # this nsqd has written the log
             self._keep_own(topic, unmatched, limit)
         elif not is_other_log:
-            self._keep_alone(unmatched, files.next_seq if limit is None else limit)
+            limit = files.next_seq if limit is None else limit
+            self._keep_alone(unmatched, limit)
+            self._counted_from |= dict.fromkeys(unmatched, limit)
         for name in unmatched:
             if is_other_log or name not in files.files:
                 self._leaves(name, is_other_log=is_other_log)
@@ -505,8 +508,11 @@ class Copy:
             return
         if name.endswith(JOURNAL_SUFFIX):
             self._channel_leaves(topic, name, replacement)
-        elif not self._aside.has_alone(path):
+        else:
             unfinished = self._unfinished.in_file(topic, name)
+            if self._aside.has_alone(path):
+                until = self._counted_from.pop(name, 0)
+                unfinished = {channel: below for channel, ranges in unfinished.items() if (below := common(ranges, [(0, until)]))}
             if unfinished:
                 journals = [self._directory / journal for journal in self._journals.get(topic, ())]
                 if is_other_log:

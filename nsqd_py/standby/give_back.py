@@ -182,11 +182,14 @@ class Returned:
 class GiveBack:
     """Asks the standbys for what a loaded broker lacks. Methods block this greenlet.
 
+    is_end_open  True if the end of a log may be missing
     on_progress  called between two steps; what it raises ends the work
+    answered     addresses of the standbys that could be asked
     """
 
-    def __init__(self, broker: Broker, directory: Path, on_progress: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, directory: Path, on_progress: Callable[[], None], *, is_end_open: bool) -> None:
         self._broker = broker
+        self._is_end_open = is_end_open
         self._directory = directory
         self._on_progress = on_progress
         self._links: list[FetchLink] = []
@@ -194,7 +197,7 @@ class GiveBack:
 
     def is_due(self) -> bool:
         """True if something is missing, or if the end of a log may be."""
-        return self._broker.was_killed or any(self._broker.missing.values())
+        return self._is_end_open or any(self._broker.missing.values())
 
     def run(self, standbys: list[list[str]]) -> Returned:
         """Ask these standbys, and return what they gave."""
@@ -253,7 +256,7 @@ class GiveBack:
                 other = theirs.get(topic.name)
                 if other is None or not is_same_history(topic.log.epochs, other.epochs):
                     continue
-                for file, own, limit in wanted_files(topic.log, missing, other.files, is_end_open=self._broker.was_killed):
+                for file, own, limit in wanted_files(topic.log, missing, other.files, is_end_open=self._is_end_open):
                     wanted = found.setdefault(file.name, _Wanted(topic.name, own, limit))
                     wanted.sources.append((link, file))
         return found
