@@ -108,7 +108,7 @@ class OpenFiles:
         self.lock = threading.RLock()
         self.is_full = False
         self.on_full: Callable[[], None] = _do_nothing
-        self.on_crowded: Callable[[], None] = _do_nothing
+        self.on_crowded: Callable[[], object] = _do_nothing
         self._is_asked = False
         self._files: OrderedDict[LazyFile, None] = OrderedDict()
         self._home = threading.get_ident()
