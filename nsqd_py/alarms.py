@@ -20,6 +20,8 @@ Run = tuple[int, int, int, Batch | None]
 # The same in a journal: (low, high, due time, attempts). `queued_after` encodes the place of messages that are due.
 Wait = tuple[int, int, int, int]
 
+_Deferred = tuple[int, int, int, int, Batch | None]  # due time, and a run
+
 _MOST_OUTDATED = 1000
 
 
@@ -29,7 +31,7 @@ def queued_after(seq: int) -> int:
 
 
 class DeferredQueue:
-    """Runs of messages by due time.
+    """Runs of messages by due time. Each takes 190 bytes, of which 80 are one tuple.
 
     count  number of messages in all runs
     """
@@ -37,11 +39,11 @@ class DeferredQueue:
     __slots__ = ("_heap", "count")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, Run]] = []
+        self._heap: list[_Deferred] = []
         self.count = 0
 
     def push(self, due_ns: int, run: Run) -> None:
-        heappush(self._heap, (due_ns, run))
+        heappush(self._heap, (due_ns, *run))
         self.count += run[1] - run[0]
 
     @property
@@ -54,14 +56,14 @@ class DeferredQueue:
         heap = self._heap
         runs: list[Run] = []
         while heap and heap[0][0] <= now_ns and len(runs) < most:
-            runs.append(heappop(heap)[1])
+            runs.append(heappop(heap)[1:])
         self.count -= sum(high - low for low, high, _, _ in runs)
         return runs
 
     def first(self, most: int) -> list[tuple[int, Run]]:
         """Return (due_ns, run) of the next runs, which hold up to `most` messages, without removing them."""
         found: list[tuple[int, Run]] = []
-        for due_ns, (low, high, attempts, batch) in _ascending(self._heap):
+        for due_ns, low, high, attempts, batch in _ascending(self._heap):
             if most <= 0:
                 break
             found.append((due_ns, (low, min(high, low + most), attempts, batch)))
@@ -84,7 +86,7 @@ class DeferredQueue:
 
     def __iter__(self) -> Iterator[tuple[int, Run]]:
         """Yield (due_ns, run) in no order."""
-        return iter(self._heap)
+        return ((due_ns, (low, high, attempts, batch)) for due_ns, low, high, attempts, batch in self._heap)
 
 
 def _ascending(heap: list[Any]) -> Iterator[Any]:

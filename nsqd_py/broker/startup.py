@@ -5,17 +5,21 @@ The topics are those that `nsqd.dat` names and those that have files: a crash ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
+from nsqd_py.alarms import Wait
 from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
+from nsqd_py.diskqueue.journal import Journal, SavedPosition
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
+from nsqd_py.diskqueue.waits import PackedWaits, grouped, parts, without
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
@@ -234,7 +238,7 @@ class _TopicLoader:
         if held is None or not (self._is_certain and self._may_be_given_back):
             topic.released = max(topic.released, self._log.first_seq)
         topic.unreleased_deferred = [
-            (span.low, span.high, span.due_ns) for span in self._found.deferred if span.low >= topic.released
+            (low, high, due_ns) for low, high, due_ns, _ in self._found.deferred if low >= topic.released
         ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
@@ -245,10 +249,11 @@ class _TopicLoader:
         accepted = [] if self._may_be_given_back else self._unsure(needed)
         for low, high in accepted:
             saved.finished.add_missing(low, high)
+        if accepted:
+            saved.forget_finished()
         lost = [gap for low, high in needed for gap in saved.finished.gaps(low, high)]
         self._needed += needed
-        saved.forget_finished()
-        deferred = [(span.low, span.high, span.due_ns) for span in self._found.deferred if span.low < topic.released]
+        deferred = (wait for wait in self._found.deferred if wait[0] < topic.released)
         position = restore_position(saved, topic.released, deferred, self._broker.clock(), lost)
         channel = self._broker.add_channel(topic, name, position, self._journals[name])
         channel.distributor.lost_count = count_of(self._lost(needed))
@@ -260,48 +265,52 @@ class _TopicLoader:
 
 
 def restore_position(
-    saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int, lost: Iterable[Range] = ()
+    saved: SavedPosition, released: int, deferred: Iterable[Wait], now_ns: int, lost: Iterable[Range] = ()
 ) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
-    `deferred` are the messages that were published with a delay, as (low, high, due_ns). `lost` are unfinished ones that
-    are not in the log.
+    `deferred` are the runs of messages that were published with a delay. `lost` are unfinished messages that are not in
+    the log. Millions of messages may wait: nothing here has an object for each of them, except for the position.
     """
     position = Position(saved.finished.floor, released)
     position.finished = saved.finished
     position.lost = SeqRanges(0, lost)
-    covers = saved.finished.covers
-    waiting = {seq: state for seq, state in saved.waiting.items() if not covers(seq, seq + 1)}
     if position.has_lost:
-        lost_waiting = [(seq, waiting.pop(seq)) for seq in sorted(waiting) if position.lost.covers(seq, seq + 1)]
-        position.lost_waits = list(group_waiting(lost_waiting))
-    for low, high, due_ns in deferred:
-        for gap_low, gap_high in position.unsettled(low, min(high, released)):
-            for seq in range(gap_low, gap_high):
-                waiting.setdefault(seq, (due_ns, 0))
-    spans = [(low, high) for low, high in (*saved.finished.islands(), *ranges_of(position.lost)) if low < released]
-    queued: list[tuple[int, int, int, int]] = []  # the number it stands behind, due time, sequence number, attempts
-    later: dict[int, tuple[int, int]] = {}
-    last = position.end_of_queue
-    for seq, (due_ns, attempts) in waiting.items():
-        if seq >= released:
-            continue
-        if due_ns > now_ns:
-            later[seq] = due_ns, attempts
-        elif due_ns < 0:
-            queued.append((min(-1 - due_ns, last), -1, seq, attempts))
-        else:  # the time of its requeue is unknown: it goes to the end of the queue, in order of due times
-            queued.append((last, due_ns, seq, attempts))
-    for low, high, due_ns, attempts in group_waiting(sorted(later.items())):
-        spans.append((low, high))
-        position.defer(due_ns, (low, high, attempts, None))
-    queued.sort(key=_place_in_queue)
-    for low, high, after, attempts in group_waiting((seq, (after, attempts)) for after, _, seq, attempts in queued):
-        spans.append((low, high))
-        position.requeue((low, high, attempts, None), after)
-    for low, high in sorted(spans):
+        position.lost_waits = list(grouped(parts(saved.waiting.rising(), position.lost.parts)))
+
+    def unsettled(low: int, high: int) -> Iterator[Range]:
+        return position.unsettled(low, min(high, released))
+
+    requeued = PackedWaits(parts(saved.waiting, unsettled))
+    published = PackedWaits(parts(deferred, unsettled)).latest()
+    published = PackedWaits(without(published.rising(), requeued.rising()))
+    _defer_later(position, merge(requeued.rising(), published), now_ns)
+    _queue_due(position, chain(requeued, published), now_ns)
+    waiting = ((low, high) for low, high, _, _ in merge(requeued.rising(), published))
+    for low, high in merge(saved.finished.islands(), ranges_of(position.lost), waiting):
         position.skip(low, min(high, released))
     return position
+
+
+def _defer_later(position: Position, rising: Iterable[Wait], now_ns: int) -> None:
+    """Defer what is not due yet."""
+    for low, high, due_ns, attempts in grouped(wait for wait in rising if wait[2] > now_ns):
+        position.defer(due_ns, (low, high, attempts, None))
+
+
+def _queue_due(position: Position, waits: Iterable[Wait], now_ns: int) -> None:
+    """Queue what is due, each run behind those that were queued before it was."""
+    last = position.end_of_queue
+    queued: list[tuple[int, int, Wait]] = []
+    for low, high, due_ns, attempts in waits:
+        if due_ns > now_ns:
+            continue
+        # If the time of a requeue is unknown, the run goes to the end of the queue, in the order of due times.
+        after = min(-1 - due_ns, last) if due_ns < 0 else last
+        queued.append((after, max(due_ns, -1), (low, high, after, attempts)))
+    queued.sort(key=_place_in_queue)
+    for low, high, after, attempts in grouped(run for _, _, run in queued):
+        position.requeue((low, high, attempts, None), after)
 
 
 _place_in_queue = itemgetter(0, 1)

@@ -16,7 +16,7 @@ import errno
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
+from nsqd_py.diskqueue.waits import WAIT_BYTES, PackedWaits, grouped, parts
 from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
@@ -42,8 +43,7 @@ _KINDS = (SNAPSHOT, CHANGE, DELETED)
 _FRAME = Struct("<II")
 _HEAD = Struct("<BQII")
 _RANGE = Struct("<QQ")
-_WAIT = Struct("<QQqH")
-# In one entry. A waiting message takes 100 bytes of memory.
+# In one entry: a waiting message takes 200 bytes of memory when each is a run.
 MOST_WAITING = 1 << 26
 _END_OF_NUMBERS = 1 << 62
 _COMPACT_ABOVE = 64 * 1024
@@ -64,43 +64,27 @@ class SavedPosition:
     """The position in a journal: finished messages, and the attempts and due times of waiting ones."""
 
     finished: SeqRanges = field(default_factory=SeqRanges)
-    waiting: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence number: (due_ns, attempts), in order
+    waiting: PackedWaits = field(default_factory=PackedWaits)
     is_deleted: bool = False
 
     @property
     def end(self) -> int:
         """A number above all messages in this position."""
-        return max(self.finished.islands_end, max(self.waiting, default=-1) + 1)
+        return max(self.finished.islands_end, self.waiting.end)
 
     def forget_finished(self) -> None:
-        """Remove finished messages from `waiting`."""
-        covers = self.finished.covers
-        self.waiting = {seq: state for seq, state in self.waiting.items() if not covers(seq, seq + 1)}
+        """Remove finished messages from `waiting`, and states that a later one replaces."""
+        self.waiting = PackedWaits(parts(self.waiting.latest(), self.finished.gaps))
 
 
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
     """Return an entry with its frame."""
     ranges = array("Q", chain.from_iterable(finished))  # 20 ns a range, packed one by one 250
-    waits = [_WAIT.pack(low, high, due_ns, min(attempts, 0xFFFF)) for low, high, due_ns, attempts in waiting]
+    waits = PackedWaits(waiting)
     if sys.byteorder != "little":
         ranges.byteswap()
-    payload = b"".join([_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), *waits])
+    payload = b"".join([_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), bytes(waits)])
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
-
-
-def group_waiting(waiting: Iterable[tuple[int, tuple[int, int]]]) -> Iterator[Wait]:
-    """Yield (sequence number, state) pairs as runs of consecutive numbers with one state."""
-    low = high = -1
-    state = (0, 0)
-    for seq, next_state in waiting:
-        if seq == high and next_state == state:
-            high += 1
-            continue
-        if high > low:
-            yield low, high, *state
-        low, high, state = seq, seq + 1, next_state
-    if high > low:
-        yield low, high, *state
 
 
 class _Entry(NamedTuple):
@@ -108,7 +92,7 @@ class _Entry(NamedTuple):
     kind: int
     floor: int
     finished: list[Range]
-    waiting: list[Wait]
+    waiting: PackedWaits
 
 
 def _entry_at(data: bytes, position: int) -> _Entry | None:
@@ -119,12 +103,13 @@ def _entry_at(data: bytes, position: int) -> _Entry | None:
     length, checksum = _FRAME.unpack_from(data, position)
     kind, floor, range_count, wait_count = _HEAD.unpack_from(data, start)
     waits_at, end = start + _HEAD.size + range_count * _RANGE.size, start + length
-    if end > len(data) or end != waits_at + wait_count * _WAIT.size or extend(0, data[start:end]) != checksum:
+    if end > len(data) or end != waits_at + wait_count * WAIT_BYTES or extend(0, data[start:end]) != checksum:
         return None
     finished = list(_RANGE.iter_unpack(data[start + _HEAD.size : waits_at]))
-    waiting = list(_WAIT.iter_unpack(data[waits_at:end]))
+    waiting = PackedWaits()
+    waiting.add_packed(data[waits_at:end])
     # nsqd writes no numbers that a log cannot reach, and no more waiting messages than memory can hold.
-    highest = max([floor, *(high for _, high in finished), *(high for _, high, _, _ in waiting)])
+    highest = max([floor, waiting.end, *(high for _, high in finished)])
     if highest >= _END_OF_NUMBERS or sum(max(0, high - low) for low, high, _, _ in waiting) > MOST_WAITING:
         return None
     if kind not in _KINDS:
@@ -132,8 +117,8 @@ def _entry_at(data: bytes, position: int) -> _Entry | None:
     return _Entry(end - position, kind, floor, finished, waiting)
 
 
-def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
-    """Merge the ranges once, and drop waiting messages that were finished later."""
+def _settle(floor: int, ranges: list[Range], waiting: PackedWaits) -> SavedPosition:
+    """Merge the ranges once, and keep the last state of each waiting message that was not finished later."""
     finished = SeqRanges(floor)
     top = floor
     for low, high in sorted(ranges):
@@ -166,7 +151,7 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
     """
     floor = kind = position = end = 0
     ranges: list[Range] = []
-    waiting: dict[int, tuple[int, int]] = {}
+    waiting = PackedWaits()
     damaged: list[Range] = []
     while position < len(data):
         entry = _entry_at(data, position)
@@ -180,10 +165,8 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
             waiting.clear()
         kind, floor = entry.kind, entry.floor
         ranges.extend(entry.finished)
-        for low, high, due_ns, attempts in entry.waiting if with_waiting else ():
-            for seq in range(low, high):
-                waiting.pop(seq, None)  # keeps the order in which they were requeued
-                waiting[seq] = due_ns, attempts
+        if with_waiting:
+            waiting.add_packed(bytes(entry.waiting))
         end = position = position + entry.size
     if data and not end:
         damaged.append((0, len(data)))
@@ -196,7 +179,7 @@ def encode_position(saved: SavedPosition) -> bytes:
     """Return a snapshot of the position."""
     if saved.is_deleted:
         return encode_entry(DELETED, 0, [], [])
-    waits = group_waiting(sorted(saved.waiting.items()))
+    waits = grouped(saved.waiting.rising())
     return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
 
 
@@ -343,7 +326,7 @@ class Journal:
         """
         if self.large_snapshot is not None:
             return False
-        needed = _RANGE.size * ranges + _WAIT.size * runs
+        needed = _RANGE.size * ranges + WAIT_BYTES * runs
         is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
         return is_large or (self.size_bytes > 0 and not self._is_there())
 

@@ -107,7 +107,7 @@ class TopicLog:
         self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.used_id = max(self.used_id, recovered.used_id)
-        self.latest_due_ns = max([self.latest_due_ns, *(span.due_ns for span in recovered.deferred)])
+        self.latest_due_ns = max([self.latest_due_ns, *(due_ns for _, _, due_ns, _ in recovered.deferred)])
 
     @property
     def first_seq(self) -> int:

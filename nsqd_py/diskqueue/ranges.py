@@ -118,6 +118,15 @@ class SeqRanges:
         if position < high:
             yield position, high
 
+    def parts(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of `low` to `high` that are in the set, in rising order."""
+        for gap_low, gap_high in self.gaps(low, high):
+            if low < gap_low:
+                yield low, gap_low
+            low = gap_high
+        if low < high:
+            yield low, high
+
     def covers(self, low: int, high: int) -> bool:
         """True if all of `low` to `high` is in the set."""
         return high <= self.floor or next(self.gaps(low, high), None) is None

@@ -12,15 +12,16 @@ import os
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.alarms import Wait
 from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
@@ -39,15 +40,7 @@ from nsqd_py.diskqueue.records import (
     next_record,
     unpack_header,
 )
-
-
-@dataclass(slots=True)
-class DeferredSpan:
-    """Messages low..high (not included) that were published with a delay."""
-
-    low: int
-    high: int
-    due_ns: int
+from nsqd_py.diskqueue.waits import PackedWaits
 
 
 @dataclass(slots=True)
@@ -55,7 +48,7 @@ class RecoveredFile:
     """A log file as it was found.
 
     gaps          ranges of sequence numbers whose records are lost, or were left out of a sparse file
-    deferred      messages that were published with a delay
+    deferred      runs of messages that were published with a delay, in rising order
     used_id       the highest message id in the file, or before it
     damaged       byte ranges (start, end) without a readable record
     torn          the byte range of an incomplete record at the end
@@ -63,7 +56,7 @@ class RecoveredFile:
 
     file: LogFile
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    deferred: list[DeferredSpan] = field(default_factory=list)
+    deferred: PackedWaits = field(default_factory=PackedWaits)
     used_id: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     torn: tuple[int, int] | None = None
@@ -157,8 +150,12 @@ class RecoveredLog:
         self.next_seq = 0
         self.holes: list[Range] = []
         self.damaged_holes: list[Range] = []
-        self.deferred: list[DeferredSpan] = []
         self._ends_damaged = False  # describes the last file
+
+    @property
+    def deferred(self) -> Iterator[Wait]:
+        """The runs of messages that were published with a delay, in rising order."""
+        return chain.from_iterable(recovered.deferred for recovered in self.files)
 
     def add(self, recovered: RecoveredFile, *, is_last: bool) -> None:
         """Add a file; files must be added in order."""
@@ -166,7 +163,6 @@ class RecoveredLog:
         self.extend_to(recovered.file.first_seq)
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.holes += recovered.gaps
-        self.deferred += recovered.deferred
         if recovered.damaged:
             self.damaged_holes += recovered.gaps
             self._ends_damaged = recovered.damaged[-1][1] >= recovered.file.end_offset
@@ -347,7 +343,7 @@ class _Walk:
         if self._verify:  # for others, the header of the next file has the highest id
             self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
         if header.due_ns:
-            self._recovered.deferred.append(DeferredSpan(header.first_seq, header.end_seq, header.due_ns))
+            self._recovered.deferred.add(header.first_seq, header.end_seq, header.due_ns, 0)
 
     def _end(self, position: int) -> None:
         """Classify what follows the last valid record: a torn record, damage, or space without records."""

@@ -107,7 +107,7 @@ class _Queue:
                 yield from self._read(recovered, (seq for seq in numbers if (seq in self.later) is is_later))
 
     def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[go_files.GoMessage]:
-        waiting = self.saved.waiting
+        waiting = self.saved.waiting.by_number()
         file, window = recovered.file, RecordWindow(recovered.file.read, recovered.file.end_offset)
         batch: Batch | None = None
         for seq in numbers:

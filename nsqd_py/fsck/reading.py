@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from nsqd_py.broker import state_files
@@ -13,6 +14,7 @@ from nsqd_py.diskqueue import recovery
 from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import NewerFormat
+from nsqd_py.diskqueue.waits import PackedWaits
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
@@ -34,13 +36,13 @@ class LogNumbers:
 
     kept      messages that can be read, in rising order
     released  number up to which messages are in the channels
-    deferred  messages that were published with a delay
+    deferred  messages that were published with a delay, by file
     end       number of the next message
     """
 
     kept: list[Range]
     released: int
-    deferred: list[recovery.DeferredSpan]
+    deferred: Sequence[PackedWaits]
     end: int
 
     @property
@@ -73,12 +75,12 @@ class LogNumbers:
         missing = count_of(recovery.needed_of(self.holes, saved.finished, self.released))
         return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
 
-    def later(self, unfinished: list[Range], waiting: Mapping[int, tuple[int, int]], now_ns: int) -> set[int]:
+    def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
         """Return those of `unfinished` that are due later, by their last requeue, or else by their publish."""
-        deferred = [(span.low, span.high) for span in self.deferred if span.due_ns > now_ns]
+        deferred = [(low, high) for low, high, due_ns, _ in chain.from_iterable(self.deferred) if due_ns > now_ns]
         later = {seq for low, high in common(deferred, unfinished) for seq in range(low, high)}
         lows = [low for low, _ in unfinished]
-        for seq, (due_ns, _) in waiting.items():
+        for seq, (due_ns, _) in waiting.by_number().items():
             if due_ns <= now_ns:
                 later.discard(seq)
             elif (place := bisect_right(lows, seq)) and seq < unfinished[place - 1][1]:
@@ -169,7 +171,7 @@ class _Reader:
         log = LogNumbers(
             [kept for file in files for kept in kept_numbers(file)],
             released_until(end, known, held, is_held=entry.is_paused or not names),
-            [span for file in files for span in file.deferred],
+            [file.deferred for file in files],
             end,
         )
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))

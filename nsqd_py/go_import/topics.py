@@ -19,10 +19,11 @@ from typing import BinaryIO, NamedTuple
 from nsqd_py.alarms import Wait
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.files import LogFile, log_file_name, new_salt
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting, journal_name, read_journal
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import TopicFiles, recover_file
+from nsqd_py.diskqueue.waits import grouped
 from nsqd_py.go_import.go_files import GoMessage
 from nsqd_py.go_import.go_queue import GoQueue, OnDamage
 from nsqd_py.runtime import private_files
@@ -175,7 +176,7 @@ class TopicImport:
 
     def _save(self, name: str, position: SavedPosition, waits: list[Wait]) -> None:
         journal = Journal(self.folder / name)
-        waiting = chain(group_waiting(sorted(position.waiting.items())), waits)
+        waiting = chain(grouped(position.waiting.rising()), waits)
         journal.snapshot(position.finished.floor, position.finished.islands(), waiting)
 
 

@@ -138,8 +138,9 @@ def kept_position(directory: Path, topic: str, channel: str = "") -> SavedPositi
 def kept_queue(directory: Path, topic: str, channel: str) -> list[GoMessage]:
     """What the channel still has to deliver, in order, the topic's own queue included."""
     position = kept_position(directory, topic, channel)
+    waiting = position.waiting.by_number()
     return [
-        message.tried(position.waiting.get(seq, (0, 0))[1])
+        message.tried(waiting.get(seq, (0, 0))[1])
         for seq, message in sorted(kept_log(directory, topic).items())
         if not position.finished.covers(seq, seq + 1)
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges, union
-from nsqd_py.diskqueue.recovery import DeferredSpan
+from nsqd_py.diskqueue.waits import PackedWaits
 from nsqd_py.fsck.reading import LogNumbers, released_until
 
 NOW_NS = 1000
 # 0..9 and 20..39 can be read; 30 and up is in no channel yet; 22..24 are deferred.
-LOG = LogNumbers([(0, 10), (20, 40)], 30, [DeferredSpan(22, 25, NOW_NS + 1)], 40)
+LOG = LogNumbers([(0, 10), (20, 40)], 30, [PackedWaits([(22, 25, NOW_NS + 1, 0)])], 40)
 
 
 def counts(saved: SavedPosition) -> tuple[int, int, int, int]:
@@ -30,7 +30,8 @@ def test_finished_messages_count_where_they_can_be_read() -> None:
 
 
 def test_what_was_requeued_is_due_by_that() -> None:
-    waiting = {22: (NOW_NS, 1), 23: (NOW_NS + 1, 1), 26: (NOW_NS + 5, 2), 15: (NOW_NS + 5, 2)}
+    later_ns = NOW_NS + 5
+    waiting = PackedWaits([(22, 23, NOW_NS, 1), (23, 24, later_ns, 1), (26, 27, later_ns, 2), (15, 16, later_ns, 2)])
     assert counts(SavedPosition(SeqRanges(20), waiting)) == (7, 3, 10, 0)
 
 

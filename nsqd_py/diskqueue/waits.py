@@ -1,0 +1,158 @@
+"""Runs of waiting messages, packed as in a journal.
+
+A start reads the due times and attempts of all waiting messages before it makes the queues of the channels. As tuples, or in
+a dictionary, they would take ten times as much memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain
+from struct import Struct
+
+from nsqd_py.alarms import Wait
+from nsqd_py.diskqueue.ranges import Range
+
+_WAIT = Struct("<QQqH")
+WAIT_BYTES = _WAIT.size
+_MOST_ATTEMPTS = 0xFFFF
+_PLACE_BITS = 40
+_END: Wait = (1 << 64, 1 << 64, 0, 0)
+
+
+class PackedWaits:
+    """Runs of waiting messages as (low, high, due_ns, attempts), in the order in which they were requeued."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, waits: Iterable[Wait] = ()) -> None:
+        packed = self._packed = bytearray()
+        for low, high, due_ns, attempts in waits:
+            packed += _WAIT.pack(low, high, due_ns, min(attempts, _MOST_ATTEMPTS))
+
+    def add(self, low: int, high: int, due_ns: int, attempts: int) -> None:
+        """Add a run at the end."""
+        self._packed += _WAIT.pack(low, high, due_ns, min(attempts, _MOST_ATTEMPTS))
+
+    def add_packed(self, packed: bytes) -> None:
+        """Add runs that are packed already."""
+        self._packed += packed
+
+    def clear(self) -> None:
+        """Remove all runs."""
+        self._packed.clear()
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._packed) // WAIT_BYTES
+
+    def __iter__(self) -> Iterator[Wait]:
+        """Yield the runs. None may be added in the meantime."""
+        return _WAIT.iter_unpack(self._packed)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._packed)
+
+    @property
+    def end(self) -> int:
+        """A number above all messages; 0 if there are none."""
+        return max((high for _, high, _, _ in self), default=0)
+
+    def rising(self) -> Iterator[Wait]:
+        """Yield the runs in the order of their numbers."""
+        if _are_disjoint(self):
+            return iter(self)
+        return map(self._at, self._rising_places())
+
+    def latest(self) -> PackedWaits:
+        """Return the last state of each message: the runs without the numbers that are in a later run as well."""
+        if _are_disjoint(self.rising()):
+            return self
+        pieces, places = PackedWaits(), array("Q")
+        for place, piece in _latest((place, self._at(place)) for place in self._rising_places()):
+            pieces.add(*piece)
+            places.append(place)
+        return PackedWaits(map(pieces._at, _places_in_order(places)))
+
+    def by_number(self) -> dict[int, tuple[int, int]]:
+        """Return (due_ns, attempts) by sequence number."""
+        return {seq: (due_ns, attempts) for low, high, due_ns, attempts in self for seq in range(low, high)}
+
+    def _at(self, place: int) -> Wait:
+        low, high, due_ns, attempts = _WAIT.unpack_from(self._packed, place * WAIT_BYTES)
+        return low, high, due_ns, attempts
+
+    def _rising_places(self) -> Iterator[int]:
+        return _places_in_order(low for low, _, _, _ in self)
+
+
+def parts(waits: Iterable[Wait], parts_of: Callable[[int, int], Iterable[Range]]) -> Iterator[Wait]:
+    """Yield the parts of each run that `parts_of` returns, given its numbers."""
+    for low, high, due_ns, attempts in waits:
+        for part_low, part_high in parts_of(low, high):
+            yield part_low, part_high, due_ns, attempts
+
+
+def grouped(waits: Iterable[Wait]) -> Iterator[Wait]:
+    """Yield the runs; those with consecutive numbers and the same state as one."""
+    low = high = due_ns = attempts = -1
+    for next_low, next_high, next_due_ns, next_attempts in waits:
+        if next_low == high and next_due_ns == due_ns and next_attempts == attempts:
+            high = next_high
+            continue
+        if high > low:
+            yield low, high, due_ns, attempts
+        low, high, due_ns, attempts = next_low, next_high, next_due_ns, next_attempts
+    if high > low:
+        yield low, high, due_ns, attempts
+
+
+def without(waits: Iterable[Wait], others: Iterable[Wait]) -> Iterator[Wait]:
+    """Yield the parts of the runs that are not in `others`. In both, the runs are rising and have no number in common."""
+    rest = iter(others)
+    other_low, other_high, _, _ = next(rest, _END)
+    for low, high, due_ns, attempts in waits:
+        while low < high:
+            while other_high <= low:
+                other_low, other_high, _, _ = next(rest, _END)
+            if low < other_low:
+                yield low, min(high, other_low), due_ns, attempts
+            low = min(high, other_high)
+
+
+def _are_disjoint(rising: Iterable[Wait]) -> bool:
+    """True if each run begins behind the end of the one before; False also if a run is empty."""
+    end = 0
+    for low, high, _, _ in rising:
+        if not end <= low < high:
+            return False
+        end = high
+    return True
+
+
+def _places_in_order(numbers: Iterable[int]) -> Iterator[int]:
+    """Yield the places of these numbers in the order of the numbers, equal ones in the order of their places."""
+    keys = sorted([number << _PLACE_BITS | place for place, number in enumerate(numbers)])  # less memory than pairs
+    return (key & ((1 << _PLACE_BITS) - 1) for key in keys)
+
+
+def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
+    """Yield the part of each run in which no run with a higher place has the same numbers, in the order of the numbers.
+
+    `runs` are pairs of a place and a run, in the order in which the runs begin.
+    """
+    open_runs: list[tuple[int, Wait]] = []  # a heap of those that begin before `reached`; the highest place comes first
+    reached = 0
+    for place, run in chain(runs, [(0, _END)]):
+        while open_runs and reached < run[0]:
+            order, (_, high, due_ns, attempts) = open_runs[0]
+            until = min(high, run[0])
+            if reached < until:
+                yield -order, (reached, until, due_ns, attempts)
+                reached = until
+            if high <= reached:
+                heappop(open_runs)
+        reached = run[0]
+        heappush(open_runs, (-place, run))
