@@ -139,7 +139,7 @@ def test_more_segments_than_descriptors(limited: MakeLimited) -> None:
         consumer.sub("t", "c", rdy_count=100)
         found = [int(message.body[:6]) for message in consumer.consume(count)]
     assert sorted(found) == list(range(count))
-    wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, 200, what="the segments to go")
+    wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, what="the segments to go")
 
 
 def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
