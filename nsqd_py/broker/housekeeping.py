@@ -151,8 +151,7 @@ class Housekeeper:
         if topic.log is not None:
             is_too_early = self._disk_speed.is_slow
             if is_too_early or (makes_room and topic.is_writing):
-                self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
-                self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
+                self._clean_later(topic, makes_room=makes_room)
             elif makes_room:
                 self._close_unneeded(topic, topic.log)
             if is_too_early:
@@ -164,6 +163,13 @@ class Housekeeper:
             self.look_at(topic)
             if makes_room:
                 topic.log.free_spare()
+                if self._disk_speed.is_slow:
+                    self._clean_later(topic, makes_room=True)
+
+    def _clean_later(self, topic: Topic, *, makes_room: bool = False) -> None:
+        self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
+        if not self._is_closing:
+            self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
 
     def make_room(self, topic: Topic) -> None:
         """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
@@ -193,10 +199,15 @@ class Housekeeper:
             self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
-        """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
+        """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError.
+
+        If the removal of one takes long, the others wait until the disk is fast again.
+        """
         if topic.log is not None:
             kept = kept_from(topic, self._services.wall_clock(), self._clock())
             topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.disk_speed.attempt)
+            if topic.disk_speed.is_slow:
+                self._clean_later(topic)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.
@@ -272,6 +283,8 @@ class Housekeeper:
                 if choice is None:
                     return _BUSY_SHARE * took_ns
                 self._move(topic, *choice)
+            if self._disk_speed.is_slow:
+                self._clean_later(topic)
         except OSError as error:
             self._log.error("TOPIC(%s): failed to make room on the disk - %s", topic.name, error)
             return _PAUSE_AFTER_FAILURE_NS

@@ -259,6 +259,7 @@ def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: 
         assert b"E_PUB_FAILED PUB failed No space left on device" in answer and OK not in answer
 
 
+@pytest.mark.calm  # a slow disk delays the answers
 def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd) -> None:
     reads: list[int] = []
 

@@ -53,3 +53,31 @@ def test_the_space_is_free_at_once(tmp_path: Path, act: str, count: int, is_slow
     if is_slow:
         world.pass_time(20 * SECOND)
     assert log_bytes(tmp_path) < KEPT_BYTES
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_the_space_is_free_in_the_end_when_the_removal_of_a_file_takes_long(
+    tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk counts as slow from then on, for 10 s, and nothing else happens to the topic."""
+    world = World()
+    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
+    topic = broker.get_topic("t")
+    if "channel" in act:
+        broker.get_channel(topic, "c")
+    publish(world, topic, 350)
+    speed = broker.disk_speed
+    speed.is_measured = True
+
+    def attempt(remove: Callable[[], object]) -> bool:
+        if speed.is_slow:
+            return False
+        remove()
+        speed.note(SLOW_NS)
+        return True
+
+    monkeypatch.setattr(speed, "attempt", attempt)
+    ACTS[act](broker, topic)
+    for _ in range(10):
+        world.pass_time(20 * SECOND)
+    assert log_bytes(tmp_path) < KEPT_BYTES
