@@ -11,15 +11,7 @@ import pytest
 
 from tests.support.ledger import History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import (
-    DEADLINE_S,
-    drain_into,
-    figures_of,
-    note_delivery,
-    promote,
-    standby_of,
-    wait_until_it_has_all,
-)
+from tests.support.standby_processes import DEADLINE_S, drain_into, figures_of, promote, standby_of, wait_until_it_has_all
 from tests.support.tally import Tally
 from tests.support.wire import mpub
 
@@ -145,7 +137,7 @@ class Consumer(threading.Thread):
         try:
             while True:
                 message = self._client.message()
-                self._history.fin(note_delivery(self._history, "t", self._channel, message, "consumer"))
+                self._history.fin(self._history.received("t", self._channel, message, "consumer"))
                 self._client.fin(message)
         except Exception:  # noqa: BLE001 - the connection ended: that is what it waits for
             return

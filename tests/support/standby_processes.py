@@ -82,21 +82,8 @@ def _consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
 def drain_into(history: History, nsqd: NsqdProcess, topic: str, channel: str) -> None:
     """Takes and finishes everything that a channel has, and notes it: then all that must come has come."""
     for message in _consume_all(nsqd, topic, channel):
-        history.fin(note_delivery(history, topic, channel, message, "drain"))
+        history.fin(history.received(topic, channel, message, "drain"))
     history.drained(topic, channel)
-
-
-def note_delivery(history: History, topic: str, channel: str, message: Message, client: str) -> int:
-    """Note what a client has received; return the number of the delivery."""
-    return history.delivered(
-        topic,
-        channel,
-        message.body,
-        client=client,
-        message_id=message.id,
-        attempts=message.attempts,
-        timestamp_ns=message.timestamp_ns,
-    )
 
 
 class LoadedPublisher(threading.Thread):
