@@ -46,7 +46,6 @@ class Kind(StrEnum):
     KILLED = "killed"  # an nsqd is about to be killed
     STOPPED = "stopped"  # an nsqd has ended with status 0
     DRAINED = "drained"  # a channel has nothing left: nothing waits, is in flight, or deferred
-    NOTE = "note"  # for those who read it
 
 
 _KINDS = frozenset(Kind)
@@ -238,9 +237,6 @@ class History:
 
     def stopped(self, nsqd: str = "") -> None:
         self._append(Kind.STOPPED, **_set({"nsqd": nsqd}))
-
-    def note(self, text: str) -> None:
-        self._append(Kind.NOTE, text=text)
 
     def _append(self, kind: Kind, **fields: Any) -> int:
         with self._lock:
