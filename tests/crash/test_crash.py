@@ -20,7 +20,7 @@ from tests.support.background import Background
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, is_ours, wait_until
 from tests.support.tally import Tally
-from tests.support.wire import Client, Closed, Message
+from tests.support.wire import Client, Closed
 
 TOPIC, CHANNEL = "crash", "channel"
 DATA_DIRECTORIES, KILLS_EACH = 5, 11
@@ -84,7 +84,7 @@ class Load(Background):
         sent = 0
         while True:
             message = client.message()
-            delivery = note_delivery(self._history, message, name)
+            delivery = self._history.received(TOPIC, CHANNEL, message, name)
             if self._random.random() < 0.1:
                 delay_ms = self._random.choice((0, 50, 500))
                 answer = self._history.req(delivery, delay_ms)
@@ -98,24 +98,12 @@ class Load(Background):
                 self._history.processed(name, answer)
 
 
-def note_delivery(history: History, message: Message, client: str) -> int:
-    return history.delivered(
-        TOPIC,
-        CHANNEL,
-        message.body,
-        client=client,
-        message_id=message.id,
-        attempts=message.attempts,
-        timestamp_ns=message.timestamp_ns,
-    )
-
-
 def drain(nsqd: NsqdProcess, history: History) -> None:
     """Finish everything that is left; nothing comes twice."""
     nsqd.wait_for_channel(TOPIC, CHANNEL, deferred_count=0)
     messages = nsqd.consume_all(TOPIC, CHANNEL)
     for message in messages:
-        history.fin(note_delivery(history, message, "drain"))
+        history.fin(history.received(TOPIC, CHANNEL, message, "drain"))
     assert len(messages) == len({message.id for message in messages})
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
     history.drained(TOPIC, CHANNEL)

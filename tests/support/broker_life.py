@@ -92,16 +92,7 @@ class Life:
         """Note all that the channel has, also what is deferred, and that it is finished. Return the bodies."""
         messages = self._drain(channel)
         for message in messages:
-            delivery = history.delivered(
-                TOPIC,
-                channel,
-                message.body,
-                client="drain",
-                message_id=message.id,
-                attempts=message.attempts,
-                timestamp_ns=message.timestamp_ns,
-            )
-            history.fin(delivery)
+            history.fin(history.received(TOPIC, channel, message, "drain"))
         history.drained(TOPIC, channel)
         return [message.body for message in messages]
 

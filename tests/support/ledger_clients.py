@@ -197,17 +197,8 @@ class StayingConsumer(LedgerClient):
                     self._handle(client, connection, parse_message(frame.data), source)
 
     def _handle(self, client: Client, connection: str, message: WireMessage, source: Source) -> None:
-        delivery = self._history.delivered(
-            self._topic,
-            self._channel,
-            message.body,
-            client=connection,
-            nsqd=source.nsqd,
-            epoch=source.epoch,
-            message_id=message.id,
-            attempts=message.attempts,
-            timestamp_ns=message.timestamp_ns,
-        )
+        nsqd, epoch = source
+        delivery = self._history.received(self._topic, self._channel, message, connection, nsqd=nsqd, epoch=epoch)
         fate = self._chance.random()
         if fate < _FINISHED:
             self._history.fin(delivery)

@@ -166,15 +166,7 @@ class Consumer:
                     self._refused(frame)
 
     def _take(self, client: Client, message: Message) -> None:
-        delivery = self._history.delivered(
-            self._topic.name,
-            self._channel,
-            message.body,
-            client=self._name,
-            message_id=message.id,
-            attempts=message.attempts,
-            timestamp_ns=message.timestamp_ns,
-        )
+        delivery = self._history.received(self._topic.name, self._channel, message, self._name)
         choice = 1.0 if self._only_finishes else self._chance.random()
         if choice < 0.02:
             return  # held: it comes again when its time is over, or in the next life

@@ -82,16 +82,7 @@ def _consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
 def drain_into(history: History, nsqd: NsqdProcess, topic: str, channel: str) -> None:
     """Takes and finishes everything that a channel has, and notes it: then all that must come has come."""
     for message in _consume_all(nsqd, topic, channel):
-        delivery = history.delivered(
-            topic,
-            channel,
-            message.body,
-            client="drain",
-            message_id=message.id,
-            attempts=message.attempts,
-            timestamp_ns=message.timestamp_ns,
-        )
-        history.fin(delivery)
+        history.fin(history.received(topic, channel, message, "drain"))
     history.drained(topic, channel)
 
 

@@ -29,6 +29,7 @@ LONG_DEFER_MS, SHORT_DEFER_MS = 12_000, 1_000
 LONG_LOAD_S, SHORT_LOAD_S = (0.05, 0.6), (0.05, 0.3)
 STARTING_S = (0.02, 0.5)
 STOPPING_S = (0.0, 0.05)
+PER_KILL = 50  # messages at least, on average
 SHOWN = 20
 MOST_FILES = 2  # of a topic in which nothing waits
 # How it dies: mostly under load.
@@ -134,6 +135,7 @@ class Torture:
         """From one start to the next."""
         with Load(self._nsqd, self._topics, self._chance, self._longest_defer_ms):
             time.sleep(self._chance.uniform(*self._load_s))  # a random moment is the point, here and below
+            wait_until(self._has_load, what="messages to be stored")  # where the machine is slow
             self._note_kill()
             if death == "while stopping":
                 self._nsqd.signal(signal.SIGTERM)
@@ -148,6 +150,9 @@ class Torture:
         self._find_no_damage()
         self._start()
         self._wrong += settle(self._nsqd, self._topics)
+
+    def _has_load(self) -> bool:
+        return self._history.acknowledged > PER_KILL * (self._kills + 1)
 
     def _find_no_damage(self) -> None:
         """What is written is whole; but the system may end the last write of a killed process at the end of a page."""
@@ -171,6 +176,6 @@ class Torture:
         tally(kills=kills, **verdict.counts())
         print(*verdict.lines(), sep="\n")
         print(*self._wrong[:SHOWN], sep="\n")
-        assert verdict.acknowledged > 20 * kills, "there was no load"
+        assert verdict.acknowledged > PER_KILL * kills, "there was no load"
         verdict.require_sound()
         assert self._wrong == []

@@ -43,11 +43,14 @@ def lost(story: Story) -> Iterator[Finding]:
     it and not refused. (A FIN names a message: one that was sent for the delivery before, and that nsqd had not
     processed when the message came again, counts.) A FIN before an answered seek does not count for what it revives.
     """
+    acknowledged: dict[str, list[Publish]] = {}
+    for publish in story.acknowledged():
+        acknowledged.setdefault(publish.topic, []).append(publish)
     for channel in story.channels.values():
         if channel.created is None:
             continue
-        for publish in story.acknowledged():
-            if publish.topic != channel.topic or publish.number < channel.created:
+        for publish in acknowledged.get(channel.topic, ()):
+            if publish.number < channel.created:
                 continue
             why = _why_lost(channel, publish)
             if why and channel.fate(publish) is Fate.MUST_COME:
@@ -254,12 +257,17 @@ def early(story: Story) -> Iterator[Finding]:
     """
     for channel in story.channels.values():
         for course in channel.courses.values():
-            publish = course.publish
-            for delivery in course.deliveries if publish is not None and publish.defer_ns else ():
-                if publish is not None and delivery.at_ns < publish.sent_ns + publish.defer_ns - CLOCKS_DIFFER_NS:
-                    yield _early(channel, course, "came before it was due", publish.number, delivery)
+            if course.publish is not None and course.publish.defer_ns:
+                yield from _before_due(channel, course, course.publish)
             if course.answers:
                 yield from _after_requeues(story, channel, course)
+
+
+def _before_due(channel: Channel, course: Course, publish: Publish) -> Iterator[Finding]:
+    due_ns = publish.sent_ns + publish.defer_ns
+    for delivery in course.deliveries:
+        if delivery.at_ns < due_ns - CLOCKS_DIFFER_NS:
+            yield _early(channel, course, "came before it was due", publish.number, delivery)
 
 
 def _after_requeues(story: Story, channel: Channel, course: Course) -> Iterator[Finding]:
@@ -318,16 +326,6 @@ def twice(story: Story) -> Iterator[Finding]:
                 yield _finding("twice", channel, course.body, what, numbers, course.deliveries[-1:])
 
 
-def uncertain(story: Story) -> Iterator[Finding]:
-    """A message came again after its FIN was processed, whether or not nsqd had the time to write that down."""
-    for channel in story.channels.values():
-        for course in channel.courses.values():
-            for finish, delivery in came_after_fin(channel, course):
-                if 0 < finish.processed_number < delivery.number:
-                    numbers = finish.number, finish.processed_number, delivery.number
-                    yield _finding("uncertain", channel, course.body, "came again after its FIN", numbers, [delivery])
-
-
 def _finding(check: str, channel: Channel, body: str, what: str, numbers: tuple[int, ...], some: list[Delivery]) -> Finding:
     return Finding(check, str(channel), body, what, numbers, some[-1].id if some else "")
 
@@ -338,4 +336,4 @@ Check = Callable[[Story], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {
     check.__name__: check for check in (lost, unjudged, torn, unseen, doubled, repeated, revived, reordered, early, late, shared)
 }
-EXTRA_CHECKS: Mapping[str, Check] = {check.__name__: check for check in (twice, uncertain)}
+EXTRA_CHECKS: Mapping[str, Check] = {check.__name__: check for check in (twice,)}

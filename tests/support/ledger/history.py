@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -46,7 +46,6 @@ class Kind(StrEnum):
     KILLED = "killed"  # an nsqd is about to be killed
     STOPPED = "stopped"  # an nsqd has ended with status 0
     DRAINED = "drained"  # a channel has nothing left: nothing waits, is in flight, or deferred
-    NOTE = "note"  # for those who read it
 
 
 _KINDS = frozenset(Kind)
@@ -91,6 +90,22 @@ def name_of(body: bytes) -> str:
             return text
     head = body[:_HEAD_BYTES].decode("ascii", "backslashreplace").encode("unicode_escape").decode()
     return f"{head}~{len(body)}~{hashlib.blake2b(body, digest_size=8).hexdigest()}"
+
+
+class Delivered(Protocol):
+    """A message as a client has it: of tests.support.wire, of the library, or of a fake."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def id(self) -> bytes: ...
+
+    @property
+    def attempts(self) -> int: ...
+
+    @property
+    def timestamp_ns(self) -> int: ...
 
 
 class History:
@@ -172,6 +187,20 @@ class History:
         }
         return self._append(Kind.DELIVERED, topic=topic, channel=channel, bodies=[name_of(body)], **_set(optional))
 
+    def received(self, topic: str, channel: str, message: Delivered, client: str = "", *, nsqd: str = "", epoch: int = 0) -> int:
+        """Note the delivery of a message with all that nsqd says of it; return its number."""
+        return self.delivered(
+            topic,
+            channel,
+            message.body,
+            client=client,
+            nsqd=nsqd,
+            epoch=epoch,
+            message_id=message.id,
+            attempts=message.attempts,
+            timestamp_ns=message.timestamp_ns,
+        )
+
     def fin(self, delivery: int) -> int:
         return self._append(Kind.FIN, of=delivery)
 
@@ -208,9 +237,6 @@ class History:
 
     def stopped(self, nsqd: str = "") -> None:
         self._append(Kind.STOPPED, **_set({"nsqd": nsqd}))
-
-    def note(self, text: str) -> None:
-        self._append(Kind.NOTE, text=text)
 
     def _append(self, kind: Kind, **fields: Any) -> int:
         with self._lock:

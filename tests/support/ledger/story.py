@@ -311,7 +311,6 @@ _ADD: dict[str, Callable[[Story, Operation], None]] = {
     Kind.KILLED: Story._add_killed,
     Kind.STOPPED: Story._add_stopped,
     Kind.DRAINED: Story._add_drained,
-    Kind.NOTE: Story._pass_over,
 }
 
 

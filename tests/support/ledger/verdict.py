@@ -56,11 +56,6 @@ class Verdict:
         """Return the counts of a tally."""
         return {"acknowledged": self.acknowledged, "lost": len(self.of("lost")), "doubled": self.after_fin}
 
-    def received(self, topic: str, channel: str) -> int:
-        """Return how many different messages a channel got."""
-        found = self.story.channels.get((topic, channel))
-        return len(found.courses) if found is not None else 0
-
     # ---- findings
 
     def of(self, *checks: str) -> list[Finding]:
@@ -73,7 +68,8 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         """Yield the text of a verdict."""
-        yield f"{self.source}: {self.acknowledged:,} of {self.published:,} messages acknowledged, {self.deliveries:,} deliveries"
+        acknowledged = f"{self.acknowledged:,} of {self.published:,} messages acknowledged"
+        yield f"{self.source}: {acknowledged}, {self.deliveries:,} deliveries, {self.story.kills:,} kills"
         if not self.findings:
             yield "nothing is wrong"
             return

@@ -441,9 +441,9 @@ def test_a_finding_names_the_message_its_id_and_the_operations() -> None:
 def test_what_only_some_tests_demand() -> None:
     scene = Scene()
     forgotten_shortly_before_a_kill(scene)
-    assert scene.found("twice", "uncertain") == ["twice", "uncertain"]
+    assert scene.found("twice") == ["twice"]
     assert judge(scene.history, journal_delay_s=0.2).of("repeated")
-    assert set(EXTRA_CHECKS) == {"twice", "uncertain"}
+    assert set(EXTRA_CHECKS) == {"twice"}
 
 
 def test_without_fins_that_were_answered_nothing_is_certain() -> None:
@@ -451,8 +451,7 @@ def test_without_fins_that_were_answered_nothing_is_certain() -> None:
     scene.publish(b"1")
     scene.finish(b"1", is_processed=False)
     scene.finish(b"1", 2)
-    verdict = judge(scene.history, also=["uncertain"])
-    assert verdict.findings == []
+    verdict = judge(scene.history).require_sound()
     assert (verdict.after_fin, verdict.again) == (1, 1)
 
 
