@@ -292,7 +292,7 @@ class Daemon:
         self.notifier.status("asking the standbys for what is missing")
         returned = give_back.run(remembered_standbys(directory))
         self.asked.tried.update(address for addresses in give_back.answered for address in addresses)
-        if returned.names:
+        if returned.files:
             self._returned = returned
             raise _LoadsAgain
 
@@ -591,8 +591,12 @@ class Daemon:
         except OSError as error:
             self._log.error("STANDBY: cannot use what the standbys gave back - %s", error)
             return
-        names = ", ".join(returned.names[:_MOST_NAMED]) + ", ..." * (len(returned.names) > _MOST_NAMED)
-        self._log.warning("STANDBY: %d messages that were missing here came back from standbys: %s", returned.count, names)
+        names = [file.name for file in returned.files]
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = ["..."]
+        self._log.warning(
+            "STANDBY: %d messages that were missing here came back from standbys: %s", returned.count, ", ".join(names)
+        )
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:

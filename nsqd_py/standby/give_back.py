@@ -16,35 +16,46 @@ start in the same process then reads them. What no standby has stays lost, and i
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.state_files import STANDBYS_FILE, forget_clean_stop, read_checked, write_checked
-from nsqd_py.diskqueue.files import BACK_SUFFIX, LogFile, parse_log_file_name, sync_directory
+from nsqd_py.broker.state_files import STANDBYS_FILE, read_checked, read_clean_stop, write_checked, write_clean_stop
+from nsqd_py.diskqueue.files import BACK_SUFFIX, LogFile, log_file_name, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
-from nsqd_py.diskqueue.recovery import RecoveredFile, recover_file
+from nsqd_py.diskqueue.recovery import LogEnd, RecoveredFile, recover_file
 from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.private_files import MODE
+from nsqd_py.runtime.private_files import create, open_file
 from nsqd_py.runtime.threads import GreenletLock, in_thread
 from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
+from nsqd_py.standby.fetch_server import MOST_BYTES
 from nsqd_py.standby.messages import CHECKED_BYTES, Offer
 
 _MOST_REMEMBERED = 16
-# A standby that does not answer delays the start by no more than this; connecting takes 1 s of it at most.
-_LIST_TIMEOUT_S = 5.0
+# A standby that does not answer delays the start by no more than this, for each of its addresses; one to which there is no
+# connection by 1 s.
+_ANSWER_TIMEOUT_S = 5.0
+_LOOK_EVERY_S = 0.05
+_LONGEST_REST_S = 20.0
 _END_OF_NUMBERS = 1 << 62
+
+
+class _SourceFailed(Exception):
+    """A standby does not answer any more; the text says why."""
 
 
 # ---- the standbys that a primary remembers
@@ -142,6 +153,34 @@ def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
     return False
 
 
+@dataclass(slots=True, eq=False)
+class _Source:
+    """A standby that gives something back. Methods block this greenlet, and raise OSError and NsqdError.
+
+    addresses  under which it is remembered
+    logs       its logs by topic
+    """
+
+    addresses: list[str]
+    _options: NsqdOptions
+    _address: str
+    _link: FetchLink
+    logs: dict[str, RemoteLog] = field(default_factory=dict)
+    _used_s: float = field(default_factory=time.monotonic)
+
+    def link(self) -> FetchLink:
+        """Return a connection that was used a moment ago: the other side closes one that rests for long."""
+        now_s = time.monotonic()
+        if now_s - self._used_s > _LONGEST_REST_S:
+            self._link.close()
+            self._link = FetchLink(self._options, self._address)
+        self._used_s = now_s
+        return self._link
+
+    def close(self) -> None:
+        self._link.close()
+
+
 @dataclass(slots=True)
 class _Wanted:
     """A file to get back.
@@ -151,10 +190,22 @@ class _Wanted:
     sources  the standbys that have this version
     """
 
-    topic: str
     own: LogFile | None
     limit: int
-    sources: list[tuple[FetchLink, RemoteFile]] = field(default_factory=list)
+    sources: list[tuple[_Source, RemoteFile]] = field(default_factory=list)
+
+
+class ReturnedFile(NamedTuple):
+    """A file that is complete under another name."""
+
+    topic: str
+    first_seq: int
+    end_seq: int
+    end_offset: int
+
+    @property
+    def name(self) -> str:
+        return log_file_name(self.topic, self.first_seq)
 
 
 @dataclass(slots=True)
@@ -162,18 +213,30 @@ class Returned:
     """Files that are complete under other names, and the number of messages that come back with them."""
 
     directory: Path
-    names: list[str] = field(default_factory=list)
+    files: list[ReturnedFile] = field(default_factory=list)
     count: int = 0
 
     def put_in_place(self) -> None:
-        """Give the files their names. Nothing else may use the data path. Raises OSError.
+        """Give the files their names. The broker must be closed. Raises OSError.
 
-        A kill in between leaves a data path from which the next start asks again.
+        The record of the clean stop then says that they are there: after a kill in between, the next start misses the
+        others, and asks again.
         """
-        forget_clean_stop(self.directory)
-        for name in self.names:
-            os.rename(self.directory / f"{name}{BACK_SUFFIX}", self.directory / name)
+        ends = read_clean_stop(self.directory)
+        for file in self.files:
+            if file.topic in ends:
+                ends[file.topic] = _with_file(ends[file.topic], file)
+        write_clean_stop(self.directory, ends)
+        for file in self.files:
+            os.rename(self.directory / f"{file.name}{BACK_SUFFIX}", self.directory / file.name)
         sync_directory(self.directory)
+
+
+def _with_file(end: LogEnd, file: ReturnedFile) -> LogEnd:
+    """Return the end of a log that has this file too."""
+    file_seqs = sorted({*end.file_seqs, file.first_seq})
+    is_last = file_seqs[-1] == file.first_seq
+    return LogEnd(max(end.next_seq, file.end_seq), file_seqs, file.end_offset if is_last else end.end_offset)
 
 
 # ---- getting it
@@ -184,7 +247,6 @@ class GiveBack:
 
     is_end_open  True if the end of a log may be missing
     on_progress  called between two steps; what it raises ends the work
-    answered     addresses of the standbys that could be asked
     """
 
     def __init__(self, broker: Broker, directory: Path, on_progress: Callable[[], None], *, is_end_open: bool) -> None:
@@ -192,8 +254,13 @@ class GiveBack:
         self._is_end_open = is_end_open
         self._directory = directory
         self._on_progress = on_progress
-        self._links: list[FetchLink] = []
-        self.answered: list[list[str]] = []
+        self._sources: list[_Source] = []
+        self._failed: list[_Source] = []
+
+    @property
+    def answered(self) -> list[list[str]]:
+        """The addresses of the standbys that have given all that they have."""
+        return [source.addresses for source in self._sources if source not in self._failed]
 
     def is_due(self) -> bool:
         """True if something is missing, or if the end of a log may be."""
@@ -204,61 +271,58 @@ class GiveBack:
         returned = Returned(self._directory)
         self._broker.housekeeper.pause()
         try:
-            logs = self._list_all(standbys)
-            for name, wanted in self._wanted(logs).items():
+            self._list_all(standbys)
+            for name, wanted in self._wanted().items():
                 self._get_file(name, wanted, returned)
             if len(self.answered) == len(standbys):
                 self._accept_unsure(returned)
         finally:
-            for link in self._links:
-                link.close()
+            for source in self._sources:
+                source.close()
             self._broker.housekeeper.resume()
         return returned
 
-    def _list_all(self, standbys: list[list[str]]) -> list[tuple[FetchLink, dict[str, RemoteLog]]]:
+    def _list_all(self, standbys: list[list[str]]) -> None:
         greenlets = [gevent.spawn(self._list, addresses) for addresses in standbys]
-        while not all(greenlet.ready() for greenlet in greenlets):
-            self._on_progress()
-            gevent.joinall(greenlets, timeout=0.05)
-        return [greenlet.value for greenlet in greenlets if greenlet.value is not None]
+        try:
+            while not all(greenlet.ready() for greenlet in greenlets):
+                self._on_progress()
+                gevent.joinall(greenlets, timeout=_LOOK_EVERY_S)
+        finally:
+            gevent.killall(greenlets)
 
-    def _list(self, addresses: list[str]) -> tuple[FetchLink, dict[str, RemoteLog]] | None:
-        """Return the logs of one standby; None if it cannot or must not be asked."""
+    def _list(self, addresses: list[str]) -> None:
+        """Note one standby with its logs, unless it cannot or must not be asked."""
         reasons = []
         for address in addresses:
             try:
-                with gevent.Timeout(_LIST_TIMEOUT_S, TimeoutError("timed out")):
-                    link = FetchLink(self._broker.options, address)
-                    self._links.append(link)
-                    node = link.node()
-                    if node.epoch > self._broker.epoch:
-                        reasons.append(f"{address} was promoted")
-                        break
-                    if not node.is_complete:
-                        reasons.append(f"the copy of {address} is not complete")
-                        break
-                    found = dict(link.list_logs())
+                with gevent.Timeout(_ANSWER_TIMEOUT_S, TimeoutError("timed out")):
+                    source = _Source(addresses, self._broker.options, address, FetchLink(self._broker.options, address))
+                    node = source.link().node()
+                if node.epoch > self._broker.epoch or not node.is_complete:
+                    source.close()
+                    reasons.append(f"{address} was promoted" if node.is_complete else f"the copy of {address} is not complete")
+                    break
+                source.logs.update(source.link().list_logs())
             except (OSError, NsqdError, ValueError, KeyError) as error:
                 reasons.append(f"{address}: {error}")
             else:
-                self.answered.append(addresses)
-                return link, found
+                self._sources.append(source)
+                return
         self._broker.log.warning("STANDBY: cannot ask a standby for what may be missing here - %s", "; ".join(reasons))
-        return None
 
-    def _wanted(self, logs: list[tuple[FetchLink, dict[str, RemoteLog]]]) -> dict[str, _Wanted]:
+    def _wanted(self) -> dict[str, _Wanted]:
         found: dict[str, _Wanted] = {}
         for topic in list(self._broker.topics.values()):
             if topic.log is None:
                 continue
             missing = self._broker.missing.get(topic.name, [])
-            for link, theirs in logs:
-                other = theirs.get(topic.name)
+            for source in self._sources:
+                other = source.logs.get(topic.name)
                 if other is None or not is_same_history(topic.log.epochs, other.epochs):
                     continue
                 for file, own, limit in wanted_files(topic.log, missing, other.files, is_end_open=self._is_end_open):
-                    wanted = found.setdefault(file.name, _Wanted(topic.name, own, limit))
-                    wanted.sources.append((link, file))
+                    found.setdefault(file.name, _Wanted(own, limit)).sources.append((source, file))
         return found
 
     def _get_file(self, name: str, wanted: _Wanted, returned: Returned) -> None:
@@ -267,55 +331,60 @@ class GiveBack:
         before: list[Range] = []
         try:
             if wanted.own is not None:
-                shutil.copyfile(wanted.own.path, path)
-                os.chmod(path, MODE)
+                _copy_file(wanted.own.path, path)
                 with _Building(path) as building:
                     before = building.readable
-            is_usable = False
-            for link, file in sorted(wanted.sources, key=lambda source: source[1].size_bytes, reverse=True):
+            for source, file in sorted(wanted.sources, key=lambda one: one[1].size_bytes, reverse=True):
                 self._on_progress()
-                with suppress(FetchFailed):
-                    is_usable |= self._add(path, link, file, wanted)
-            if not is_usable:
-                path.unlink(missing_ok=True)
+                if source not in self._failed:
+                    self._add(path, source, file, wanted.limit)
+            if path.exists():
+                with _Building(path) as building:
+                    gained = count_of(building.readable) - count_of(before)
+                    if wanted.own is None:
+                        building.blank_damage()
+                    building.finish()
+                if gained > 0:
+                    returned.files.append(building.as_returned(name))
+                    returned.count += gained
+                    return
+        except (OSError, Damaged) as error:
+            self._broker.log.error("STANDBY: cannot get %s back from a standby - %s", name, error)
+        path.unlink(missing_ok=True)
+
+    def _add(self, path: Path, source: _Source, file: RemoteFile, limit: int) -> None:
+        """Write to a file what it lacks and a standby has, if the two have one history.
+
+        If the standby fails, what it has given until then stays. Raises OSError and Damaged if the file cannot be written.
+        """
+        try:
+            with _talking():
+                end = source.link().end_of(file)
+            if end.end_seq > limit:
+                return
+            if not path.exists():
+                _write_new(path, self._pieces(source, file, 0, end.end_offset))
                 return
             with _Building(path) as building:
-                gained = count_of(building.readable) - count_of(before)
-                building.finish()
-            if gained > 0:
-                returned.names.append(name)
-                returned.count += gained
-            else:
-                path.unlink()
-        except (OSError, NsqdError, Damaged) as error:
-            path.unlink(missing_ok=True)
-            self._broker.log.error("STANDBY: cannot get %s back from a standby - %s", name, error)
+                start, shared_end = building.shared(end.end_offset)
+                if building.is_same(start, b"".join(self._pieces(source, file, start, shared_end))):
+                    for low, high in building.damaged(end.end_offset):
+                        building.write(low, self._pieces(source, file, low, high))
+        except FetchFailed as error:  # it has another version by now
+            self._broker.log.warning("STANDBY: cannot get %s back - %s", file.name, error)
+        except _SourceFailed as error:
+            self._failed.append(source)
+            self._broker.log.warning("STANDBY: %s gave only a part of %s - %s", source.addresses[0], file.name, error)
 
-    def _add(self, path: Path, link: FetchLink, file: RemoteFile, wanted: _Wanted) -> bool:
-        """Write to the file what it lacks and this standby has. Return True if the two have one history.
-
-        Raises OSError and NsqdError.
-        """
-        end = link.end_of(file)
-        if end.end_seq > wanted.limit:
-            return False
-        if not path.exists():
-            with open(path, "wb", opener=lambda name, flags: os.open(name, flags, MODE)) as new:
-                for piece in link.pieces(file, 0, end.end_offset):
-                    new.write(piece)
-                    self._on_progress()
-            return True
-        with _Building(path) as building:
-            if not building.continues(link, file, end.end_offset):
-                return False
-            for low, high in building.damaged(end.end_offset):
-                self._fill(building, link, file, low, high)
-        return True
-
-    def _fill(self, building: _Building, link: FetchLink, file: RemoteFile, low: int, high: int) -> None:
-        for piece in link.pieces(file, low, high):
-            building.write(low, piece)
-            low += len(piece)
+    def _pieces(self, source: _Source, file: RemoteFile, low: int, high: int) -> Iterator[bytes]:
+        """Yield bytes of a file. Raises FetchFailed and _SourceFailed, and what `on_progress` raises."""
+        while low < high:
+            with _talking():
+                data = source.link().fetch_bytes(file, low, min(high - low, MOST_BYTES))
+            if not data:
+                return
+            yield data
+            low += len(data)
             self._on_progress()
 
     def _accept_unsure(self, returned: Returned) -> None:
@@ -324,7 +393,7 @@ class GiveBack:
             unsure = self._broker.unsure.get(topic.name)
             if not unsure:
                 continue
-            back = [_numbers_of(name, self._directory) for name in returned.names if _is_of(name, topic.name)]
+            back = [_numbers_of(file.name, self._directory) for file in returned.files if file.topic == topic.name]
             got = SeqRanges()
             for low, high in union([each for ranges in back for each in ranges]):
                 got.add_missing(low, high)
@@ -370,27 +439,62 @@ class _Building:
         places = [(low, min(high, end_offset)) for low, high in self._recovered.damaged if low < own_end]
         return [*places, (own_end, end_offset)] if end_offset > own_end else places
 
-    def continues(self, link: FetchLink, file: RemoteFile, end_offset: int) -> bool:
-        """True if the last undamaged bytes that both have are the same. Raises NsqdError too.
+    def shared(self, end_offset: int) -> Range:
+        """Return the last bytes that another copy has too, which ends at `end_offset`."""
+        end = min(self._file.end_offset, end_offset)
+        return max(FILE_HEADER_BYTES, end - CHECKED_BYTES), end
+
+    def is_same(self, start: int, theirs: bytes) -> bool:
+        """True if the undamaged bytes from `start` on are these.
 
         A log that was written to after it had lost its end has other messages from there on.
         """
-        end = min(self._file.end_offset, end_offset)
-        start = max(FILE_HEADER_BYTES, end - CHECKED_BYTES)
-        theirs = bytearray(b"".join(link.pieces(file, start, end)))
-        mine = bytearray(os.pread(self._file.fileno(), end - start, start))
+        mine, other = bytearray(os.pread(self._file.fileno(), len(theirs), start)), bytearray(theirs)
         for low, high in self._recovered.damaged:
             blank = slice(max(low - start, 0), max(high - start, 0))
             mine[blank] = bytes(len(mine[blank]))
-            theirs[blank] = bytes(len(theirs[blank]))
-        return mine == theirs
+            other[blank] = bytes(len(other[blank]))
+        return mine == other
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Write bytes of the other copy."""
-        if os.pwrite(self._file.fileno(), data, offset) != len(data):
-            raise OSError(f"short write to {self._file.path.name}")
+    def write(self, offset: int, pieces: Iterable[bytes]) -> None:
+        """Write bytes of another copy."""
+        for data in pieces:
+            if os.pwrite(self._file.fileno(), data, offset) != len(data):
+                raise OSError(errno.ENOSPC, f"short write to {self._file.path.name}")
+            offset += len(data)
+
+    def as_returned(self, name: str) -> ReturnedFile:
+        topic, first_seq = parse_log_file_name(name) or ("", 0)
+        return ReturnedFile(topic, first_seq, self._file.end_seq, self._file.end_offset)
+
+    def blank_damage(self) -> None:
+        """Write zeros over damaged records, so that a start finds them, which reads the headers of most records only."""
+        for low, high in self._recovered.damaged:
+            self.write(low, [bytes(min(high, self._file.end_offset) - low)])
 
     def finish(self) -> None:
         """Cut off what comes behind the last record, and sync the file."""
         os.ftruncate(self._file.fileno(), self._file.end_offset)
         os.fsync(self._file.fileno())
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """Raise _SourceFailed for an error of the connection to a standby."""
+    try:
+        yield
+    except FetchFailed:
+        raise
+    except (OSError, NsqdError) as error:
+        raise _SourceFailed(str(error)) from error
+
+
+def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
+    with create(path) as file:
+        for data in pieces:
+            file.write(data)
+
+
+def _copy_file(path: Path, copy: Path) -> None:
+    with open(path, "rb", opener=open_file) as source, create(copy) as target:
+        shutil.copyfileobj(source, target)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nsqd_py.broker.state_files import STANDBYS_FILE, write_checked
+from nsqd_py.broker.state_files import STANDBYS_FILE, read_epochs, write_checked
+from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from tests.support.certificates import make_certificates
 from tests.support.fake_etcd import FakeEtcd
+from tests.support.hostile_primary import HostilePrimary
 from tests.support.member import secret_file
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -130,8 +134,17 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("is_clean", [False, True], ids=["killed", "stopped"])
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+QUICK = {("first file removed", False), ("first file removed", True), ("a file cut", False), ("the end cut", False)}
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_clean"),
+    [
+        pytest.param(harm, is_clean, id=f"{name}-{is_clean}", marks=() if (name, is_clean) in QUICK else pytest.mark.slow)
+        for name, harm in HARMS.items()
+        for is_clean in (False, True)
+    ],
+)
 def test_what_a_primary_has_lost_comes_back(pair: MakePair, harm: Callable[[NsqdProcess], None], is_clean: bool) -> None:
     both = pair("--standby-acks=1")
     assert len(log_files(both.primary)) == FILES
@@ -274,6 +287,52 @@ def test_a_start_goes_on_without_an_answer(tmp_path: Path, processes: list[NsqdP
     nsqd.start()
     assert f"cannot ask a standby for what may be missing here - 127.0.0.1:{asked}: " in nsqd.log_text()
     assert consume_all(nsqd, "t", "c") == [b"x"]
+
+
+def standby_that_fails(folder: Path, spoil: Callable[[int, bytes], bytes | None]) -> AbstractContextManager[HostilePrimary]:
+    """A member that gives what is in a folder, but `spoil` changes the n-th answer with bytes, or ends it all with None."""
+    saved = read_epochs(folder)
+    assert saved is not None
+    server = FetchServer(folder, None, lambda: NodeState(0, is_complete=True), lambda topic: saved.logs.get(topic, ()))
+    count = 0
+
+    def script(request: dict[str, Any]) -> Iterator[bytes]:
+        nonlocal count
+        answer: bytes | None = server._work(json.dumps(request).encode())()
+        if request["fetch"] == "bytes":
+            count += 1
+            answer = spoil(count, answer or b"")
+        if answer is None:
+            fake.close()
+            raise OSError("it is gone")
+        yield answer
+
+    fake = HostilePrimary(script)
+    return closing(fake)
+
+
+SPOILS: dict[str, tuple[Callable[[int, bytes], bytes | None], int]] = {
+    "ends": (lambda number, answer: answer if number < 2 else None, 220),
+    "is damaged": (lambda _, answer: answer[:300] + bytes([answer[300] ^ 8]) + answer[301:], 60),
+}
+
+
+@pytest.mark.parametrize(("spoil", "lost"), SPOILS.values(), ids=SPOILS)
+def test_a_standby_that_fails_gives_what_is_right(pair: MakePair, spoil: Callable[[int, bytes], bytes | None], lost: int) -> None:
+    """The rest is lost, until another one is there."""
+    both = pair("--standby-acks=1", "--standby-on-timeout=alone")
+    both.standby.stop()
+    both.primary.stop()
+    remove(0, 1, 2)(both.primary)
+    with standby_that_fails(both.standby.data_path, spoil) as fake:
+        addresses = [[f"127.0.0.1:{fake.port}"], [f"127.0.0.1:{both.standby.tcp_port}"]]
+        write_checked(both.primary.data_path / STANDBYS_FILE, {"standbys": addresses})
+        both.primary.start()
+    assert (both.primary.channel_stats("t", "c") or {})["lost_count"] == lost
+    both.standby.start()
+    wait_until_it_follows(both.standby)
+    both.check_the_primary()
+    both.check_the_promoted(EVERYTHING)
 
 
 def test_with_a_secret_and_tls(tmp_path: Path, processes: list[NsqdProcess]) -> None:
