@@ -11,7 +11,7 @@ primary. `nsqd.member` is the random id of a data path in a group that shares a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -95,6 +95,7 @@ def _decode_id(fields: dict[str, object]) -> str:
 
 _STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)
 _SURE_AFTER_S = 2.0
+_REWRITTEN_BYTES = 1024 * 1024
 
 
 class BadFileName(NsqdError):
@@ -140,6 +141,7 @@ class Copy:
     arrival      checks the records that arrive
     replaced     names of files that were removed or replaced since the caller emptied this
     found_damage  damaged ranges that `read` found, by file, until the caller empties this
+    to_rewrite    names of files whose last sync failed
     """
 
     def __init__(self, directory: Path, aside_name: str, *, was_primary: bool) -> None:
@@ -156,6 +158,7 @@ class Copy:
         self._unfinished = Unfinished(directory, self._logs, self._journals)
         self._new: set[str] = set()  # the files of which a new version was begun
         self._unsynced: set[str] = set()
+        self.to_rewrite: set[str] = set()
         self._has_new_names = False
         self._listed: set[str] = set()
         self._inodes: dict[str, int] = {}
@@ -388,11 +391,18 @@ class Copy:
     # ---- syncing
 
     def take_unsynced(self) -> tuple[list[Path], bool]:
-        """Return the paths that must be synced, and True if the directory must be, too."""
+        """Return the paths that must be synced, and True if the directory must be, too. Call `sync_failed` if that fails."""
         paths = [self._directory / name for name in self._unsynced]
         has_new_names, self._has_new_names = self._has_new_names, False
         self._unsynced.clear()
         return paths, has_new_names
+
+    def sync_failed(self, paths: Iterable[Path], *, has_new_names: bool) -> None:
+        """Take these back: nothing of them counts as synced before they are written again, and then synced."""
+        names = [path.name for path in paths]
+        self._unsynced.update(names)
+        self.to_rewrite.update(names)
+        self._has_new_names |= has_new_names
 
     # ---- topics
 
@@ -530,19 +540,31 @@ class Copy:
                 self._aside.keep_removed([self._directory / log_name, path], topic, {"": unfinished})
 
 
-def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
-    """Sync these files, and the names in the directory if given. Raises OSError. May run in a thread."""
+def sync_paths(paths: Iterable[Path], directory: Path | None, to_rewrite: Container[str] = ()) -> None:
+    """Sync these files, and the names in the directory if given. Raises OSError. May run in a thread.
+
+    Files in `to_rewrite` are written again first: after a sync that failed, the kernel takes their pages for written.
+    """
     for path in paths:
         try:
             descriptor = open_file(path, os.O_RDWR)
         except FileNotFoundError:
             continue  # it was removed in the meantime
         try:
+            if path.name in to_rewrite:
+                _rewrite(descriptor)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
     if directory is not None:
         sync_directory(directory)
+
+
+def _rewrite(descriptor: int) -> None:
+    offset = 0
+    while piece := os.pread(descriptor, _REWRITTEN_BYTES, offset):
+        _write_at(descriptor, offset, memoryview(piece))
+        offset += len(piece)
 
 
 def _write_at(descriptor: int, offset: int, data: memoryview) -> None:

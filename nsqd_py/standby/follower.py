@@ -281,7 +281,14 @@ class Follower:
             self._link.send_line(b"ACK %d\n" % self._acknowledged)
 
     def _sync(self) -> None:
-        in_thread(self._threadpool, sync_paths, *self._unsynced())
+        paths, directory = self._unsynced()
+        to_rewrite = self._copy.to_rewrite
+        try:
+            in_thread(self._threadpool, sync_paths, paths, directory, to_rewrite.copy())
+        except BaseException:  # else the next round would be acknowledged as if they were synced
+            self._copy.sync_failed(paths, has_new_names=directory is not None)
+            raise
+        to_rewrite.clear()
         self._next_sync_s = time.monotonic() + self._options.sync_timeout_ns / 1e9
 
 

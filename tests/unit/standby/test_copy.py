@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
+from nsqd_py.options import read_options
 from nsqd_py.standby.copy import BadFileName, Copy
+from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicListing
-from tests.unit.fakes import make_batch
+from tests.unit.fakes import FakeThreadPool, make_batch
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 2))
@@ -185,3 +189,40 @@ def test_a_file_only_grows_at_its_end(tmp_path: Path, name: str, offset: int) ->
 def test_a_new_version_must_begin(tmp_path: Path, kind: int) -> None:
     with pytest.raises(BadStandbyMessage):
         Copy(tmp_path, "now", was_primary=False).apply(FileMessage(kind, LOG, 0, memoryview(b"x")))
+
+
+def test_what_a_failed_sync_was_to_cover_is_written_again_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forgotten, so that the next round was acknowledged as if it were on the disk."""
+    copy = Copy(tmp_path, "now", was_primary=False)
+    copy.list_topic(TopicListing("t", CREATED))
+    content = log_bytes(b"one", b"two")
+    copy.apply(FileMessage(WRITE, LOG, 0, memoryview(content)))
+    calls: list[tuple[str, object]] = []
+    real_pwrite, real_sync = os.pwrite, os.fdatasync
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def noted_write(fd: int, data: memoryview, offset: int) -> int:
+        calls.append(("write", bytes(data)))
+        return real_pwrite(fd, data, offset)
+
+    def noted_sync(fd: int) -> None:
+        calls.append(("sync", fd))
+        real_sync(fd)
+
+    follower = Follower.__new__(Follower)
+    follower._copy, follower._threadpool, follower._directory = copy, FakeThreadPool(), tmp_path
+    follower._options = read_options([])
+    monkeypatch.setattr(os, "fdatasync", fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            follower._sync()
+    monkeypatch.setattr(os, "fdatasync", noted_sync)
+    monkeypatch.setattr(os, "pwrite", noted_write)
+    follower._sync()
+    assert [name for name, _ in calls] == ["write", "sync"]
+    assert calls[0][1] == content
+    calls.clear()
+    follower._sync()
+    assert calls == [], "once"
