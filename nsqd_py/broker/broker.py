@@ -280,7 +280,8 @@ class Broker:
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
             topic.disk_speed = self.disk_speed
-            log.chunks.read_file = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels).read
+            slow_reader = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels)
+            log.chunks.read_file, log.chunks.forget_file = slow_reader.read, slow_reader.forget
             log.chunks.mend = self._mend
             topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.disk_speed, self.descriptors.room)
         self.topics[name] = topic

@@ -291,7 +291,7 @@ class SlowReader:
     on_read  called when the thread has read something
     """
 
-    __slots__ = ("_asked", "_on_read", "_disk_speed", "_pieces", "_threadpool")
+    __slots__ = ("_asked", "_disk_speed", "_on_read", "_pieces", "_repairs", "_threadpool")
 
     def __init__(self, threadpool: Any, disk_speed: DiskSpeed, on_read: Callable[[], None]) -> None:
         self._threadpool = threadpool
@@ -300,6 +300,13 @@ class SlowReader:
         # Created when needed: an empty one takes 600 bytes per topic.
         self._pieces: OrderedDict[tuple[LogFile, int, int], bytes | OSError] | None = None
         self._asked: frozenset[tuple[LogFile, int, int]] = frozenset()
+        self._repairs = 0
+
+    def forget(self) -> None:
+        """Read again what threads have read, or are reading: files were repaired or replaced."""
+        self._pieces = None
+        self._asked = frozenset()
+        self._repairs += 1
 
     def read(self, file: LogFile, offset: int, size: int) -> bytes:
         """Read like `LogFile.read`. Raises StillReading while a thread reads; call again after `on_read`."""
@@ -330,6 +337,7 @@ class SlowReader:
 
     def _read_in_thread(self, place: tuple[LogFile, int, int]) -> None:
         file, offset, size = place
+        repairs = self._repairs
         result: bytes | OSError = b""
 
         def read() -> None:
@@ -342,10 +350,16 @@ class SlowReader:
             result = _disk_error(error)
         finally:
             file.unpin()
-            self._asked -= {place}
+            is_new = repairs == self._repairs
+            if is_new:
+                self._asked -= {place}
+        if is_new:
+            self._keep(place, result)
+        self._on_read()
+
+    def _keep(self, place: tuple[LogFile, int, int], result: bytes | OSError) -> None:
         if self._pieces is None:
             self._pieces = OrderedDict()
         self._pieces[place] = result
         while len(self._pieces) > _MOST_PIECES:
             self._pieces.popitem(last=False)
-        self._on_read()

@@ -102,21 +102,27 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
     return Piece(batches, offset, damaged)
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class ChunkReader:
     """Reads chunks and caches the last few. Damaged records are skipped and reported.
 
-    read_file   reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: retry later
-    budget      counts the cached bytes, if set
-    mend        begins to repair damaged bytes, if set; returns False if that is not possible
+    read_file     reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: retry later
+    forget_file   forgets what `read_file` has cached
+    budget        counts the cached bytes, if set
+    mend          begins to repair damaged bytes, if set; returns False if that is not possible
     memory_bytes  memory of the cached chunks
     """
 
-    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "memory_bytes", "mend", "read_file")
+    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "forget_file", "memory_bytes", "mend", "read_file")
 
     def __init__(self, damage: DamageReport) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
         self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
+        self.forget_file: Callable[[], None] = _do_nothing
         self._sizes: dict[int, int] = {}
         self.budget: MemoryBudget | None = None
         self.memory_bytes = 0
@@ -130,7 +136,9 @@ class ChunkReader:
         return None
 
     def forget(self) -> None:
+        """Read again what was read: files were repaired or replaced."""
         self.shrink(-1)
+        self.forget_file()
 
     def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""

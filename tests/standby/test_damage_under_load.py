@@ -143,6 +143,7 @@ class Consumer(threading.Thread):
             return
 
 
+@pytest.mark.calm  # a scrub waits while the disk is slow
 @pytest.mark.parametrize(
     ("rounds", "promotes"),
     [(2, True), pytest.param(25, False, marks=pytest.mark.slow), pytest.param(25, True, marks=pytest.mark.slow)],

@@ -19,6 +19,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import Job
 from tests.support.broker_life import TOPIC, Life
+from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, FakeThreadPool, World, close_descriptors, refuse
 from tests.unit.log_bench import read_all
 from tests.unit.topic_bench import Bench
@@ -79,6 +80,46 @@ def test_a_bug_in_a_read_is_the_error_of_that_read() -> None:
     assert woken
     with pytest.raises(OSError, match="internal error [0-9a-f]{6}, see the server's log"):
         read(file, 0, 10)
+
+
+def test_what_was_read_before_a_repair_is_read_again() -> None:
+    """Also what a thread is reading at that moment."""
+    world = World()
+    disk_speed = DiskSpeed(world.alarms, world.clock, world.clock)
+    disk_speed.stall(world)
+    pool, woken, content = GatedPool(), [], [b"damaged"]
+    reader = SlowReader(pool, disk_speed, lambda: woken.append(True))
+    file: Any = type("File", (), {"pin": fail_not, "unpin": fail_not, "read": lambda *_: content[0]})()
+
+    def read() -> bytes:
+        """As a channel does: again when it is woken."""
+        while True:
+            try:
+                return reader.read(file, 0, 10)
+            except StillReading:
+                woken.clear()
+                wait_until(lambda: gevent.sleep(0) or woken)
+
+    pool.gate.set()
+    assert read() == b"damaged"
+    content[0] = b"repaired"
+    assert read() == b"damaged", "it is not read twice"
+    reader.forget()
+    assert read() == b"repaired"
+
+    pool.gate.clear()
+    reader.forget()
+    late: list[bytes] = []
+    pool.apply = lambda function, arguments: (late.append(function(*arguments)), pool.gate.wait(40))[0]  # type: ignore[method-assign]
+    content[0] = b"old"
+    with pytest.raises(StillReading):
+        reader.read(file, 0, 10)
+    gevent.sleep(0)
+    assert len(late) == 1, "a thread has read it, and its greenlet does not know that yet"
+    content[0] = b"new"
+    reader.forget()
+    pool.gate.set()
+    assert read() == b"new"
 
 
 # --- a topic whose disk is slow: it is written to in a thread, in order, and who publishes waits
