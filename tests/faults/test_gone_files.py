@@ -15,6 +15,8 @@ from nsq_apps.nsqd import main
 from nsqd_py.diskqueue.journal import read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
+from tests.faults.conftest import MakeFaulty
+from tests.support.disk_calls import WRITES
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
@@ -29,6 +31,7 @@ RECORD_BYTES = RECORD_HEADER_BYTES + BATCH * (4 + BODY_BYTES)
 PER_FILE = BATCH * ((20_000 - FILE_HEADER_BYTES) // RECORD_BYTES)
 ALL = BATCH * BATCHES
 FINISHED = 10
+SLOW_S = 0.4
 
 
 @pytest.fixture
@@ -291,6 +294,22 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdPr
     assert check(nsqd.data_path)[0] == 0
     nsqd.start()
     assert consumed(nsqd, "all", ALL) == list(range(ALL))
+
+
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_disk(make_faulty: MakeFaulty, check: Check) -> None:
+    """Whose files the event loop does not look at."""
+    nsqd = make_faulty(*FLAGS)
+    nsqd.create("t", "all")
+    publish(nsqd, 0, ALL)
+    nsqd.set_rules(*({"call": call, "delay_s": SLOW_S} for call in WRITES))
+    publish(nsqd, ALL, ALL + 2 * BATCH)
+    nsqd.set_rules()
+    log_files(nsqd)[0].unlink()
+    nsqd.stop()
+    assert "the disk is slow" in nsqd.log_text()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
 
 
 def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProcess) -> None:
