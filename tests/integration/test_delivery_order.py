@@ -81,7 +81,9 @@ def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> N
         nsqd.wait_for_channel("t", "c", depth=4)
         client.mpub("t", [b"m5"])
         journal = nsqd.data_path / journal_name("t", "c")
-        wait_until(lambda: len(read_journal(journal.read_bytes()).saved.waiting.by_number()) == 2, what="both to be in the journal")
+        wait_until(
+            lambda: len(read_journal(journal.read_bytes()).saved.waiting.by_number()) == 2, what="both to be in the journal"
+        )
     if is_killed:
         nsqd.kill()
     else:
