@@ -176,6 +176,7 @@ class Daemon:
         try:
             with process.collector_paused():
                 self._load(signals)
+            process.return_freed_memory()
             self._broker.tls = keep_certificate(self._options, self._log)
             if self._options.http_auth_file:
                 from nsqd_py.net.http.guard import Guard  # OpenSSL's hashes and a pool of threads; 20 ms of a start

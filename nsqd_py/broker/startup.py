@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.alarms import Wait
@@ -283,10 +282,11 @@ def restore_position(
 
     requeued = PackedWaits(parts(saved.waiting, unsettled))
     published = PackedWaits(parts(deferred, unsettled)).latest()
-    published = PackedWaits(without(published.rising(), requeued.rising()))
-    _defer_later(position, merge(requeued.rising(), published), now_ns)
+    if len(requeued):
+        published = PackedWaits(without(published.rising(), requeued.rising()))
+    _defer_later(position, merge(requeued.rising(), published.rising()), now_ns)
     _queue_due(position, chain(requeued, published), now_ns)
-    waiting = ((low, high) for low, high, _, _ in merge(requeued.rising(), published))
+    waiting = ((low, high) for low, high, _, _ in merge(requeued.rising(), published.rising()))
     for low, high in merge(saved.finished.islands(), ranges_of(position.lost), waiting):
         position.skip(low, min(high, released))
     return position
@@ -301,16 +301,14 @@ def _defer_later(position: Position, rising: Iterable[Wait], now_ns: int) -> Non
 def _queue_due(position: Position, waits: Iterable[Wait], now_ns: int) -> None:
     """Queue what is due, each run behind those that were queued before it was."""
     last = position.end_of_queue
-    queued: list[tuple[int, int, Wait]] = []
-    for low, high, due_ns, attempts in waits:
-        if due_ns > now_ns:
-            continue
+
+    def after(wait: Wait) -> int:
         # If the time of a requeue is unknown, the run goes to the end of the queue, in the order of due times.
-        after = min(-1 - due_ns, last) if due_ns < 0 else last
-        queued.append((after, max(due_ns, -1), (low, high, after, attempts)))
-    queued.sort(key=_place_in_queue)
-    for low, high, after, attempts in grouped(run for _, _, run in queued):
-        position.requeue((low, high, attempts, None), after)
+        return min(-1 - wait[2], last) if wait[2] < 0 else last
 
+    def place_in_queue(wait: Wait) -> int:
+        return after(wait) << 64 | max(wait[2] + 1, 0)
 
-_place_in_queue = itemgetter(0, 1)
+    due = PackedWaits(wait for wait in waits if wait[2] <= now_ns).in_order(place_in_queue)
+    for low, high, until, attempts in grouped((wait[0], wait[1], after(wait), wait[3]) for wait in due):
+        position.requeue((low, high, attempts, None), until)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, pairwise
+from operator import itemgetter
 from struct import Struct
 
 from nsqd_py.alarms import Wait
@@ -20,6 +21,8 @@ WAIT_BYTES = _WAIT.size
 _MOST_ATTEMPTS = 0xFFFF
 _PLACE_BITS = 40
 _END: Wait = (1 << 64, 1 << 64, 0, 0)
+
+_low_of = itemgetter(0)
 
 
 class PackedWaits:
@@ -62,16 +65,21 @@ class PackedWaits:
 
     def rising(self) -> Iterator[Wait]:
         """Yield the runs in the order of their numbers."""
-        if _are_disjoint(self):
+        return self.in_order(_low_of)
+
+    def in_order(self, rank: Callable[[Wait], int]) -> Iterator[Wait]:
+        """Yield the runs by their ranks, which must not be negative; equal ones stay in their order."""
+        if _are_rising(map(rank, self)):
             return iter(self)
-        return map(self._at, self._rising_places())
+        return map(self._at, _places_in_order(map(rank, self)))
 
     def latest(self) -> PackedWaits:
         """Return the last state of each message: the runs without the numbers that are in a later run as well."""
         if _are_disjoint(self.rising()):
             return self
         pieces, places = PackedWaits(), array("Q")
-        for place, piece in _latest((place, self._at(place)) for place in self._rising_places()):
+        rising = _places_in_order(map(_low_of, self))
+        for place, piece in _latest((place, self._at(place)) for place in rising):
             pieces.add(*piece)
             places.append(place)
         return PackedWaits(map(pieces._at, _places_in_order(places)))
@@ -83,9 +91,6 @@ class PackedWaits:
     def _at(self, place: int) -> Wait:
         low, high, due_ns, attempts = _WAIT.unpack_from(self._packed, place * WAIT_BYTES)
         return low, high, due_ns, attempts
-
-    def _rising_places(self) -> Iterator[int]:
-        return _places_in_order(low for low, _, _, _ in self)
 
 
 def parts(waits: Iterable[Wait], parts_of: Callable[[int, int], Iterable[Range]]) -> Iterator[Wait]:
@@ -132,6 +137,10 @@ def _are_disjoint(rising: Iterable[Wait]) -> bool:
     return True
 
 
+def _are_rising(numbers: Iterable[int]) -> bool:
+    return all(before <= number for before, number in pairwise(numbers))
+
+
 def _places_in_order(numbers: Iterable[int]) -> Iterator[int]:
     """Yield the places of these numbers in the order of the numbers, equal ones in the order of their places."""
     keys = sorted([number << _PLACE_BITS | place for place, number in enumerate(numbers)])  # less memory than pairs
@@ -146,13 +155,15 @@ def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
     open_runs: list[tuple[int, Wait]] = []  # a heap of those that begin before `reached`; the highest place comes first
     reached = 0
     for place, run in chain(runs, [(0, _END)]):
-        while open_runs and reached < run[0]:
+        while open_runs:
             order, (_, high, due_ns, attempts) = open_runs[0]
-            until = min(high, run[0])
-            if reached < until:
-                yield -order, (reached, until, due_ns, attempts)
-                reached = until
             if high <= reached:
                 heappop(open_runs)
+                continue
+            if reached == run[0]:
+                break
+            until = min(high, run[0])
+            yield -order, (reached, until, due_ns, attempts)
+            reached = until
         reached = run[0]
         heappush(open_runs, (-place, run))

@@ -63,6 +63,14 @@ def keep_freed_memory() -> None:
     _set_malloc({_M_MMAP_THRESHOLD: _KEPT_BLOCK_BYTES, _M_TRIM_THRESHOLD: _KEPT_FREE_BYTES})
 
 
+def return_freed_memory() -> None:
+    """Return all free pages to the system, once: those between other blocks too, as the large blocks of a start leave them."""
+    with suppress(ImportError, OSError, AttributeError):  # another C library than glibc
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def return_freed_blocks() -> None:
     """Make the C library return freed blocks of 128 KiB or more to the system: for a daemon that rarely needs any.
 
