@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import gevent
 from google_crc32c import extend
@@ -62,6 +62,10 @@ class NodeState(NamedTuple):
     is_complete: bool
 
 
+# A frame, or what encodes it in the event loop.
+_Answer: TypeAlias = "bytes | Callable[[], bytes]"
+
+
 class _NotHere(Exception):
     """This data path does not have what was asked for; the text says why."""
 
@@ -71,7 +75,7 @@ class FetchServer:
     """Answers the requests of members.
 
     _state      returns the state of now
-    _epochs_of  returns the epochs of a topic's log; none if there is no such log. Also called in a thread: it only reads
+    _epochs_of  returns the epochs of a topic's log; none if there is no such log.
     """
 
     _directory: Path
@@ -93,17 +97,18 @@ class FetchServer:
         """Forget a connection that has ended. What a thread reads for it is dropped."""
         self._running.pop(client, None)
 
-    def _answer(self, client: Any, work: Callable[[], bytes]) -> None:
-        found: list[bytes] = []
+    def _answer(self, client: Any, work: Callable[[], _Answer]) -> None:
+        found: list[_Answer] = []
         try:
             in_thread(self._threadpool, lambda: found.append(work()))
         except (_NotHere, OSError, Damaged) as error:
             found.append(_json_frame(error=str(error)))
         if self._running.pop(client, None) is not None and not client.closed:
-            client.send(found[0])
+            answer = found[0]
+            client.send(answer if isinstance(answer, bytes) else answer())
 
-    def _work(self, document: bytes) -> Callable[[], bytes]:
-        """Return what answers a request; it runs in a thread, and returns a frame. Raises Invalid."""
+    def _work(self, document: bytes) -> Callable[[], _Answer]:
+        """Return what answers a request; it runs in a thread. Raises Invalid."""
         try:
             request = json.loads(document)
             if request["format"] != FORMAT:
@@ -135,7 +140,7 @@ class FetchServer:
         files = self._versions(names[:_FILES_AT_ONCE])
         return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
 
-    def _logs(self, after: str) -> bytes:
+    def _logs(self, after: str) -> _Answer:
         by_topic: dict[str, list[str]] = {}
         for name in sorted(os.listdir(self._directory)):
             topic = _topic_of(name)
@@ -147,8 +152,14 @@ class FetchServer:
             if count >= _FILES_AT_ONCE:
                 break
             count += len(by_topic[topic])
-            logs.append((topic, self._epochs_of(topic), self._versions(by_topic[topic])))
-        return _json_frame(logs=logs, is_last=len(logs) == len(by_topic))
+            logs.append((topic, self._versions(by_topic[topic])))
+        is_last = len(logs) == len(by_topic)
+
+        def encode() -> bytes:
+            with_epochs = [(topic, self._epochs_of(topic), files) for topic, files in logs]
+            return _json_frame(logs=with_epochs, is_last=is_last)
+
+        return encode
 
     def _versions(self, names: list[str]) -> list[tuple[str, int, int]]:
         files = []
