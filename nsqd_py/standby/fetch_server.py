@@ -8,7 +8,6 @@ are bounded, so that a request costs no more memory than the longest answer. A d
     {"fetch": "log", "topic", "after"}                   {"epochs", "files": [[name, salt, size_bytes]], "is_last"}
     {"fetch": "logs", "after"}                           {"logs": [[topic, epochs, files]], "is_last"}
     {"fetch": "end", "name", "salt"}                     {"end_offset", "end_seq"}
-    {"fetch": "checksum", "name", "salt", "size"}        {"checksum"}, crc32c of the first bytes of the file
     {"fetch": "bytes", "name", "salt", "offset", "size"} a frame of type 3 with the bytes; fewer only at the end of the file
 
 `after` is the name of the last file, or of the last topic, of the answer before. The salt names the version of a file:
@@ -29,7 +28,6 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 import gevent
-from google_crc32c import extend
 
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.ranges import Epochs
@@ -121,13 +119,11 @@ class FetchServer:
                 return partial(self._log, topic, self._epochs_of(topic), str(request["after"]))
             if kind == "logs":
                 return partial(self._logs, str(request["after"]))
-            if kind not in ("end", "checksum", "bytes"):
+            if kind not in ("end", "bytes"):
                 raise ValueError(f"the kind {kind!a:.20} is unknown")
             file = _log_name(request["name"]), checked_number(request["salt"])
             if kind == "end":
                 return partial(self._end, *file)
-            if kind == "checksum":
-                return partial(self._checksum, *file, checked_number(request["size"]))
             offset, size = checked_number(request["offset"]), checked_number(request["size"])
             return partial(self._bytes, *file, offset, min(size, MOST_BYTES))
         except BAD_CONTENT as error:
@@ -170,13 +166,6 @@ class FetchServer:
                 os.close(descriptor)
         return files
 
-    def _checksum(self, name: str, salt: int, size: int) -> bytes:
-        descriptor = self._open_version(name, salt)
-        try:
-            return _json_frame(checksum=checksum_of(descriptor, size))
-        finally:
-            os.close(descriptor)
-
     def _open(self, name: str) -> tuple[int, FileHeader]:
         """Return the descriptor of a log file, and its header. Raises OSError and Damaged."""
         descriptor = open_file(self._directory / name, os.O_RDONLY)
@@ -217,15 +206,6 @@ class FetchServer:
 def _topic_of(name: str) -> str | None:
     parsed = parse_log_file_name(name)
     return parsed[0] if parsed is not None else None
-
-
-def checksum_of(descriptor: int, size: int) -> int:
-    """Return the crc32c of the first bytes of a file, or of all if there are fewer. Raises OSError. For threads."""
-    checksum = offset = 0
-    while offset < size and (data := os.pread(descriptor, min(MOST_BYTES, size - offset), offset)):
-        checksum = extend(checksum, data)
-        offset += len(data)
-    return checksum
 
 
 def _topic(value: object) -> str:
