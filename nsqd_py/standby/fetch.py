@@ -140,14 +140,6 @@ class FetchLink:
         except BAD_CONTENT as error:
             raise FetchFailed(f"the end of {file.name} is not valid: {describe(error)}") from error
 
-    def checksum_of(self, file: RemoteFile, size: int) -> int:
-        """Return the crc32c of the first bytes of a file."""
-        fields = self._ask("checksum", name=file.name, salt=file.salt, size=size)
-        try:
-            return checked_number(fields["checksum"])
-        except BAD_CONTENT as error:
-            raise FetchFailed(f"the checksum of {file.name} is not valid: {describe(error)}") from error
-
     def fetch_bytes(self, file: RemoteFile, offset: int, size: int) -> bytes:
         """Return these bytes of a file; fewer only at its end. More than MOST_BYTES are `pieces`."""
         self._request("bytes", name=file.name, salt=file.salt, offset=offset, size=min(size, MOST_BYTES))

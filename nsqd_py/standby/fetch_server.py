@@ -8,7 +8,6 @@ are bounded, so that a request costs no more memory than the longest answer. A d
     {"fetch": "log", "topic", "after"}                   {"epochs", "files": [[name, salt, size_bytes]], "is_last"}
     {"fetch": "logs", "after"}                           {"logs": [[topic, epochs, files]], "is_last"}
     {"fetch": "end", "name", "salt"}                     {"end_offset", "end_seq"}
-    {"fetch": "checksum", "name", "salt", "size"}        {"checksum"}, crc32c of the first bytes of the file
     {"fetch": "bytes", "name", "salt", "offset", "size"} a frame of type 3 with the bytes; fewer only at the end of the file
 
 `after` is the name of the last file, or of the last topic, of the answer before. The salt names the version of a file:
@@ -26,10 +25,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import gevent
-from google_crc32c import extend
 
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.ranges import Epochs
@@ -62,6 +60,10 @@ class NodeState(NamedTuple):
     is_complete: bool
 
 
+# A frame, or what encodes it in the event loop.
+_Answer: TypeAlias = "bytes | Callable[[], bytes]"
+
+
 class _NotHere(Exception):
     """This data path does not have what was asked for; the text says why."""
 
@@ -71,7 +73,7 @@ class FetchServer:
     """Answers the requests of members.
 
     _state      returns the state of now
-    _epochs_of  returns the epochs of a topic's log; none if there is no such log. Also called in a thread: it only reads
+    _epochs_of  returns the epochs of a topic's log; none if there is no such log.
     """
 
     _directory: Path
@@ -93,17 +95,18 @@ class FetchServer:
         """Forget a connection that has ended. What a thread reads for it is dropped."""
         self._running.pop(client, None)
 
-    def _answer(self, client: Any, work: Callable[[], bytes]) -> None:
-        found: list[bytes] = []
+    def _answer(self, client: Any, work: Callable[[], _Answer]) -> None:
+        found: list[_Answer] = []
         try:
             in_thread(self._threadpool, lambda: found.append(work()))
         except (_NotHere, OSError, Damaged) as error:
             found.append(_json_frame(error=str(error)))
         if self._running.pop(client, None) is not None and not client.closed:
-            client.send(found[0])
+            answer = found[0]
+            client.send(answer if isinstance(answer, bytes) else answer())
 
-    def _work(self, document: bytes) -> Callable[[], bytes]:
-        """Return what answers a request; it runs in a thread, and returns a frame. Raises Invalid."""
+    def _work(self, document: bytes) -> Callable[[], _Answer]:
+        """Return what answers a request; it runs in a thread. Raises Invalid."""
         try:
             request = json.loads(document)
             if request["format"] != FORMAT:
@@ -116,13 +119,11 @@ class FetchServer:
                 return partial(self._log, topic, self._epochs_of(topic), str(request["after"]))
             if kind == "logs":
                 return partial(self._logs, str(request["after"]))
-            if kind not in ("end", "checksum", "bytes"):
+            if kind not in ("end", "bytes"):
                 raise ValueError(f"the kind {kind!a:.20} is unknown")
             file = _log_name(request["name"]), checked_number(request["salt"])
             if kind == "end":
                 return partial(self._end, *file)
-            if kind == "checksum":
-                return partial(self._checksum, *file, checked_number(request["size"]))
             offset, size = checked_number(request["offset"]), checked_number(request["size"])
             return partial(self._bytes, *file, offset, min(size, MOST_BYTES))
         except BAD_CONTENT as error:
@@ -135,7 +136,7 @@ class FetchServer:
         files = self._versions(names[:_FILES_AT_ONCE])
         return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
 
-    def _logs(self, after: str) -> bytes:
+    def _logs(self, after: str) -> _Answer:
         by_topic: dict[str, list[str]] = {}
         for name in sorted(os.listdir(self._directory)):
             topic = _topic_of(name)
@@ -147,8 +148,14 @@ class FetchServer:
             if count >= _FILES_AT_ONCE:
                 break
             count += len(by_topic[topic])
-            logs.append((topic, self._epochs_of(topic), self._versions(by_topic[topic])))
-        return _json_frame(logs=logs, is_last=len(logs) == len(by_topic))
+            logs.append((topic, self._versions(by_topic[topic])))
+        is_last = len(logs) == len(by_topic)
+
+        def encode() -> bytes:
+            with_epochs = [(topic, self._epochs_of(topic), files) for topic, files in logs]
+            return _json_frame(logs=with_epochs, is_last=is_last)
+
+        return encode
 
     def _versions(self, names: list[str]) -> list[tuple[str, int, int]]:
         files = []
@@ -158,13 +165,6 @@ class FetchServer:
                 files.append((name, header.salt, os.fstat(descriptor).st_size))
                 os.close(descriptor)
         return files
-
-    def _checksum(self, name: str, salt: int, size: int) -> bytes:
-        descriptor = self._open_version(name, salt)
-        try:
-            return _json_frame(checksum=checksum_of(descriptor, size))
-        finally:
-            os.close(descriptor)
 
     def _open(self, name: str) -> tuple[int, FileHeader]:
         """Return the descriptor of a log file, and its header. Raises OSError and Damaged."""
@@ -206,15 +206,6 @@ class FetchServer:
 def _topic_of(name: str) -> str | None:
     parsed = parse_log_file_name(name)
     return parsed[0] if parsed is not None else None
-
-
-def checksum_of(descriptor: int, size: int) -> int:
-    """Return the crc32c of the first bytes of a file, or of all if there are fewer. Raises OSError. For threads."""
-    checksum = offset = 0
-    while offset < size and (data := os.pread(descriptor, min(MOST_BYTES, size - offset), offset)):
-        checksum = extend(checksum, data)
-        offset += len(data)
-    return checksum
 
 
 def _topic(value: object) -> str:

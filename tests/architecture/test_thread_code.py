@@ -309,7 +309,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
     "nsqd_py.queue.position:JournalChange": ("write",),
     "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
-    "nsqd_py.standby.fetch_server:FetchServer": ("_log", "_open", "_open_version", "_end", "_bytes"),
+    "nsqd_py.standby.fetch_server:FetchServer": (*("_log", "_logs", "_versions", "_open", "_open_version", "_end", "_bytes"),),
     "nsqd_py.standby.copy:Copy": ("read", "_read_epochs", "_note_journal"),
     "nsqd_py.debug.memory:Pauses": ("_on_phase",),
     "nsqd_py.debug.stacks:Profiler": ("_on_signal",),

@@ -72,6 +72,7 @@ def test_a_member_gets_the_files_of_a_log(pair: tuple[NsqdProcess, NsqdProcess],
             assert link.fetch_records(file, 64, end.end_offset) == data[64:]
         assert link.end_of(log.files[-1]).end_seq == len(MESSAGES)
         assert link.list_log("none") == ((), [])
+        assert list(link.list_logs()) == [("t", log)]
 
 
 def test_both_sides_are_in_the_same_epoch(pair: tuple[NsqdProcess, NsqdProcess]) -> None:

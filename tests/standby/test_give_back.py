@@ -298,7 +298,8 @@ def standby_that_fails(folder: Path, spoil: Callable[[int, bytes], bytes | None]
 
     def script(request: dict[str, Any]) -> Iterator[bytes]:
         nonlocal count
-        answer: bytes | None = server._work(json.dumps(request).encode())()
+        found = server._work(json.dumps(request).encode())()
+        answer: bytes | None = found if isinstance(found, bytes) else found()
         if request["fetch"] == "bytes":
             count += 1
             answer = spoil(count, answer or b"")
