@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import gevent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +118,7 @@ class Lives:
 
     def save(self) -> None:
         self.world.pass_time(SECOND)
+        self.broker.journals.settle()  # on a slow disk, a thread writes
         self.take()
 
     def compact(self) -> None:
@@ -127,6 +129,8 @@ class Lives:
         self.save()
         if is_clean:
             self.broker.close()
+        for _ in range(5):  # syncs of this life must not end in the next one, on descriptors that others have by then
+            gevent.sleep(0)
         close_descriptors(self.directory)
         for what, place, at in harm:
             self.give_back() if what == "b" else self.harm(what, place, at, is_clean)
