@@ -521,7 +521,7 @@ class TopicLog:
             self._in_background(file.discard())
         self._remove_spare()
         self._forget()
-        self.chunks.read_file = LogFile.read
+        self.chunks.detach()
 
     def _remove_spare(self) -> None:
         if self._spare is not None:

@@ -140,6 +140,10 @@ class ChunkReader:
         self.shrink(-1)
         self.forget_file()
 
+    def detach(self) -> None:
+        """Forget who reads and mends the files: with their topic, they would be a reference cycle."""
+        self.read_file, self.forget_file, self.mend = LogFile.read, _do_nothing, None
+
     def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""
         left_bytes = self.memory_bytes

@@ -421,9 +421,7 @@ class Copy:
         if self.was_primary and topic not in self._compared:  # this nsqd has written the log
             self._keep_own(topic, unmatched, limit)
         elif not is_other_log:
-            limit = files.next_seq if limit is None else limit
-            self._keep_alone(unmatched, limit)
-            self._counted_from |= dict.fromkeys(unmatched, limit)
+            self._keep_alone(unmatched, files.next_seq if limit is None else limit)
         for name in unmatched:
             if is_other_log or name not in files.files:
                 self._leaves(name, is_other_log=is_other_log)
@@ -485,6 +483,7 @@ class Copy:
         counts = {self._directory / name: count_in(self._directory / name, limit) for name in names}
         kept = [path for path, count in counts.items() if count]
         if kept:
+            self._counted_from |= {path.name: min(limit, self._counted_from.get(path.name, limit)) for path in kept}
             self.alone_count += sum(counts.values())
             self._aside.keep(self._aside.alone, [*kept, *self._state_paths()])
 
