@@ -84,7 +84,8 @@ class Pair:
             are_new = all(scrub["passes"] >= passes + 2 for scrub, passes in zip(scrubs, before, strict=True))
             return are_new and all(scrub["damaged_bytes"] == scrub["repaired_bytes"] for scrub in scrubs)
 
-        wait_until(is_sound, DEADLINE_S, "both halves to be sound")
+        # A busy machine makes calls of the disk slow, and a scrub rests 10 s after each slow one.
+        wait_until(is_sound, 5 * DEADLINE_S, "both halves to be sound")
         wait_until(lambda: figures_of(self.standby)["state"] == "following", DEADLINE_S, "the standby to follow")
 
 
