@@ -16,7 +16,6 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
-from nsqd_py.queue.dead_letters import policy_of
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.runtime.threads import in_thread
 
@@ -50,7 +49,7 @@ class LogMaker:
         """Return a new log, without files."""
         options, directory = self._services.options, self._services.directory
         file_bytes = options.max_bytes_per_file
-        for max_bytes in filter(None, (policy_of(options, topic_name).max_bytes, options.max_disk_bytes)):
+        for max_bytes in filter(None, (options.max_topic_bytes.of(topic_name), options.max_disk_bytes)):
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
         report_damage = partial(self._services.log.error, "DISKQUEUE: %s")
         log = TopicLog(directory, topic_name, file_bytes, report_damage, self._run_in_background)

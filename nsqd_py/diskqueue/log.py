@@ -97,7 +97,9 @@ class TopicLog:
             self.damage.report(recovered.file, start, end)
         if recovered.torn is not None:
             self.damage.report_torn(recovered.file, *recovered.torn)
-        if is_last or recovered.file.header.is_sparse:  # these are written to again
+        is_written_again = is_last or recovered.file.header.is_sparse
+        # To free a little space takes 40 us and waits for the file system's journal: 20,000 topics started 200 s later.
+        if is_written_again and not (recovered.has_clean_end and self._most_ahead):
             recovered.file.cut()
         recovered.file.writes_zeros = self.writes_zeros
         recovered.file.mark_clean()

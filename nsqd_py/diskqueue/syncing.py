@@ -272,6 +272,8 @@ def _write(file: LogFile, data: bytes, offset: int) -> None:
 
 def written_lately(files: Sequence[LogFile]) -> list[LogFile]:
     """Return the files written less than 10 minutes before the last one: the kernel has flushed the others."""
+    if len(files) == 1:
+        return list(files)
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
 

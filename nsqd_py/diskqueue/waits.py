@@ -69,13 +69,13 @@ class PackedWaits:
 
     def in_order(self, rank: Callable[[Wait], int]) -> Iterator[Wait]:
         """Yield the runs by their ranks, which must not be negative; equal ones stay in their order."""
-        if _are_rising(map(rank, self)):
+        if len(self) < 2 or _are_rising(map(rank, self)):
             return iter(self)
         return map(self._at, _places_in_order(map(rank, self)))
 
     def latest(self) -> PackedWaits:
         """Return the last state of each message: the runs without the numbers that are in a later run as well."""
-        if _are_disjoint(self.rising()):
+        if not self._packed or _are_disjoint(self.rising()):
             return self
         pieces, places = PackedWaits(), array("Q")
         rising = _places_in_order(map(_low_of, self))
