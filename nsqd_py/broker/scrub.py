@@ -34,7 +34,9 @@ _LEAST_AT_ONCE_BYTES = 64 * 1024
 _TURN_COSTS_BYTES = 16 * 1024  # for thousands of small files
 _LONGEST_PAUSE_S = 5.0
 _SLOW_S = 0.1
-_SLOW_PAUSES = 10  # after a slow turn, rest as many times as long
+_SLOW_PAUSES = 10  # after slow reads, rest as many times as long
+_SLOW_DISK_PAUSE_S = 1.0  # after each turn, as long as something else finds the disk slow
+_SLOW_DISK_AT_ONCE_BYTES = 256 * 1024
 _CONFIRM_AFTER_S = 0.05
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
@@ -107,19 +109,24 @@ def reading_what_it_can(descriptor: int) -> Callable[[int, int], bytes]:
 
 @dataclass(slots=True)
 class _Turn:
-    """What a thread checks at a time: records of `file` from `offset` on, about `most_bytes`."""
+    """What a thread checks at a time: records of `file` from `offset` on, about `most_bytes`.
+
+    took_s  for all of it
+    read_s  of that, in calls of the disk: on a busy machine, a thread waits for the interpreter much longer than that
+    """
 
     file: ScrubbedFile
     offset: int
     most_bytes: int
     damaged: list[Range] = field(default_factory=list)
     took_s: float = 0.0
+    read_s: float = 0.0
 
     def run(self) -> None:
         """Check them; runs in a thread. Raises OSError."""
         file, began_s = self.file, time.monotonic()
         with open(file.path, "rb", buffering=0) as opened:
-            read = reading_what_it_can(opened.fileno())
+            read = self._timed(reading_what_it_can(opened.fileno()))
             start = self.offset
             if not self.offset:
                 self._check_header(read(0, FILE_HEADER_BYTES))
@@ -130,6 +137,15 @@ class _Turn:
             if file.is_closed:  # the next pass must read the disk, and consumers need the memory more
                 os.posix_fadvise(opened.fileno(), start, self.offset - start, os.POSIX_FADV_DONTNEED)
         self.took_s = time.monotonic() - began_s
+
+    def _timed(self, read: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+        def timed_read(offset: int, size: int) -> bytes:
+            began_s = time.monotonic()
+            data = read(offset, size)
+            self.read_s += time.monotonic() - began_s
+            return data
+
+        return timed_read
 
     def _check_header(self, data: bytes) -> None:
         try:
@@ -239,19 +255,22 @@ class Scrub:
             self.checked_bytes += checked_bytes
             if turn.damaged:
                 found += self._confirmed(key, turn)
-            gevent.sleep(self._pause_s(checked_bytes, turn.took_s))
-            while self._services.disk_speed.is_slow:
-                gevent.sleep(1.0)
+            gevent.sleep(self._pause_s(checked_bytes, turn))
         if found:
             self.source.damaged(key, found)
 
     def _turn_bytes(self) -> int:
-        return min(max(int(self._rate * _TURN_S), _LEAST_AT_ONCE_BYTES), _MOST_AT_ONCE_BYTES)
+        most_bytes = _SLOW_DISK_AT_ONCE_BYTES if self._services.disk_speed.is_slow else _MOST_AT_ONCE_BYTES
+        return min(max(int(self._rate * _TURN_S), _LEAST_AT_ONCE_BYTES), most_bytes)
 
-    def _pause_s(self, checked_bytes: int, took_s: float) -> float:
-        if took_s > _SLOW_S:
-            return min(_SLOW_PAUSES * took_s, _LONGEST_PAUSE_S)
-        return max(PAUSE_S, (checked_bytes + _TURN_COSTS_BYTES) / self._rate - took_s)
+    def _pause_s(self, checked_bytes: int, turn: _Turn) -> float:
+        """Return how long to rest after a turn. A slow disk is read too, a little at a time: it may be about to fail."""
+        pause_s = max(PAUSE_S, (checked_bytes + _TURN_COSTS_BYTES) / self._rate - turn.took_s)
+        if turn.read_s > _SLOW_S:
+            pause_s = max(pause_s, min(_SLOW_PAUSES * turn.read_s, _LONGEST_PAUSE_S))
+        if self._services.disk_speed.is_slow:
+            pause_s = max(pause_s, _SLOW_DISK_PAUSE_S)
+        return pause_s
 
     def _confirmed(self, key: Hashable, turn: _Turn) -> list[Range]:
         """Return the ranges that are damaged at a second look: the file may have been replaced, or repaired, at the first."""

@@ -130,3 +130,27 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
     verdict = compare(written, came).require_sound()
     assert came == written
     tally(kills=1, faults=1, **verdict.counts())
+
+
+def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
+    """Slowly: a disk that stays slow is one that is likely to damage something."""
+    nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms", "--scrub-rate=50MB")
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        client.mpub("t", [b"x" * 100] * 100)
+
+    def publish() -> None:
+        with nsqd.connect() as client:
+            while not publishing.is_over.wait(0.2):
+                client.pub("t", b"x" * 100)
+
+    def passes() -> int:
+        return int(nsqd.stats()["scrub"]["passes"])
+
+    publishing = Background(publish)
+    nsqd.set_rules(*({"call": call, "delay_s": 0.15} for call in WRITES + SYNCS))
+    with publishing:
+        wait_until(lambda: "the disk is slow" in nsqd.log_text(), what="the disk to be slow")
+        before = passes()
+        wait_until(lambda: passes() > before, 90.0, "a pass of the scrub")
+    assert "the disk is fast again" not in nsqd.log_text()

@@ -81,18 +81,33 @@ def drive(count: int, threads: int = 16, seed: int = 0) -> Findings:
                 pool.begin(model.work, (number,), lambda job, number=number: model.answer(number, job))
             except Exception as error:  # noqa: BLE001 - each is a finding
                 refused.append(f"begin refused call {number}: {error!r}")
-        if begun - len(model.answered) > _MOST_WAITING or chance.random() < 0.2:
+        if chance.random() < 0.2:
             gevent.sleep(0)
-    problems = refused + model.wrong + _wait(pool, model, begun)
-    problems += [f"call {number} ran {times} times" for number, times in enumerate(model.ran) if times != 1]
+        if begun - len(model.answered) > _MOST_WAITING and not _wait_for_answers(model, begun - _MOST_WAITING):
+            break
+    problems = refused + model.wrong + _wait_for_all(pool, model, begun)
+    problems += [f"call {number} ran {times} times" for number, times in enumerate(model.ran[:begun]) if times != 1]
     problems += [f"call {number} was answered {times} times" for number, times in model.answered.items() if times != 1]
     found = Findings(problems, begun, pool.thread_count)
     pool.stop()
     return found
 
 
-def _wait(pool: DiskThreads, model: _Model, begun: int) -> list[str]:
+def _wait_for_answers(model: _Model, count: int) -> bool:
+    """Wait until so many calls are answered; return False if there is none for a long time."""
+    answered, deadline_s = len(model.answered), time.monotonic() + _DEADLINE_S
+    while len(model.answered) < count:
+        if len(model.answered) > answered:
+            answered, deadline_s = len(model.answered), time.monotonic() + _DEADLINE_S
+        elif time.monotonic() > deadline_s:
+            return False
+        gevent.sleep(0)
+    return True
+
+
+def _wait_for_all(pool: DiskThreads, model: _Model, begun: int) -> list[str]:
     """Wait until each call is answered and each thread is idle; return what is missing."""
+    _wait_for_answers(model, begun)
     deadline_s = time.monotonic() + _DEADLINE_S
     while len(model.answered) < begun or pool.idle_count < pool.thread_count:
         if time.monotonic() > deadline_s:
