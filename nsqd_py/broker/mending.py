@@ -151,8 +151,12 @@ class LogFiles:
         topic, file = key
         log = topic.log
         assert log is not None
-        new = [(start, end) for start, end in ranges if log.damage.note(file, start, end)]
-        self.damaged_bytes += count_of(new)
+        new = []
+        for start, end in ranges:
+            new_bytes = log.damage.note(file, start, end)
+            if new_bytes:
+                self.damaged_bytes += new_bytes
+                new.append((start, end))
         return new
 
     def _want(self, key: _Key, ranges: list[Range]) -> None:
@@ -201,11 +205,10 @@ class LogFiles:
         left, reason = self._fill(log, file.path, file, others) if others else ([], "")
         for start, end in ranges:
             inside = [each for each in left if start <= each[0] < end]
-            log.damage.repaired(file, start, end, inside)
+            self.repaired_bytes += log.damage.repaired(file, start, end, inside)
             for place, _ in inside:
                 # Without a reason, no copy has it.
                 self._attempts[file, place] = self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
-        self.repaired_bytes += count_of(ranges) - count_of(left)
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)
@@ -295,8 +298,7 @@ class LogFiles:
         try:
             ranges = self._ranges_of(damage_in, temporary, file.salt, file.end_offset)
             left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
-            self.damaged_bytes += count_of(ranges)
-            self.repaired_bytes += count_of(ranges) - count_of(left)
+            self._note((topic, file), ranges)
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
             in_thread(pool, os.fsync, descriptor)
@@ -306,6 +308,7 @@ class LogFiles:
                 os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
             os.rename(temporary, file.path)
             in_thread(pool, sync_directory, file.path.parent)
+            self.repaired_bytes += log.damage.repaired(file, 0, file.end_offset, left)
         except BaseException as error:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -176,6 +176,48 @@ def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
             found.append((max(low, right[at][0]), min(high, right[at][1])))
             at += 1
     return found
+
+
+class ByteRanges:
+    """A set of bytes of a file, as sorted ranges that do not overlap."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: list[Range] = []
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self._ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def overlapping(self, start: int, end: int) -> list[Range]:
+        """Return the ranges that have bytes of this one."""
+        return self._ranges[self._place(start, end)]
+
+    def add(self, start: int, end: int) -> int:
+        """Add a range to those that it overlaps; return how many bytes are new."""
+        place = self._place(start, end)
+        known = self._ranges[place]
+        if known:
+            start, end = min(start, known[0][0]), max(end, known[-1][1])
+        self._ranges[place] = [(start, end)]
+        return end - start - count_of(known)
+
+    def remove(self, start: int, end: int) -> int:
+        """Remove the bytes of a range; return how many were there."""
+        place = self._place(start, end)
+        known = self._ranges[place]
+        outside = [part for low, high in known for part in ((low, start), (end, high)) if part[0] < part[1]]
+        self._ranges[place] = outside
+        return count_of(known) - count_of(outside)
+
+    def _place(self, start: int, end: int) -> slice:
+        first = bisect_left(self._ranges, (start, start))
+        if first and self._ranges[first - 1][1] > start:
+            first -= 1
+        return slice(first, bisect_left(self._ranges, (end, end), first))
 
 
 EPOCHS_FILE = "nsqd.epochs"

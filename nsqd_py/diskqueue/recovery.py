@@ -24,7 +24,7 @@ from google_crc32c import extend
 from nsqd_py.alarms import Wait
 from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.ranges import ByteRanges, Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,
@@ -405,7 +405,7 @@ class _Walk:
 
 
 class DamageReport:
-    """Damage found since the start.
+    """Damage found since the start. A byte is counted once, also if several readers meet it with different neighbours.
 
     bytes_found     bytes that could not be read
     bytes_repaired  of these
@@ -414,7 +414,7 @@ class DamageReport:
     restored_files  those of them that were written back
     """
 
-    __slots__ = ("_on_damage", "_reported", "bytes_found", "bytes_repaired", "missing_count", "removed_files", "restored_files")
+    __slots__ = ("_known", "_on_damage", "bytes_found", "bytes_repaired", "missing_count", "removed_files", "restored_files")
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
@@ -423,39 +423,57 @@ class DamageReport:
         self.removed_files = 0
         self.restored_files = 0
         self._on_damage = on_damage
-        self._reported: set[tuple[str, int]] = set()
+        self._known: dict[str, ByteRanges] = {}  # what was found and is not repaired, by name
 
     def report(self, file: LogFile, start: int, end: int) -> None:
         """Report bytes that are skipped, once for each place. Raises OSError if they cannot be copied aside."""
-        if (file.path.name, start) in self._reported:
+        if self._knows(file, start, end):
             return
-        aside = keep_aside(file, start, end)
+        aside = self._keep_aside(file, start, end)
         self._count(file, start, end)
         self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
-    def note(self, file: LogFile, start: int, end: int) -> bool:
-        """Count damaged bytes that no one has read yet, and copy them aside. Return False if they were reported before."""
-        if (file.path.name, start) in self._reported:
-            return False
+    def note(self, file: LogFile, start: int, end: int) -> int:
+        """Count damaged bytes that no one has read yet, and copy them aside. Return how many were not known before."""
+        if self._knows(file, start, end):
+            return 0
         with suppress(OSError):  # they may be repaired; a reader that skips them copies them first
-            keep_aside(file, start, end)
-        self._count(file, start, end)
-        return True
+            self._keep_aside(file, start, end)
+        return self._count(file, start, end)
 
-    def _count(self, file: LogFile, start: int, end: int) -> None:
-        self._reported.add((file.path.name, start))
-        self.bytes_found += end - start
+    def _keep_aside(self, file: LogFile, start: int, end: int) -> str:
+        """Copy damaged bytes aside, with known ones that they overlap, and return the name of the copy. Raises OSError."""
+        known = self._known.get(file.path.name, ByteRanges()).overlapping(start, end)
+        low, high = min([start, *(each[0] for each in known)]), max([end, *(each[1] for each in known)])
+        name = keep_aside(file, low, high)
+        for other, _ in known:
+            if other != low:
+                aside_path(file, other).unlink(missing_ok=True)
+        return name
 
-    def repaired(self, file: LogFile, start: int, end: int, left: Iterable[Range] = ()) -> None:
-        """Count bytes that were reported and can be read again, except for those in `left`."""
-        self._reported.discard((file.path.name, start))
-        aside_path(file, start).unlink(missing_ok=True)
-        self.bytes_repaired += end - start
+    def _knows(self, file: LogFile, start: int, end: int) -> bool:
+        known = self._known.get(file.path.name)
+        return known is not None and any(low <= start and end <= high for low, high in known.overlapping(start, end))
+
+    def _count(self, file: LogFile, start: int, end: int) -> int:
+        new = self._known.setdefault(file.path.name, ByteRanges()).add(start, end)
+        self.bytes_found += new
+        return new
+
+    def repaired(self, file: LogFile, start: int, end: int, left: Iterable[Range] = ()) -> int:
+        """Count bytes that were reported and can be read again, except for those in `left`. Return how many these are."""
+        known = self._known.setdefault(file.path.name, ByteRanges())
+        for low, _ in known.overlapping(start, end):
+            aside_path(file, low).unlink(missing_ok=True)
+        repaired = known.remove(start, end)
         for left_start, left_end in left:
-            self.bytes_repaired -= left_end - left_start
-            self._reported.add((file.path.name, left_start))
+            repaired -= known.add(left_start, left_end)
             with suppress(OSError):
                 keep_aside(file, left_start, left_end)
+        if not known:
+            del self._known[file.path.name]
+        self.bytes_repaired += repaired
+        return repaired
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
         """Report a torn record at the end. Raises OSError if it cannot be copied aside."""
@@ -471,7 +489,7 @@ def aside_path(file: LogFile, start: int) -> Path:
 def keep_aside(file: LogFile, start: int, end: int) -> str:
     """Copy damaged bytes to a separate file, once, and return its name. Raises OSError."""
     aside = aside_path(file, start)
-    if not aside.exists():
+    if not aside.exists() or aside.stat().st_size < end - start:
         data = os.pread(file.fileno(), end - start, start)
         try:
             replace_file(aside, data, is_synced=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsqd_py.diskqueue.checking import valid_end
-from nsqd_py.diskqueue.ranges import Range, count_of
+from nsqd_py.diskqueue.ranges import ByteRanges, Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, Damaged, FileHeader
 
 # No record is so large, with the usual limits; if one is, the file is read again to check it.
@@ -52,13 +52,13 @@ class CopyDamage:
     changed         what another program did to files that are not complete again, by name
     damaged         byte ranges without a valid record, by name
     changed_count   files that another program changed, since the start
-    damaged_bytes   found since the start
-    repaired_bytes  of these
+    damaged_bytes   found since the start, each once
+    repaired_bytes  of these, also by a new version of the file
     """
 
     def __init__(self) -> None:
         self.changed: dict[str, str] = {}
-        self.damaged: dict[str, list[Range]] = {}
+        self.damaged: dict[str, ByteRanges] = {}
         self.changed_count = 0
         self.damaged_bytes = 0
         self.repaired_bytes = 0
@@ -74,7 +74,8 @@ class CopyDamage:
             return f"{name} {what}{_and_others(len(self.changed))}; copying again"
         if self.damaged:
             name, ranges = next(iter(self.damaged.items()))
-            return f"{name} has {count_of(ranges)} damaged bytes at {ranges[0][0]}{_and_others(len(self.damaged))}"
+            first, _ = next(iter(ranges))
+            return f"{name} has {count_of(ranges)} damaged bytes at {first}{_and_others(len(self.damaged))}"
         return ""
 
     def statistics(self) -> dict[str, int]:
@@ -91,24 +92,26 @@ class CopyDamage:
         self.changed_count += len(changed)
         self.changed.update(changed)
 
-    def note(self, name: str, ranges: list[Range]) -> list[Range]:
-        """Note the damaged ranges of a file, and return those that were not known."""
-        known = self.damaged.get(name, [])
-        new = [each for each in ranges if each not in known]
-        self.damaged_bytes += count_of(new)
-        self.damaged[name] = sorted([*known, *new])
-        return new
+    def note(self, name: str, ranges: list[Range]) -> bool:
+        """Note the damaged ranges of a file, at least one; return True if some of that was not known."""
+        known = self.damaged.setdefault(name, ByteRanges())
+        new = sum(known.add(start, end) for start, end in ranges)
+        self.damaged_bytes += new
+        return new > 0
 
     def repaired(self, name: str, ranges: list[Range], left: list[Range]) -> None:
         """Note that these ranges of a file are valid again, except for those in `left`."""
-        self.repaired_bytes += count_of(ranges) - count_of(left)
-        self.damaged[name] = sorted([*(each for each in self.damaged.get(name, []) if each not in ranges), *left])
-        if not self.damaged[name]:
-            self.forget(name)
+        known = self.damaged.get(name)
+        if known is None:
+            return
+        self.repaired_bytes += sum(known.remove(start, end) for start, end in ranges)
+        self.repaired_bytes -= sum(known.add(start, end) for start, end in left)
+        if not known:
+            del self.damaged[name]
 
     def forget(self, name: str) -> None:
         """Forget the damage of a file that is gone, or is another one."""
-        self.damaged.pop(name, None)
+        self.repaired_bytes += count_of(self.damaged.pop(name, ()))
 
 
 def _and_others(count: int) -> str:

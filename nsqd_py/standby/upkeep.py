@@ -160,7 +160,7 @@ class Upkeep:
 
     def _repair(self, name: str) -> None:
         """Repair a file, and say once what came of it."""
-        known, ranges = self._copy.log_file(name), self.damage.damaged.get(name)
+        known, ranges = self._copy.log_file(name), list(self.damage.damaged.get(name, ()))
         if known is None or not ranges:
             self.damage.forget(name)
             return

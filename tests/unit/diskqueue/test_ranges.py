@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SeqRanges, common_end, decode_epochs_of_logs, encode_epoch_file
+from nsqd_py.diskqueue.ranges import (
+    ByteRanges,
+    Epoch,
+    EpochNumbers,
+    Epochs,
+    SeqRanges,
+    common_end,
+    decode_epochs_of_logs,
+    encode_epoch_file,
+)
 from nsqd_py.runtime.documents import BAD_CONTENT
 
 UNIVERSE = 60
@@ -115,3 +124,22 @@ def test_the_file_says_what_was_written() -> None:
 def test_what_is_no_such_file(content: bytes) -> None:
     with pytest.raises(BAD_CONTENT):
         decode_epochs_of_logs(json.loads(content))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, UNIVERSE), st.integers(1, 12)), max_size=25))
+def test_bytes_of_a_file_against_a_plain_set(steps: list[tuple[bool, int, int]]) -> None:
+    ranges = ByteRanges()
+    plain: set[int] = set()
+    for is_added, start, length in steps:
+        end = start + length
+        these = set(range(start, end))
+        met = ranges.overlapping(start, end)
+        assert [each for each in ranges if set(range(*each)) & these] == met
+        if is_added:
+            assert ranges.add(start, end) == len(these - plain)
+            plain |= these
+        else:
+            assert ranges.remove(start, end) == len(these & plain)
+            plain -= these
+        assert [number for low, high in ranges for number in range(low, high)] == sorted(plain)
+    assert bool(ranges) is bool(plain)
