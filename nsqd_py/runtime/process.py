@@ -36,11 +36,12 @@ def raise_descriptor_limit() -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Run no cycle collector while much is made that stays: it would look at all of it repeatedly."""
+    """Run no cycle collector while much is made that stays: it would look at all of it, afterwards too."""
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
