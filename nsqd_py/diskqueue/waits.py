@@ -61,7 +61,7 @@ class PackedWaits:
     @property
     def end(self) -> int:
         """A number above all messages; 0 if there are none."""
-        return max([high for _, high, _, _ in self]) if self._packed else 0
+        return max((high for _, high, _, _ in self), default=0)
 
     def rising(self) -> Iterator[Wait]:
         """Yield the runs in the order of their numbers."""

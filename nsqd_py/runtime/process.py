@@ -36,12 +36,15 @@ def raise_descriptor_limit() -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Run no cycle collector while much is made that stays: it would look at all of it, afterwards too."""
+    """Run no cycle collector while much is made that stays, and let it skip that afterwards.
+
+    After an error it stays in sight: what a start has loaded that begins again is garbage.
+    """
     gc.disable()
     try:
         yield
-    finally:
         gc.freeze()
+    finally:
         gc.enable()
 
 

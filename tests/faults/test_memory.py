@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import wire
+from nsqd_py.diskqueue.journal import journal_name, read_journal
+from tests.support import nsqd_process, wire
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
 MB = 1_000_000
 BODY = b"x" * MB
+IN_ONE_SEND = 500
 
 
-def resident_bytes(nsqd: NsqdProcess) -> int:
+def resident_bytes(nsqd: NsqdProcess, name: str = "VmHWM") -> int:
+    """The most that it ever had; with "VmRSS", what it has now."""
     status = Path(f"/proc/{nsqd.pid}/status").read_text("ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+    (line,) = (line for line in status.splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
@@ -88,3 +91,70 @@ def test_1500_messages_of_1_mb_with_the_default(make_nsqd: MakeNsqd) -> None:
     publish(nsqd, "t", 1500)
     assert nsqd.wait_for_channel("t", "c")["depth"] == 1500
     assert resident_bytes(nsqd) < 450 * MB, "1.6 GB without a limit"
+
+
+# --- deferred messages
+
+
+def due_in_ms(number: int) -> int:
+    """A different time for each message, in no order, within the hour that a client may ask for."""
+    return 2_000_000 + number * 7919 % 1_000_003
+
+
+def publish_deferred(nsqd: NsqdProcess, count: int) -> None:
+    with nsqd.connect() as client:
+        for first in range(0, count, IN_ONE_SEND):
+            numbers = range(first, first + IN_ONE_SEND)
+            client.send(*(wire.dpub("t", due_in_ms(number), b"x" * 100) for number in numbers))
+            assert {client.frame() for _ in numbers} == {wire.OK}
+
+
+def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
+    """Publish messages, and requeue each of them with a time of its own; return when the journal has them all."""
+    with nsqd.connect() as client:
+        for _ in range(0, count, IN_ONE_SEND):
+            client.mpub("t", [b"x" * 100] * IN_ONE_SEND)
+        client.sub("t", "c", rdy_count=IN_ONE_SEND)
+        for first in range(0, count, IN_ONE_SEND):
+            messages = enumerate(client.messages(IN_ONE_SEND), first)
+            client.send(*(wire.req(message.id, due_in_ms(number)) for number, message in messages))
+        nsqd.wait_for_channel("t", "c", deferred_count=count)
+    journal = nsqd.data_path / journal_name("t", "c")
+    wait_until(lambda: len(read_journal(journal.read_bytes()).saved.waiting) == count, what="the journal")
+
+
+DEFER = {"published": publish_deferred, "requeued": requeue_deferred}
+
+
+@pytest.mark.parametrize("way", DEFER)
+def test_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str) -> None:
+    """They take no more than before it, about 205 bytes each, and not much more while it loads them."""
+    count = 30_000
+    nsqd = make_nsqd()
+    nsqd.create("t", "c")
+    empty = resident_bytes(nsqd, "VmRSS")
+    DEFER[way](nsqd, count)
+    for is_clean in (False, True):
+        nsqd.restart(clean=is_clean)
+        nsqd.wait_for_channel("t", "c", deferred_count=count)
+        assert resident_bytes(nsqd, "VmRSS") - empty < 400 * count, "620 to 720 when a start kept what it had read of them"
+        assert resident_bytes(nsqd) - empty < 600 * count, "620 to 780 when it had an object for each of them"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", DEFER)
+def test_a_million_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/operations.md says what they take."""
+    monkeypatch.setattr(nsqd_process, "START_DEADLINE_S", 600)
+    count = 1_000_000
+    nsqd = make_nsqd()
+    nsqd.is_executed = True
+    nsqd.create("t", "c")
+    DEFER[way](nsqd, count)
+    nsqd.wait_for_channel("t", "c", deferred_count=count)
+    assert resident_bytes(nsqd) < 300 * MB
+    for is_clean in (False, True):
+        nsqd.restart(clean=is_clean)
+        nsqd.wait_for_channel("t", "c", deferred_count=count)
+        assert resident_bytes(nsqd, "VmRSS") < 300 * MB
+        assert resident_bytes(nsqd) < 350 * MB
