@@ -58,6 +58,12 @@ def tune_gc(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> 
     gc.set_threshold(first, older, older)
 
 
+def free_ended_daemon() -> None:
+    """Free what a daemon has left that ended in this process. Its topics were hidden from the collector by `tune_gc`."""
+    gc.unfreeze()
+    gc.collect()
+
+
 def keep_freed_memory() -> None:
     """Make the C library reuse freed blocks of up to 32 MiB.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import nsqd_process, wire
+from tests.support.memory import due_in_ms, most_resident_bytes, publish_deferred, resident_bytes
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
@@ -16,13 +18,6 @@ pytestmark = pytest.mark.ours
 MB = 1_000_000
 BODY = b"x" * MB
 IN_ONE_SEND = 500
-
-
-def resident_bytes(nsqd: NsqdProcess, name: str = "VmHWM") -> int:
-    """The most that it ever had; with "VmRSS", what it has now."""
-    status = Path(f"/proc/{nsqd.pid}/status").read_text("ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
 
 
 def publish(nsqd: NsqdProcess, topic: str, count: int) -> None:
@@ -35,7 +30,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
     """Neither the backlog, nor what a consumer has in flight, nor what one does not read is kept in memory."""
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t", "c", "unread")
-    before = resident_bytes(nsqd)
+    before = most_resident_bytes(nsqd)
     with nsqd.connect() as unread, nsqd.connect() as consumer:
         unread.sub("t", "unread", rdy_count=2500)
         publish(nsqd, "t", 150)
@@ -45,7 +40,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
         statistics = nsqd.stats()["memory"]
         assert MB < statistics["message_bytes"] <= 32 * MB
         assert nsqd.topic_stats("t")["channels"][0]["in_flight_count"] == 150
-        assert resident_bytes(nsqd) - before < 75 * MB
+        assert most_resident_bytes(nsqd) - before < 75 * MB
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] >= MB, what="a look at what is not read")
         consumer.send(b"".join(wire.fin(message.id) for message in messages))
         nsqd.wait_for_channel("t", "c", in_flight_count=0)
@@ -54,10 +49,10 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
 def test_an_ephemeral_topic_loses_the_newest(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t%23ephemeral", "c%23ephemeral")
-    before = resident_bytes(nsqd)
+    before = most_resident_bytes(nsqd)
     publish(nsqd, "t#ephemeral", 150)
     assert nsqd.wait_for_channel("t#ephemeral", "c#ephemeral")["depth"] == 16
-    assert resident_bytes(nsqd) - before < 60 * MB
+    assert most_resident_bytes(nsqd) - before < 60 * MB
 
 
 def test_what_is_received_in_part_counts(make_nsqd: MakeNsqd) -> None:
@@ -90,23 +85,10 @@ def test_1500_messages_of_1_mb_with_the_default(make_nsqd: MakeNsqd) -> None:
     nsqd.create("t", "c")
     publish(nsqd, "t", 1500)
     assert nsqd.wait_for_channel("t", "c")["depth"] == 1500
-    assert resident_bytes(nsqd) < 450 * MB, "1.6 GB without a limit"
+    assert most_resident_bytes(nsqd) < 450 * MB, "1.6 GB without a limit"
 
 
 # --- deferred messages
-
-
-def due_in_ms(number: int) -> int:
-    """A different time for each message, in no order, within the hour that a client may ask for."""
-    return 2_000_000 + number * 7919 % 1_000_003
-
-
-def publish_deferred(nsqd: NsqdProcess, count: int) -> None:
-    with nsqd.connect() as client:
-        for first in range(0, count, IN_ONE_SEND):
-            numbers = range(first, first + IN_ONE_SEND)
-            client.send(*(wire.dpub("t", due_in_ms(number), b"x" * 100) for number in numbers))
-            assert {client.frame() for _ in numbers} == {wire.OK}
 
 
 def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
@@ -123,7 +105,7 @@ def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
     wait_until(lambda: len(read_journal(journal.read_bytes()).saved.waiting) == count, what="the journal")
 
 
-DEFER = {"published": publish_deferred, "requeued": requeue_deferred}
+DEFER: dict[str, Callable[..., None]] = {"published": partial(publish_deferred, topic="t"), "requeued": requeue_deferred}
 
 
 @pytest.mark.parametrize("way", DEFER)
@@ -132,13 +114,13 @@ def test_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str) -> None:
     count = 30_000
     nsqd = make_nsqd()
     nsqd.create("t", "c")
-    empty = resident_bytes(nsqd, "VmRSS")
-    DEFER[way](nsqd, count)
+    empty = resident_bytes(nsqd)
+    DEFER[way](nsqd, count=count)
     for is_clean in (False, True):
         nsqd.restart(clean=is_clean)
         nsqd.wait_for_channel("t", "c", deferred_count=count)
-        assert resident_bytes(nsqd, "VmRSS") - empty < 400 * count, "620 to 720 when a start kept what it had read of them"
-        assert resident_bytes(nsqd) - empty < 600 * count, "620 to 780 when it had an object for each of them"
+        assert resident_bytes(nsqd) - empty < 400 * count, "620 to 720 when a start kept what it had read of them"
+        assert most_resident_bytes(nsqd) - empty < 600 * count, "620 to 780 when it had an object for each of them"
 
 
 @pytest.mark.slow
@@ -150,11 +132,11 @@ def test_a_million_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str
     nsqd = make_nsqd()
     nsqd.is_executed = True
     nsqd.create("t", "c")
-    DEFER[way](nsqd, count)
+    DEFER[way](nsqd, count=count)
     nsqd.wait_for_channel("t", "c", deferred_count=count)
-    assert resident_bytes(nsqd) < 300 * MB
+    assert most_resident_bytes(nsqd) < 300 * MB
     for is_clean in (False, True):
         nsqd.restart(clean=is_clean)
         nsqd.wait_for_channel("t", "c", deferred_count=count)
-        assert resident_bytes(nsqd, "VmRSS") < 300 * MB
-        assert resident_bytes(nsqd) < 350 * MB
+        assert resident_bytes(nsqd) < 300 * MB
+        assert most_resident_bytes(nsqd) < 350 * MB
