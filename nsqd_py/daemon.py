@@ -130,6 +130,7 @@ class Daemon:
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self._broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
+        self._takes_place = notifier is not None
         self.notifier = notifier or Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
@@ -174,6 +175,8 @@ class Daemon:
 
     def _serve(self, signals: process.StopSignals) -> None:
         try:
+            if self._takes_place:
+                process.free_ended_daemon()
             with process.collector_paused():
                 self._load(signals)
             process.return_freed_memory()

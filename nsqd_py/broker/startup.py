@@ -5,7 +5,7 @@ The topics are those that `nsqd.dat` names and those that have files: a crash ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain
 from pathlib import Path
@@ -210,7 +210,7 @@ class _TopicLoader:
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that are certainly lost."""
-        return common(needed, [(0, self._certain_until), *self._found.damaged_holes])
+        return common(needed, [(0, self._certain_until), *self._found.damaged_holes]) if needed else []
 
     def _unsure(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that may be finished."""
@@ -222,9 +222,10 @@ class _TopicLoader:
     def _report_missing(self) -> None:
         """Log which files are missing; damaged ones were logged before."""
         needed = union(self._needed)
-        if needed:
-            self._broker.missing[self._entry.name] = needed
-            self._broker.unsure[self._entry.name] = self._unsure(needed)
+        if not needed:
+            return
+        self._broker.missing[self._entry.name] = needed
+        self._broker.unsure[self._entry.name] = self._unsure(needed)
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
@@ -242,7 +243,7 @@ class _TopicLoader:
         if held is None or not (self._is_certain and self._may_be_given_back):
             topic.released = max(topic.released, self._log.first_seq)
         topic.unreleased_deferred = [
-            (low, high, due_ns) for low, high, due_ns, _ in self._found.deferred if low >= topic.released
+            (low, high, due_ns) for low, high, due_ns, _ in chain.from_iterable(self._found.deferred) if low >= topic.released
         ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
@@ -250,15 +251,14 @@ class _TopicLoader:
         if saved is None:  # its journal is lost: redeliver everything
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
         needed = union(needed_of(self._found.holes, saved.finished, topic.released))
-        accepted = [] if self._may_be_given_back else self._unsure(needed)
+        accepted = self._unsure(needed) if needed and not self._may_be_given_back else []
         for low, high in accepted:
             saved.finished.add_missing(low, high)
         if accepted:
             saved.forget_finished()
         lost = [gap for low, high in needed for gap in saved.finished.gaps(low, high)]
         self._needed += needed
-        deferred = (wait for wait in self._found.deferred if wait[0] < topic.released)
-        position = restore_position(saved, topic.released, deferred, self._broker.clock(), lost)
+        position = restore_position(saved, topic.released, self._found.deferred, self._broker.clock(), lost)
         channel = self._broker.add_channel(topic, name, position, self._journals[name])
         channel.distributor.lost_count = count_of(self._lost(needed))
         if self._entry.channels[name]:
@@ -269,32 +269,43 @@ class _TopicLoader:
 
 
 def restore_position(
-    saved: SavedPosition, released: int, deferred: Iterable[Wait], now_ns: int, lost: Iterable[Range] = ()
+    saved: SavedPosition, released: int, deferred: Sequence[PackedWaits], now_ns: int, lost: Iterable[Range] = ()
 ) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
     `deferred` are the runs of messages that were published with a delay. `lost` are unfinished messages that are not in
-    the log. Millions of messages may wait: nothing here has an object for each of them, except for the position.
+    the log.
     """
     position = Position(saved.finished.floor, released)
     position.finished = saved.finished
     position.lost = SeqRanges(0, lost)
     if position.has_lost:
         position.lost_waits = list(grouped(parts(saved.waiting.rising(), position.lost.parts)))
+    waiting: Iterable[Range] = ()
+    if deferred or len(saved.waiting):
+        waiting = _restore_waiting(position, saved.waiting, deferred, now_ns)
+    for low, high in merge(saved.finished.islands(), ranges_of(position.lost), waiting):
+        position.skip(low, min(high, released))
+    return position
+
+
+def _restore_waiting(position: Position, saved: PackedWaits, deferred: Sequence[PackedWaits], now_ns: int) -> Iterator[Range]:
+    """Defer and queue what waited, and return its ranges in rising order.
+
+    There may be millions of messages: before they are deferred or queued, none of them has an object.
+    """
+    released = position.released
 
     def unsettled(low: int, high: int) -> Iterator[Range]:
         return position.unsettled(low, min(high, released))
 
-    requeued = PackedWaits(parts(saved.waiting, unsettled))
-    published = PackedWaits(parts(deferred, unsettled)).latest()
+    requeued = PackedWaits(parts(saved, unsettled))
+    published = PackedWaits(parts(chain.from_iterable(deferred), unsettled)).latest()
     if len(requeued):
         published = PackedWaits(without(published.rising(), requeued.rising()))
     _defer_later(position, merge(requeued.rising(), published.rising()), now_ns)
     _queue_due(position, chain(requeued, published), now_ns)
-    waiting = ((low, high) for low, high, _, _ in merge(requeued.rising(), published.rising()))
-    for low, high in merge(saved.finished.islands(), ranges_of(position.lost), waiting):
-        position.skip(low, min(high, released))
-    return position
+    return ((low, high) for low, high, _, _ in merge(requeued.rising(), published.rising()))
 
 
 def _defer_later(position: Position, rising: Iterable[Wait], now_ns: int) -> None:

@@ -3,8 +3,8 @@
 records     a batch as a record with a checksum                                          pure
 messages    records whose messages have their own ids and times, for archives            pure
 ranges      sets of sequence numbers as ranges, and the epochs of a log                  pure
+waits       runs of waiting messages, packed as in a journal                             pure
 journal     the journal of a channel: its encoding, and the file
-waits       runs of waiting messages, packed as in a journal                                 pure
 log         the segments of one topic, in order of sequence numbers
 files       one segment: append, read, preallocate, and its index
 open_files  limits how many segments are open at a time

@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
     kind: int
     floor: int
     finished: list[Range]
-    waiting: PackedWaits
+    waiting: bytes  # packed
 
 
 def _entry_at(data: bytes, position: int) -> _Entry | None:
@@ -106,15 +106,20 @@ def _entry_at(data: bytes, position: int) -> _Entry | None:
     if end > len(data) or end != waits_at + wait_count * WAIT_BYTES or extend(0, data[start:end]) != checksum:
         return None
     finished = list(_RANGE.iter_unpack(data[start + _HEAD.size : waits_at]))
-    waiting = PackedWaits()
-    waiting.add_packed(data[waits_at:end])
+    waiting = data[waits_at:end]
     # nsqd writes no numbers that a log cannot reach, and no more waiting messages than memory can hold.
-    highest = max([floor, waiting.end, *(high for _, high in finished)])
-    if highest >= _END_OF_NUMBERS or sum(max(0, high - low) for low, high, _, _ in waiting) > MOST_WAITING:
+    if max([floor, *(high for _, high in finished)]) >= _END_OF_NUMBERS or (waiting and not _can_wait(waiting)):
         return None
     if kind not in _KINDS:
         raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
     return _Entry(end - position, kind, floor, finished, waiting)
+
+
+def _can_wait(packed: bytes) -> bool:
+    """True if these messages can be in a log, and in memory."""
+    waits = PackedWaits()
+    waits.add_packed(packed)
+    return waits.end < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: PackedWaits) -> SavedPosition:
@@ -126,7 +131,8 @@ def _settle(floor: int, ranges: list[Range], waiting: PackedWaits) -> SavedPosit
             finished.add(max(low, top), high)
             top = high
     saved = SavedPosition(finished, waiting)
-    saved.forget_finished()
+    if len(waiting):
+        saved.forget_finished()
     return saved
 
 
@@ -166,7 +172,7 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
         kind, floor = entry.kind, entry.floor
         ranges.extend(entry.finished)
         if with_waiting:
-            waiting.add_packed(bytes(entry.waiting))
+            waiting.add_packed(entry.waiting)
         end = position = position + entry.size
     if data and not end:
         damaged.append((0, len(data)))

@@ -12,16 +12,15 @@ import os
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.alarms import Wait
 from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import ByteRanges, Range, SeqRanges, common, count_of, union
@@ -161,9 +160,9 @@ class RecoveredLog:
         self._ends_damaged = False  # describes the last file
 
     @property
-    def deferred(self) -> Iterator[Wait]:
-        """The runs of messages that were published with a delay, in rising order."""
-        return chain.from_iterable(recovered.deferred for recovered in self.files)
+    def deferred(self) -> list[PackedWaits]:
+        """The runs of messages that were published with a delay: those of each file that has any, in rising order."""
+        return [recovered.deferred for recovered in self.files if len(recovered.deferred)]
 
     def add(self, recovered: RecoveredFile, *, is_last: bool) -> None:
         """Add a file; files must be added in order."""

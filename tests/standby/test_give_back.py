@@ -18,6 +18,7 @@ from tests.support.certificates import make_certificates
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.hostile_primary import HostilePrimary
 from tests.support.member import secret_file
+from tests.support.memory import publish_deferred, resident_bytes
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
@@ -155,6 +156,37 @@ def test_what_a_primary_has_lost_comes_back(pair: MakePair, harm: Callable[[Nsqd
     both.check_the_primary()
     assert not list(both.primary.data_path.glob("*.back"))
     both.check_the_promoted(EVERYTHING)
+
+
+def test_a_start_that_begins_again_frees_what_it_had_loaded(pair: MakePair) -> None:
+    """Whether it begins again before it serves, or when a standby has come back."""
+    count = 30_000
+    both = pair("--accept-standbys")
+    both.primary.create("deferred", "c")
+    publish_deferred(both.primary, "deferred", count)
+    wait_until_it_has_all(both.primary)
+    both.primary.restart()
+
+    def loaded_bytes() -> int:
+        both.primary.wait_for_channel("deferred", "c", deferred_count=count)
+        wait_until_it_has_all(both.primary)
+        return resident_bytes(both.primary)
+
+    once = loaded_bytes()
+    both.primary.kill()
+    remove(0)(both.primary)
+    both.primary.start()
+    assert CAME_BACK in both.primary.log_text()
+    assert loaded_bytes() - once < 180 * count, "260 when it kept both"
+    both.standby.stop()
+    both.primary.kill()
+    remove(0)(both.primary)
+    both.primary.start()
+    both.standby.start()
+    wait_until_it_follows(both.standby)
+    assert CAME_BACK in both.primary.log_text()
+    assert loaded_bytes() - once < 180 * count
+    both.check_the_primary()
 
 
 def test_what_is_lost_comes_back_when_the_standby_is_back(pair: MakePair) -> None:

@@ -8,6 +8,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
+from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, sized, start_broker
 from tests.unit.log_bench import TOPIC, adopt, append_to, flip, read_all
 
@@ -73,6 +74,40 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
         for aside in directory.glob("*.damaged"):
             aside.unlink()
         close_descriptors(directory)
+
+
+LITTLE = 64 * 1024
+ENDS = {
+    "nothing": (b"", False),
+    "a little space": (bytes(LITTLE), False),
+    "much space": (bytes(LITTLE + 1), True),
+    "a torn record": (b"torn".ljust(RECORD_BYTES, b"\0"), True),
+    "a byte in the space": (bytes(LITTLE - 1) + b"x", True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_little_preallocated_space_stays(directory: Path, end: str) -> None:
+    """The next records are written into it; what else follows the last record is cut off."""
+    behind, is_cut = ENDS[end]
+    (path,) = write_log(directory, 2)
+    path.write_bytes(path.read_bytes()[: place_of(2)] + behind)
+    log = adopt(directory, FILE_BYTES, [])
+    assert path.stat().st_size == place_of(2) + (0 if is_cut else len(behind))
+    append_to(log, make_batch(2, MESSAGE % 2))
+    assert read_all(log) == expected(range(3))
+    close_descriptors(directory)
+    again = adopt(directory, FILE_BYTES, [])
+    assert read_all(again) == expected(range(3))
+
+
+def test_without_preallocation_no_space_stays(directory: Path) -> None:
+    (path,) = write_log(directory, 2)
+    assert path.stat().st_size == FILE_BYTES
+    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    log.allocate_ahead(wanted=False)
+    log.adopt(recover_file(LogFile.open(path), is_last=True), is_last=True)
+    assert path.stat().st_size == place_of(2)
 
 
 # --- damage in the middle
