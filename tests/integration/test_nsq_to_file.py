@@ -344,6 +344,46 @@ def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, outpu
     assert manifest(output)[0]["repaired"] is True
 
 
+def damaged_leftover(nsqd: NsqdProcess, archive: Archive, work: Path) -> bytes:
+    """Leave the file of a run that was killed, with one damaged record of two; return what it holds."""
+    with archive(nsqd, f"--work-dir={work}", "--format=parquet") as tool:
+        publish(nsqd, b"one" * 50)
+        wait_until_finished(nsqd)
+        publish(nsqd, b"two" * 50)
+        wait_until_finished(nsqd)
+        tool.signal(signal.SIGKILL)
+        tool.wait()
+    (path,) = work.glob(".nsq_to_file.*.framed")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"oneone")] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(
+    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    damaged = damaged_leftover(nsqd, archive, work)
+    with archive(nsqd, f"--work-dir={work}") as tool:
+        tool.wait_for_log("DAMAGED: ")
+        publish(nsqd, b"three")
+        wait_until_finished(nsqd)
+        assert tool.stop() == 1
+        (line,) = (line for line in tool.log_text().splitlines() if "DAMAGED: " in line)
+    (kept,) = work.glob("_nsq_damaged.*")
+    assert kept.read_bytes() == damaged
+    assert f"bytes of {kept} cannot be read, at 64.." in line
+    assert sorted(all_bodies(output)) == [b"three", b"two" * 50]
+    assert leftovers(tmp_path) == []
+    shown = run_tool("nsq_apps", "nsq_cat", str(kept))
+    assert (shown.returncode, shown.stdout) == (1, "two" * 50 + "\n"), "what is whole in it"
+    with archive(nsqd, f"--work-dir={work}") as tool:
+        tool.wait_for_log("subscribed")
+        assert tool.stop() == 0, "it was said once"
+    assert kept.read_bytes() == damaged
+
+
 def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
     """On the same directory, with the same names: neither takes the other's files."""
     publish(nsqd, b"one")

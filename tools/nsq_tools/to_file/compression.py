@@ -29,6 +29,8 @@ GZIP_LEVELS = range(1, 10)
 ZSTD_LEVELS = range(1, 20)
 _LARGEST_FAST_LEVEL, _SMALLEST_SLOW_LEVEL = 3, 7
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 256 * 1024
 
 Data = bytes | mmap.mmap
@@ -45,17 +47,48 @@ class Codec(NamedTuple):
     """One way of compression.
 
     compress(data, level)  returns a complete member or frame
-    pieces(data, start)    yields the contents of a file from `start` on, up to the first incomplete member or frame
+    pieces(data, start)    yields the contents of a file from `start` on, up to the first member or frame that is incomplete
+                           or damaged
+    magic                  the first bytes of each member or frame
+    ends_inside(data, start)  True if the file ends before the member or frame that begins at `start`
     """
 
     name: str
     suffix: str
     compress: Callable[[bytes, int], bytes]
     pieces: Callable[[Data, int], Iterator[DecodedPiece]]
+    magic: bytes = b""
+    ends_inside: Callable[[Data, int], bool] = lambda data, start: True
 
     @property
     def is_plain(self) -> bool:
         return self.name == NONE
+
+
+# --- incomplete writes
+
+
+def is_incomplete_write(codec: Codec, data: Data, start: int) -> bool:
+    """True if the bytes from `start` on are the beginning of a member or frame, or zeros: a write that was interrupted.
+
+    False if they are damaged: they are something else, or there is a whole member or frame behind them.
+    """
+    if is_zero(data, start):
+        return True
+    beginning = data[start : start + len(codec.magic)]
+    if not codec.magic.startswith(beginning) or not codec.ends_inside(data, start):
+        return False
+    position = data.find(codec.magic, start + 1)
+    while position >= 0:
+        if any(piece.end for piece in codec.pieces(data, position)):
+            return False
+        position = data.find(codec.magic, position + 1)
+    return True
+
+
+def is_zero(data: Data, start: int) -> bool:
+    """True if all bytes from `start` on are zeros: a power cut may leave the size of a file without its data."""
+    return not any(data[at : at + _READ_BYTES].strip(b"\0") for at in range(start, len(data), _READ_BYTES))
 
 
 # --- none
@@ -93,7 +126,28 @@ def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
             yield DecodedPiece(plain, position if member.eof else 0)
 
 
+def _gzip_ends_inside(data: Data, start: int) -> bool:
+    library = _fast or zlib
+    member = library.decompressobj(_GZIP_WINDOW_BITS)
+    for position in range(start, len(data), _READ_BYTES):
+        try:
+            member.decompress(data[position : position + _READ_BYTES])
+        except (zlib.error, library.error):
+            return False
+        if member.eof:
+            return False
+    return True
+
+
 # --- zstd (RFC 8878)
+
+
+def _zstd(data: bytes, level: int) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level))
+
+
+def _zstd_ends_inside(data: Data, start: int) -> bool:
+    return zstd_frame_end(data, start) is None
 
 
 def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
@@ -111,7 +165,7 @@ CODECS = {
     codec.name: codec
     for codec in (
         Codec(NONE, "", lambda data, level: data, _plain_pieces),
-        Codec(GZIP, ".gz", _gzip, _gzip_pieces),
-        Codec(ZSTD, ".zst", lambda data, level: bytes(cramjam.zstd.compress(data, level)), _zstd_pieces),
+        Codec(GZIP, ".gz", _gzip, _gzip_pieces, _GZIP_MAGIC, _gzip_ends_inside),
+        Codec(ZSTD, ".zst", _zstd, _zstd_pieces, _ZSTD_MAGIC, _zstd_ends_inside),
     )
 }

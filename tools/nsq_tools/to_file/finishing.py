@@ -5,7 +5,8 @@ its claim is deleted. Every step can be repeated, so that after a kill between t
 and continues.
 
 In a file of an earlier run, an incomplete end is removed first. It was never synced completely, so its messages were
-not finished, and nsqd delivers them again. Nothing that can be read is removed.
+not finished, and nsqd delivers them again. Nothing else is removed: damaged parts stay in the file and are reported. If
+the file that is placed does not have all of the original, as after the conversion of a damaged file, the original is kept.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, original_name, side_path
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
 
 
@@ -178,6 +180,13 @@ def _link_exclusively(source: Path, target: Path) -> None:
         os.rename(source, target)
 
 
+def keep_original(source: Path, name: str) -> None:
+    """Rename a file that was not copied whole, so that nothing removes it. Raises OSError."""
+    if _status(source) is not None:
+        os.rename(source, source.with_name(name))
+        sync_directory(source.parent)
+
+
 # --- finishing
 
 _READ_BYTES = 1024 * 1024
@@ -193,6 +202,21 @@ class FinishedFile:
     @property
     def name(self) -> str:
         return self.claim.details.work_name
+
+    @property
+    def _original(self) -> Path:
+        """The name of the file in the work-dir if it is kept."""
+        return self.claim.work_path.with_name(original_name(self.claim.token))
+
+    @property
+    def _source(self) -> Path:
+        """The file that was written, by its present name."""
+        return self._original if self._original.exists() else self.claim.work_path
+
+    def damage_text(self, entry: ManifestEntry) -> str:
+        """Return a sentence about the damage of the finished file; "" if there is none."""
+        details = self.claim.details
+        return entry.damage_text(details.store or details.output_dir, str(self.claim.work_path.parent))
 
     def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
@@ -224,31 +248,103 @@ class FinishedFile:
             root = details.store
             # No other file has this name, since an object store cannot reserve one; `#` would end a URL.
             entry = replace(entry, path=details.name.replace(REV, f"-{token}").replace("#", "_"))
+            if not entry.original and _differs(entry, local):
+                entry = entry.with_damage(_damaged_parts(details, local), self._original.name)
             upload(local, root, entry.path)
         if details.table and entry.messages:
             commit(details.table, root, entry, token, is_repeated=is_repeated)
-        if details.store:
+        if details.store and entry.original and not self._original.exists():
+            keep_original(local, entry.original)
+        elif details.store:
             local.unlink(missing_ok=True)
         return entry
 
     def _place(self) -> ManifestEntry:
         """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
         claim, details = self.claim, self.claim.details
-        output_dir, convert = Path(details.output_dir), FORMATS[details.format].convert
-        make = None if convert is None else lambda source, target: convert(source, target, details.compress)
-        name = place(claim.work_path, output_dir, details.name, details.revision, claim.token, make)
+        output_dir, source = Path(details.output_dir), self._source
+        conversion = _Conversion(details)
+        make = conversion.make if conversion.is_needed else None
+        name = place(source, output_dir, details.name, details.revision, claim.token, make)
         entry = replace(self.entry, path=name)
-        if convert is not None:
-            with (output_dir / name).open("rb") as file:
-                entry = replace(entry, bytes=os.fstat(file.fileno()).st_size, crc32c=f"{checksum_of(file):08x}")
+        if conversion.is_needed:
+            entry = self._converted(entry, conversion.scan_of(source))
+        elif not _is_one_file(_status(source), _status(output_dir / name)) and _differs(entry, output_dir / name):
+            damaged = _damaged_parts(details, output_dir / name)
+            entry = _with_contents(entry, output_dir / name).with_damage(damaged, self._original.name)
         claim.update(replace(details, entry=asdict(entry)))
         return entry
+
+    def _converted(self, entry: ManifestEntry, scan: FileScan) -> ManifestEntry:
+        """Return the entry of the file that was made by a conversion; `scan` is what was read of the source."""
+        scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
+        placed = _with_contents(entry, Path(self.claim.details.output_dir) / entry.path)
+        if not scan.damaged:
+            return placed
+        converted = replace(
+            placed,
+            messages=scan.tally.messages,
+            first_timestamp=scan.tally.first_timestamp_ns,
+            last_timestamp=scan.tally.last_timestamp_ns,
+        )
+        return converted.with_damage(scan.damaged, self._original.name)
 
     def _remove_other_names(self, entry: ManifestEntry) -> bool:
         """Remove the other names. Return False if the placed file is not proved to have the written contents."""
         output_dir = Path(self.claim.details.output_dir)
         claim, is_copy = self.claim, partial(_holds, entry)
+        if entry.original:
+            keep_original(claim.work_path, entry.original)
+            if not self.claim.details.store and _status(output_dir / entry.path) is None:
+                return False
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
+
+
+class _Conversion:
+    """The conversion of a file to another format, if its format needs one."""
+
+    def __init__(self, details: ClaimDetails) -> None:
+        self._form = FORMATS[details.format]
+        self._codec_name = details.compress
+        self._scan: FileScan | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        return self._form.convert is not None
+
+    def make(self, source: Path, target: Path) -> None:
+        """Make the target. Raises OSError."""
+        assert self._form.convert is not None
+        self._scan = self._form.convert(source, target, self._codec_name)
+
+    def scan_of(self, source: Path) -> FileScan:
+        """Return what was read of the source; an earlier run may have made the target. Raises OSError."""
+        assert self._form.scan_source is not None
+        return self._scan or self._form.scan_source(source)
+
+
+def _with_contents(entry: ManifestEntry, path: Path) -> ManifestEntry:
+    """Return the entry with the size and the checksum of this file. Raises OSError."""
+    with path.open("rb") as file:
+        return replace(entry, bytes=os.fstat(file.fileno()).st_size, crc32c=f"{checksum_of(file):08x}")
+
+
+def _differs(entry: ManifestEntry, path: Path) -> bool:
+    """True if the file has other bytes than those that were written. Raises OSError."""
+    return entry.crc32c is not None and path.exists() and not _holds(entry, path)
+
+
+def _damaged_parts(details: ClaimDetails, path: Path) -> list[Range]:
+    """Return the damaged parts of a file whose checksum is wrong: all of it where its format does not tell. Raises OSError."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size and FORMATS[details.format].convert is None:
+            with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+                scan = FORMATS[details.format].scan(data, CODECS[details.compress], 0)
+            scan.add_damage(scan.end, size)
+            if scan.damaged:
+                return scan.damaged
+    return [(0, size)]
 
 
 def entry_of(
@@ -299,7 +395,7 @@ def repair(claim: Claim) -> FinishedFile | None:
     try:
         with open(path, "r+b", opener=open_file) as file:
             entry = _repaired(claim, file)
-            if entry.messages or claim.details.is_shared:
+            if entry.messages or entry.damaged_bytes or claim.details.is_shared:
                 return FinishedFile(claim, entry)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
@@ -319,7 +415,8 @@ def _repaired(claim: Claim, file: BinaryIO) -> ManifestEntry:
         os.ftruncate(file.fileno(), scan.end)
     os.fsync(file.fileno())
     file.seek(details.offset)
-    return entry_of(details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end)
+    entry = entry_of(details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end)
+    return entry.with_damage(scan.damaged)
 
 
 def _scan(claim: Claim, file: BinaryIO, size: int) -> FileScan:

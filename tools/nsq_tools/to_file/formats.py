@@ -25,11 +25,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from google_crc32c import extend
+
 from nsq_tools.messages import json_lines
-from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
+from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_incomplete_write, is_zero
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, FileHeader, Incomplete, decode_header
 
 
 class Tally:
@@ -69,10 +72,22 @@ class Encoded(NamedTuple):
 
 @dataclass(slots=True)
 class FileScan:
-    """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write."""
+    """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write.
+
+    damaged  the parts before `end` that cannot be read, in ascending order
+    """
 
     end: int = 0
     tally: Tally = field(default_factory=Tally)
+    damaged: list[Range] = field(default_factory=list)
+
+    def add_damage(self, start: int, end: int) -> None:
+        """Add a damaged part behind all others, if it is not empty."""
+        if start == end:
+            return
+        if self.damaged and self.damaged[-1][1] == start:
+            start, _ = self.damaged.pop()
+        self.damaged.append((start, end))
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,9 @@ class FileFormat:
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
     gathers         True if each write is one record, so that small writes are collected until a sync
-    convert         (source, target, codec name) makes the final file from the written one; None if they are the same
+    convert         (source, target, codec name) makes the final file from the written one, and returns what it has read of
+                    that; None if they are the same
+    scan_source     (source) returns what `convert` would read
     """
 
     name: str
@@ -98,7 +115,8 @@ class FileFormat:
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     gathers: bool = False
-    convert: Callable[[Path, Path, str], None] | None = None
+    convert: Callable[[Path, Path, str], FileScan] | None = None
+    scan_source: Callable[[Path], FileScan] | None = None
 
     def size_of(self, batch: MessageBatch) -> int:
         """Return the approximate size of a batch in a file, before compression."""
@@ -155,6 +173,9 @@ def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, byt
                 count(scan.tally, block)
             blocks.clear()
             scan.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+    if not codec.is_plain and not is_incomplete_write(codec, data, scan.end):
+        scan.add_damage(scan.end, len(data))
+        scan.end = len(data)
     return scan
 
 
@@ -239,17 +260,48 @@ def joined(batches: Sequence[MessageBatch]) -> Messages:
 
 
 def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
-    """Scan a file of records. A damaged record before a valid one is skipped; only an incomplete end is excluded."""
+    """Scan a file of records. Damaged records are skipped and reported; only an incomplete end is excluded."""
     scan = FileScan()
+    for _ in records_in(data, scan):
+        pass
+    return scan
+
+
+def records_in(data: Data, scan: FileScan) -> Iterator[tuple[int, int]]:
+    """Yield the position and the salt of each record with a valid checksum, and note in `scan` what is read."""
+    if len(data) < FILE_HEADER_BYTES or is_zero(data, 0):
+        return
     try:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
     except Damaged:
-        return scan
+        salt = FileHeader.unchecked(data[:FILE_HEADER_BYTES]).salt  # the checksums of the records tell if it is right
+        scan.add_damage(0, FILE_HEADER_BYTES)
     scan.end = FILE_HEADER_BYTES
     for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
+        scan.add_damage(scan.end, position)
         scan.end = position + header.record_bytes
         scan.tally.add_all(header.count, header.timestamp_ns, header.base_id)
-    return scan
+        yield position, salt
+    if not _is_incomplete_record(data, scan.end, salt):
+        scan.add_damage(scan.end, len(data))
+        scan.end = len(data)
+
+
+def _is_incomplete_record(data: Data, start: int, salt: int) -> bool:
+    """True if the bytes from `start` on are the beginning of a record, or zeros: a write that was interrupted."""
+    if is_zero(data, start):
+        return True
+    rest = data[start:]
+    if not MAGIC.startswith(rest[: len(MAGIC)]):
+        return False
+    try:
+        header = decode_header(rest, 0)
+    except Incomplete:
+        return True
+    except Damaged:
+        return False
+    # The checksum does not cover the length: if it is valid for the rest of the file, only the length is wrong.
+    return header.record_bytes > len(rest) and extend(salt, rest[CHECKED_FROM:]) != header.checksum
 
 
 FRAMED = FileFormat(
@@ -273,20 +325,34 @@ def is_installed() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def convert(source: Path, target: Path, codec_name: str) -> None:
-    """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
+def convert(source: Path, target: Path, codec_name: str) -> FileScan:
+    """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError.
+
+    Return what was converted. The caller must keep the source if a part of it is damaged.
+    """
     import pyarrow as arrow  # of an extra
     from pyarrow import parquet
 
     schema = parquet_schema()
+    scan = FileScan()
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
-            for group in _row_groups(_messages_in(file)):
+            for group in _row_groups(_messages_in(file, scan)):
                 writer.write_table(
                     arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
                 )
         out.flush()
         os.fsync(out.fileno())
+    return scan
+
+
+def scan_source(source: Path) -> FileScan:
+    """Return what `convert` reads of a framed file. Raises OSError."""
+    scan = FileScan()
+    with source.open("rb") as file:
+        for _ in _messages_in(file, scan):
+            pass
+    return scan
 
 
 def parquet_schema() -> Any:
@@ -306,14 +372,20 @@ def parquet_schema() -> Any:
     return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
-def _messages_in(file: Any) -> Iterator[Messages]:
+def _messages_in(file: Any, scan: FileScan) -> Iterator[Messages]:
+    """Yield the messages of a framed file, and note in `scan` what is read and what is damaged. Raises OSError."""
+    if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+        return
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
-        for position, _ in record_positions(data, FILE_HEADER_BYTES, salt):
+        for position, salt in records_in(data, scan):
             try:
-                yield decode_messages(data, position, salt)[0]
+                messages = decode_messages(data, position, salt)[0]
             except Damaged:  # the checksum is valid, so another program wrote it
+                header = decode_header(data, position)
+                scan.tally.messages -= header.count
+                scan.add_damage(position, position + header.record_bytes)
                 continue
+            yield messages
 
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
@@ -353,6 +425,7 @@ PARQUET = FileFormat(
     scan=scan_records,
     gathers=True,
     convert=convert,
+    scan_source=scan_source,
 )
 
 # By the value of --format.

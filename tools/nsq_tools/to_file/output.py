@@ -14,7 +14,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.documents import BAD_CONTENT, decode_fields, describe
 from nsqd_py.runtime.private_files import open_file
 
@@ -170,6 +171,8 @@ class OutputFile:
 # Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
 MANIFEST = "_nsq_manifest"
 _TAIL_BYTES = 256 * 1024
+_MOST_RANGES = 100
+_SHOWN_RANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,9 @@ class ManifestEntry:
         repaired          true if an earlier run left the file unfinished
         cut_bytes         size of the incomplete end that was removed
         closed            time of finishing, ns since the epoch
+        damaged_bytes     size of the parts that cannot be read: of the file, or of the original that it was made from
+        damaged_ranges    the first of these parts, each as the offsets of its first byte and of the byte behind it
+        original          name in the work-dir of the original, which is kept if the file has less than the original may have
 
     Spark and other readers of directories skip names that begin with an underscore.
     """
@@ -205,6 +211,29 @@ class ManifestEntry:
     repaired: bool
     cut_bytes: int
     closed: int
+    damaged_bytes: int = 0
+    damaged_ranges: list[list[int]] = field(default_factory=list)
+    original: str = ""
+
+    def with_damage(self, damaged: list[Range], original: str = "") -> ManifestEntry:
+        """Return the entry with these damaged parts."""
+        first = [list(part) for part in damaged[:_MOST_RANGES]]
+        size_bytes = sum(end - start for start, end in damaged)
+        return replace(self, damaged_bytes=size_bytes, damaged_ranges=first, original=original)
+
+    def damage_text(self, output_dir: str, work_dir: str) -> str:
+        """Return a sentence about the damage; "" if there is none."""
+        if not self.damaged_bytes:
+            return ""
+        damaged = f"{self.damaged_bytes} bytes of {{}} cannot be read, at {_offsets(self.damaged_ranges)}"
+        if not self.original:
+            return damaged.format(os.path.join(output_dir, self.path)) + ": they stay in it"
+        original = os.path.join(work_dir, self.original)
+        return damaged.format(original) + f": it is kept, since {self.path} does not have them"
+
+
+def _offsets(ranges: list[list[int]]) -> str:
+    return ", ".join(f"{start}..{end}" for start, end in ranges[:_SHOWN_RANGES]) + (", ..." if ranges[_SHOWN_RANGES:] else "")
 
 
 class Manifest:
@@ -356,6 +385,15 @@ class Claim:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
+_ORIGINAL_PREFIX = "_nsq_damaged."
+
+
+def original_name(token: str) -> str:
+    """Return the name under which the file of the claim with this token is kept if it was not copied whole."""
+    return f"{_ORIGINAL_PREFIX}{token}"
 
 
 def side_path(directory: Path, token: str, suffix: str) -> Path:

@@ -142,6 +142,7 @@ class Service:
         self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
         self._warned: set[str] = set()
+        self._has_damage = False  # of a file that an earlier run left behind
         self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
         self._signals = StopSignals()
         self._threadpool = gevent.get_hub().threadpool
@@ -164,7 +165,8 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        return FAILED if any(writer.has_failed for writer in self._writers.values()) else DONE
+        has_failed = self._has_damage or any(writer.has_failed for writer in self._writers.values())
+        return FAILED if has_failed else DONE
 
     # --- start
 
@@ -199,7 +201,8 @@ class Service:
         for claim in left_behind(self._work_dir, self._output_dir, report=self._log.warning):
             try:
                 in_thread(self._threadpool, self._repair_one, claim)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - no file of an earlier run may keep this one from its messages
+                self._has_damage = self._has_damage or not isinstance(error, OSError)
                 self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
                 claim.drop()
 
@@ -213,6 +216,9 @@ class Service:
                 entry.messages,
                 entry.cut_bytes,
             )
+            if damage := file.damage_text(entry):
+                self._has_damage = True
+                self._log.error("DAMAGED: %s", damage)
 
     # --- topics
 

@@ -249,3 +249,6 @@ class Finisher:
     def _finish(self, file: FinishedFile) -> None:
         entry = file.finish()
         self._log.info("[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes)
+        if damage := file.damage_text(entry):
+            self.has_failed = True
+            self._log.error("[%s] DAMAGED: %s", self._name, damage)
