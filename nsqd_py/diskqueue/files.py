@@ -389,9 +389,11 @@ class LogFile(LazyFile):
         self._allocated_at_rest, self.allocated = self.allocated, 0
         return True
 
-    def wake(self, fd: int) -> None:
+    def check(self, fd: int) -> None:
         if os.pread(fd, FILE_HEADER_BYTES, 0) != self.header.encode():
             raise OSError(errno.ESTALE, "the file was replaced by another one", str(self.path))
+
+    def wake(self, fd: int) -> None:
         super().wake(fd)
         self.allocated = self._allocated_at_rest
 

@@ -61,18 +61,25 @@ class LazyFile:
         """End a `pin`."""
         with OPEN_FILES.lock:
             self._pin_count -= 1
-            if self._wants_close and not self._pin_count:
-                self.close()
+            fd = self._take_descriptor() if self._wants_close else -1
+        if fd >= 0:
+            os.close(fd)
 
     def close(self) -> None:
         """Close the file for good, now or at the end of the last `pin`."""
         with OPEN_FILES.lock:
             self._wants_close = self._pin_count > 0
-            if not self._pin_count:
-                OPEN_FILES.forget(self)
-                fd, self._fd = self._fd, -1
-                if fd >= 0:
-                    os.close(fd)
+            fd = self._take_descriptor()
+        if fd >= 0:
+            os.close(fd)  # without the lock, since the last close of a removed file frees all of it
+
+    def _take_descriptor(self) -> int:
+        """Return the descriptor for the caller to close; -1 if there is none or it is pinned. The caller has the lock."""
+        if self._pin_count:
+            return -1
+        OPEN_FILES.forget(self)
+        fd, self._fd = self._fd, -1
+        return fd
 
     def rest(self) -> bool:
         """Close the file until it is reused; False if it must stay open. Only `OpenFiles` calls this."""
@@ -83,8 +90,11 @@ class LazyFile:
         os.close(fd)
         return True
 
+    def check(self, fd: int) -> None:
+        """Raise OSError if this descriptor belongs to another file. May block. Only `OpenFiles` calls this."""
+
     def wake(self, fd: int) -> None:
-        """Use this descriptor. Raises OSError if it belongs to another file. Only `OpenFiles` calls this."""
+        """Use this descriptor, which `check` has accepted. Only `OpenFiles` calls this."""
         self._fd = fd
 
     def _may_rest(self) -> bool:
@@ -101,14 +111,15 @@ class OpenFiles:
     is_full     True if more are open and none of them can be closed before it is synced
     on_full     called when that happens, in the thread of the event loop
     on_crowded  called in another thread that has opened one too many; must have the event loop call `make_room`
-    lock        guards which files are open
+    lock        guards which files are open. The event loop takes it, so no thread opens, reads or closes a file while it
+                has the lock; only the event loop does, to make room
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.is_full = False
-        self.on_full: Callable[[], object] = _do_nothing
-        self.on_crowded: Callable[[], object] = _do_nothing
+        self.on_full: Callable[[], object] = do_nothing
+        self.on_crowded: Callable[[], object] = do_nothing
         self._is_asked = False
         self._files: OrderedDict[LazyFile, None] = OrderedDict()
         self._home = threading.get_ident()
@@ -141,21 +152,33 @@ class OpenFiles:
         self._files.pop(file, None)
 
     def reopen(self, file: LazyFile) -> int:
-        """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
-        with self.lock:
-            if not file.is_open:
-                fd = self.with_room(lambda: open_file(file.path, file.flags))
-                try:
+        """Open a file that was closed for lack of use, and return its descriptor. Raises OSError.
+
+        Two threads may open it at the same time; the second one that has it open uses the descriptor of the first one.
+        """
+        file.pin()  # so that `add` does not close this very file
+        try:
+            fd = self._opened(file)
+            with self.lock:
+                is_first = not file.is_open
+                if is_first:
                     file.wake(fd)
-                except OSError:
-                    os.close(fd)
-                    raise
-                file.pin()  # so that `add` does not close this very file
-                try:
                     self.add(file)
-                finally:
-                    file.unpin()
+            if not is_first:
+                os.close(fd)
             return file.fileno()
+        finally:
+            file.unpin()
+
+    def _opened(self, file: LazyFile) -> int:
+        """Return a new descriptor of the file. Raises OSError."""
+        fd = self.with_room(lambda: open_file(file.path, file.flags))
+        try:
+            file.check(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
     def with_room(self, open_one: Callable[[], T]) -> T:
         """Return what `open_one` returns; if no descriptor is left, close some files and try again."""
@@ -208,8 +231,8 @@ class OpenFiles:
         return closed
 
 
-def _do_nothing() -> None:
-    pass
+def do_nothing() -> None:
+    """Stand in for a callback that is not set."""
 
 
 OPEN_FILES = OpenFiles()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.open_files import do_nothing
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
@@ -102,10 +103,6 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
     return Piece(batches, offset, damaged)
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class ChunkReader:
     """Reads chunks and caches the last few. Damaged records are skipped and reported.
 
@@ -122,7 +119,7 @@ class ChunkReader:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
         self._damage = damage
         self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
-        self.forget_file: Callable[[], None] = _do_nothing
+        self.forget_file: Callable[[], None] = do_nothing
         self._sizes: dict[int, int] = {}
         self.budget: MemoryBudget | None = None
         self.memory_bytes = 0
@@ -142,7 +139,7 @@ class ChunkReader:
 
     def detach(self) -> None:
         """Forget who reads and mends the files: with their topic, they would be a reference cycle."""
-        self.read_file, self.forget_file, self.mend = LogFile.read, _do_nothing, None
+        self.read_file, self.forget_file, self.mend = LogFile.read, do_nothing, None
 
     def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""

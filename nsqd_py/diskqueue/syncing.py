@@ -18,6 +18,7 @@ from time import monotonic_ns
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header, next_record
+from nsqd_py.errors import InternalError
 
 
 class CallTimer:
@@ -177,7 +178,7 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
         except OSError as error:
             unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
         except BaseException as bug:
-            unsynced.error = OSError(f"internal error: {bug!r}")
+            unsynced.error = InternalError(bug)
             raise
         finally:
             unsynced.release()

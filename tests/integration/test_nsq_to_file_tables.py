@@ -119,6 +119,7 @@ def test_kills_leave_a_table_that_is_right(
             tool.signal(signal.SIGKILL)
         check(table)
     with archive(*flags) as tool:
+        tool.wait_for_log("subscribed")  # else all may be finished before it can be stopped
         wait_until_finished(nsqd)
         assert tool.stop() == 0
     check(table)

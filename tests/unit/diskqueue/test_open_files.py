@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py.diskqueue import open_files
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -194,6 +195,112 @@ assert looks > 10
 
 def test_a_file_whose_space_a_thread_changes_is_not_taken_for_cut(tmp_path: Path) -> None:
     run_hostile(LOOKED_AT_BY_TWO_THREADS, str(tmp_path))
+
+
+class SlowDisk:
+    """Calls of one kind that do not return before `go_on`, in all threads but the one that made this."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, module: object, name: str) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self._real = getattr(module, name)
+        self._home = threading.get_ident()
+        patch.setattr(module, name, self._slow)
+
+    def _slow(self, *arguments: object) -> object:
+        if threading.get_ident() != self._home:
+            self.began.set()
+            assert self.go_on.wait(60)
+        return self._real(*arguments)
+
+
+DEADLINE_S = 5.0
+
+
+def test_an_open_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_log, other_log = make_log(tmp_path, "slow"), make_log(tmp_path, "other")
+    for log in (slow_log, other_log):
+        append(log)
+        sync_log(log)
+    slow, other = slow_log.files[0], other_log.files[0]
+    assert slow.rest()
+    disk = SlowDisk(monkeypatch, open_files, "open_file")
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            reading = pool.submit(pinned_read, slow)
+            assert disk.began.wait(60)
+            pool.submit(use, other).result(DEADLINE_S)
+            assert not reading.done()
+            assert pinned_read(slow) == slow.header.encode(), "the event loop opens it in the meantime"
+            open_files_before = len(os.listdir("/proc/self/fd"))
+        finally:
+            disk.go_on.set()
+        assert reading.result(60) == slow.header.encode()
+    assert len(os.listdir("/proc/self/fd")) <= open_files_before, "the second descriptor of the file is closed"
+    assert slow._pin_count == 0
+    for log in (slow_log, other_log):
+        close_log(log)
+    assert len(OPEN_FILES) == 0
+
+
+def pinned_read(file: LogFile) -> bytes:
+    file.pin()
+    try:
+        return os.pread(file.fileno(), FILE_HEADER_BYTES, 0)
+    finally:
+        file.unpin()
+
+
+def use(file: LogFile) -> None:
+    """All that takes the lock."""
+    file.pin()
+    file.unpin()
+    OPEN_FILES.add(file)
+    OPEN_FILES.make_room()
+    file.close()
+
+
+def test_a_file_that_is_closed_for_good_while_a_thread_opens_it_is_closed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, file = log_of_one_file(tmp_path)
+    assert file.rest()
+    disk = SlowDisk(monkeypatch, open_files, "open_file")
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(pinned_read, file)
+        assert disk.began.wait(60)
+        file.close()
+        disk.go_on.set()
+        assert reading.result(60) == file.header.encode()
+    assert not file.is_open
+    assert len(OPEN_FILES) == 0
+    assert log.files == [file]
+
+
+def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last close of a removed file frees all of it."""
+    slow_log, other_log = make_log(tmp_path, "slow"), make_log(tmp_path, "other")
+    for log in (slow_log, other_log):
+        append(log)
+        sync_log(log)
+    with monkeypatch.context() as patch:
+        disk = SlowDisk(patch, os, "close")
+        with ThreadPoolExecutor(1) as pool:
+            closing = pool.submit(slow_log.files[0].close)
+            try:
+                assert disk.began.wait(60)
+                taker = threading.Thread(target=pinned_read, args=[other_log.files[0]])
+                taker.start()
+                taker.join(DEADLINE_S)
+                assert not taker.is_alive()
+            finally:
+                disk.go_on.set()
+            closing.result(60)
+    assert not slow_log.files[0].is_open
+    close_log(other_log)
 
 
 def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
