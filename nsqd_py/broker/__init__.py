@@ -31,6 +31,8 @@ Peek.rows, ids, unreadable_count, _plan  a thread fills them while the greenlet 
 MetadataWriter  a thread writes what the greenlet encoded, which waits under `_lock`: no other thread writes `nsqd.dat`
 ClockKeeper  one thread at a time writes `nsqd.clock`; the next write, and `close`, wait for its end
 LogMaker  threads remove and close files that their logs have let go of, and that have a name of their own by then
+RemovedFiles._check_slow  a thread looks at files that are pinned, whose state only it and the thread that writes set:
+    `LogFile.was_cut` is only ever set. What it finds is looked up in the log again, which may have let go of it since
 RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
     wait
 _Closing  owned by the event loop, by one thread (`sync`), and by the event loop again

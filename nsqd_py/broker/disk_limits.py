@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import islice
@@ -158,10 +158,13 @@ def _too_many() -> OSError:
 
 _CHECK_EVERY_NS = 1_000_000_000
 _CHECKED_AT_ONCE = 50  # topics
+_CHECK_SLOW_EVERY_NS = 5_000_000_000
 
 
 class RemovedFiles:
     """Finds removed and cut log files, at syncs and once a second, and writes removed ones back.
+
+    While the disk is slow, a thread looks for them, once in 5 s. What was cut is completed when the disk is fast again.
 
     problems  a sentence about the first such file of each topic
     on_gone   called each second with a file that cannot be written back from its descriptor
@@ -173,6 +176,9 @@ class RemovedFiles:
         self._restoring: dict[LogFile, tuple[Topic, Any]] = {}  # with the greenlet that waits for the thread
         self._topics = topics
         self._to_check: Iterator[Topic] = iter(())
+        self._slow: dict[Topic, None] = {}  # to be checked in a thread
+        self._slow_check: Any = None  # the greenlet that waits for that thread
+        self._next_slow_check_ns = 0
         self._alarm = services.alarms.alarm(self._check_some)
         self._services = services
 
@@ -189,8 +195,14 @@ class RemovedFiles:
         if len(checked) < _CHECKED_AT_ONCE:
             self._to_check = iter(list(self._topics.values()))
         for topic in checked:
-            if topic.log is not None and not topic.is_closed:
+            if topic.log is None or topic.is_closed:
+                continue
+            if topic.is_slow:
+                self._slow[topic] = None
+            else:
                 self.check(topic, topic.log, topic.log.files)
+        if self._slow and not self._slow_check and now_ns >= self._next_slow_check_ns:
+            self._slow_check = gevent.spawn(self._check_slow)
 
     def look(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
         """Check files that were synced; return an error if one of them was removed or cut by another program."""
@@ -213,6 +225,33 @@ class RemovedFiles:
             elif file not in self._restoring and file not in log.busy_files:
                 self.on_gone(topic, file)
 
+    def _check_slow(self) -> None:
+        """Check the files of some topics whose files the event loop must not look at."""
+        topics = list(islice(self._slow, _CHECKED_AT_ONCE))
+        for topic in topics:
+            del self._slow[topic]
+        files = {file: (topic, topic.log) for topic in topics if topic.log for file in topic.log.files}
+        found: list[tuple[LogFile, bool]] = []
+        for file in files:
+            file.pin()
+        try:
+            in_thread(self._services.threadpool, lambda: found.extend(_removed_of(files)))
+        finally:
+            for file in files:
+                file.unpin()
+            self._slow_check = None
+            self._next_slow_check_ns = self._services.clock() + _CHECK_SLOW_EVERY_NS
+        for file, has_name in found:
+            topic, log = files[file]
+            if topic.is_closed or file not in log.files:
+                continue
+            if topic.is_writing and file is log.files[-1]:  # a thread appends to it, or cuts it before it makes the next one
+                continue
+            if not file.cut_is_reported:
+                self._report(topic, log, file)
+            if not has_name and self._is_restorable(topic, log, file):
+                self._restoring[file] = topic, gevent.spawn(self._restore, topic, log, file)
+
     def _report(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         file.cut_is_reported = True
         log.damage.removed_files += 1
@@ -223,9 +262,13 @@ class RemovedFiles:
 
     def _can_restore(self, topic: Topic, log: TopicLog, file: LogFile) -> bool:
         """True if a descriptor still has the content of a removed file, and no other file has its name."""
+        return self._is_restorable(topic, log, file) and not os.path.lexists(file.path)
+
+    def _is_restorable(self, topic: Topic, log: TopicLog, file: LogFile) -> bool:
+        """True if the file is open, and nothing else is done with it."""
         if topic.is_closed or file not in log.files or file in log.busy_files or file in self._restoring:
             return False
-        return file.is_open and not os.path.lexists(file.path)
+        return file.is_open
 
     def _restore(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Write a removed file back from its descriptor, which has its content as long as it is open."""
@@ -263,8 +306,18 @@ class RemovedFiles:
         return any(owner is topic for owner, _ in self._restoring.values())
 
     def settle(self) -> None:
-        """Wait until no thread writes a file back. Blocks this greenlet while one does."""
+        """Wait until no thread looks at files or writes one back. Blocks this greenlet while one does."""
+        if self._slow_check is not None:
+            self._slow_check.join()
         gevent.joinall([greenlet for _, greenlet in self._restoring.values()])
 
     def forget(self, topic: Topic) -> None:
         self.problems.pop(topic, None)
+        self._slow.pop(topic, None)
+
+
+def _removed_of(files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bool]]:
+    """Yield the files that were removed or cut, and for each if there is a file of its name."""
+    for file in files:
+        if file.is_cut():
+            yield file, os.path.lexists(file.path)

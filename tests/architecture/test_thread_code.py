@@ -101,6 +101,9 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.broker.disk_limits", "RemovedFiles._restore", "lambda: restored.append(file.write_back())"): Work(
         ("nsqd_py.broker:RemovedFiles", *WRITTEN_FILE)
     ),
+    Place("nsqd_py.broker.disk_limits", "RemovedFiles._check_slow", "lambda: found.extend(_removed_of(files))"): Work(
+        ("nsqd_py.broker:RemovedFiles._check_slow", *READ_FILE)
+    ),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._move", "compaction.step"): Work((f"{DISK}:Compaction", *WRITTEN_FILE)),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),

@@ -312,6 +312,34 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_di
     assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
 
 
+@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
+    make_faulty: MakeFaulty, check: Check, place: int
+) -> None:
+    nsqd = make_faulty(*FLAGS)
+    nsqd.create("t", "all")
+    publish(nsqd, 0, ALL)
+    nsqd.set_rules(*({"call": call, "delay_s": SLOW_S} for call in WRITES))
+    log_files(nsqd)[place].unlink()
+    sent = ALL
+
+    def is_written_back() -> bool:
+        nonlocal sent
+        publish(nsqd, sent, sent + BATCH)
+        sent += BATCH
+        return topic_metrics(nsqd).get("restored_files") == 1
+
+    wait_until(is_written_back, 60, "the file to be there again")
+    assert topic_metrics(nsqd)["removed_files"] == 1
+    assert "the disk is slow" in nsqd.log_text()
+    assert "NSQ: the disk is as fast" not in nsqd.log_text()
+    nsqd.set_rules()
+    nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", sent) == list(range(sent))
+
+
 def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProcess) -> None:
     removed = log_files(nsqd)[0]
     removed.unlink()
