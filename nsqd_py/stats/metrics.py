@@ -126,6 +126,11 @@ BROKER = (
         "Files of a standby's copy that another program removed, cut or replaced.",
         _of_copy("changed_files"),
     ),
+    _counter(
+        "nsqd_lease_losses",
+        "Times that this nsqd has lost the lease while it was the primary.",
+        lambda broker: broker.standby_statistics().get("lease", {}).get("losses", 0),
+    ),
     _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
     _gauge(

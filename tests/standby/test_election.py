@@ -109,6 +109,7 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tup
     }
     wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
     assert first.stats()["lease"] == lease
+    assert "\nnsqd_lease_losses_total 0.0\n" in first.http("GET", "/metrics").text
     wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
     assert second.stats()["lease"] == lease
     etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))

@@ -255,6 +255,7 @@ def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[Et
     lease = primary.stats()["lease"]
     assert WAYS[change] in lease["last_loss"]
     assert lease["losses"] > 0
+    assert f"\nnsqd_lease_losses_total {float(lease['losses'])}\n" in primary.http("GET", "/metrics").text
 
 
 def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
