@@ -37,7 +37,8 @@ _MOST_LIVE = 1000  # ranges of live messages in one answer
 def read_topic(request: Request[Broker]) -> Reply:
     """Return kept records from a sequence number or a time on, in the format of a log file.
 
-    This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log.
+    This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. Records that
+    cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have.
     """
     log = _log_of(named_topic(request))
     if not request.app.keeps_epochs:  # a restart must keep the epochs that readers get
@@ -52,6 +53,7 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-End-Seq: {log.next_seq}\r\n"
         f"X-Nsq-Earliest-Seq: {log.earliest_seq}\r\n"
         f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
+        f"X-Nsq-Damaged-Bytes: {kept.damaged_bytes}\r\n"
     )
     return Reply(200, headers, kept.encode(), "application/octet-stream")
 

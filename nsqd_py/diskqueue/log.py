@@ -19,7 +19,7 @@ from pathlib import Path
 from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, new_salt, run_to_end
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.ranges import Epochs, raised
+from nsqd_py.diskqueue.ranges import Epochs, count_of, raised
 from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_from, place_before, read_kept_piece
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
@@ -390,7 +390,11 @@ class TopicLog:
             batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)
             if file in self.files:
                 self.chunks.pass_over(file, damaged)
-            if not all(kept.add(batch, most_bytes) for batch in batches):
+            asked_seq = kept.next_seq
+            fits = all(kept.add(batch, most_bytes) for batch in batches)
+            if not batches or asked_seq < batches[0].first_seq < kept.next_seq:  # not if the next call finds it again
+                kept.damaged_bytes += count_of(damaged)
+            if not fits:
                 break
             if not batches:
                 kept.next_seq = max(kept.next_seq, end_seq)

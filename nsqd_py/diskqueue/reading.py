@@ -86,6 +86,8 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
                 batch, position = decode(data, position, file.salt)
                 if batch.end_seq > seq:
                     batches.append(batch)
+                else:
+                    damaged.clear()  # it is before what is read
         except Incomplete as incomplete:
             if offset + position + incomplete.needed > end:  # its length field is damaged
                 is_damaged = True
@@ -296,14 +298,15 @@ def first_record(file: LogFile) -> RecordHeader | None:
 class KeptRecords:
     """Whole records for a reader that is no channel, encoded with the salt 0.
 
-    next_seq  the number after the last one, where the next read begins
+    next_seq       the number after the last one, where the next read begins
+    damaged_bytes  bytes of the log in between that cannot be read
     """
 
     def __init__(self, seq: int) -> None:
         self.next_seq = self._asked_seq = seq
         self._first_seq: int | None = None
         self._records: list[bytes] = []
-        self.size_bytes = 0
+        self.size_bytes = self.damaged_bytes = 0
 
     @property
     def first_seq(self) -> int:

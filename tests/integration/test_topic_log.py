@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, decode
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, decode
 from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, wait_until
 from tests.support.wire import Message, bodies
 
@@ -58,6 +58,7 @@ def read(nsqd: NsqdProcess, query: str) -> tuple[dict[str, int], list[tuple[int,
     answer = nsqd.http("GET", f"/topic/read?topic=kept&{query}")
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/octet-stream")
     numbers = {key: int(answer.headers[f"X-Nsq-{key}-Seq"]) for key in ("First", "Next", "End", "Earliest")}
+    numbers["Damaged"] = int(answer.headers["X-Nsq-Damaged-Bytes"])
     header = FileHeader.decode(answer.body)
     messages: list[tuple[int, bytes]] = []
     position = FILE_HEADER_BYTES
@@ -81,7 +82,7 @@ def test_a_topic_is_read_to_its_end_and_on(nsqd: NsqdProcess) -> None:
         seen += [body for number, body in messages if number >= seq]
         seq = numbers["Next"]
     assert seen == numbered(0, 500)
-    assert read(nsqd, "seq=500") == ({"First": 500, "Next": 500, "End": 500, "Earliest": 0}, [])
+    assert read(nsqd, "seq=500") == ({"First": 500, "Next": 500, "End": 500, "Earliest": 0, "Damaged": 0}, [])
     publish(nsqd, "kept", 500, 520)
     numbers, messages = read(nsqd, "seq=500")
     assert (numbers["Next"], [body for _, body in messages]) == (520, numbered(500, 520))
@@ -93,7 +94,7 @@ def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
     publish(nsqd, "kept", 200, 300)
     assert read(nsqd, f"time={time}&max_bytes=1")[0]["First"] == 200
     assert read(nsqd, "time=earliest&max_bytes=1")[0]["First"] == 0
-    assert read(nsqd, "time=latest") == ({"First": 300, "Next": 300, "End": 300, "Earliest": 0}, [])
+    assert read(nsqd, "time=latest") == ({"First": 300, "Next": 300, "End": 300, "Earliest": 0, "Damaged": 0}, [])
 
 
 def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
@@ -105,6 +106,45 @@ def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
     first = int(answer.headers["X-Nsq-First-Seq"])
     assert 3 < first == int(answer.headers["X-Nsq-Earliest-Seq"])
     assert FileHeader.decode(answer.body).first_seq == first
+
+
+def damage(nsqd: NsqdProcess, number: int) -> None:
+    """Flip a bit of the message with this number in its record, in the running nsqd's log."""
+    body = numbered(number, number + 1)[0]
+    for path in nsqd.data_path.glob("kept.*.log"):
+        data = path.read_bytes()
+        if (offset := data.find(body)) >= 0:
+            with path.open("r+b") as file:
+                file.seek(offset)
+                file.write(bytes([data[offset] ^ 1]))
+            return
+    raise AssertionError(f"no file has the message {number}")
+
+
+@pytest.mark.parametrize("number", [0, 250, 499], ids=["first", "middle", "last"])
+def test_damage_is_passed_over_counted_and_said(make_nsqd: MakeNsqd, number: int) -> None:
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=kept*=1h", "--scrub-rate=0", "--mem-queue-size=0")
+    nsqd.create("kept", "c")
+    publish(nsqd, "kept", 0, 500)
+    consume(nsqd, "kept", "c", 500)
+    nsqd.restart()
+    damage(nsqd, number)
+    whole = read(nsqd, f"seq={(number + 100) % 500}&max_bytes=1")[0]
+    assert whole["Damaged"] == 0
+    seq = damaged_bytes = 0
+    seen: list[bytes] = []
+    while seq < 500:
+        numbers, messages = read(nsqd, f"seq={seq}&max_bytes=5000")
+        damaged_bytes += numbers["Damaged"]
+        assert numbers["Next"] > seq
+        seen += [body for at, body in messages if at >= seq]
+        seq = numbers["Next"]
+    low = number // 20 * 20
+    assert seen == numbered(0, low) + numbered(low + 20, 500), "the messages of one record are missing"
+    record_bytes = RECORD_HEADER_BYTES + 20 * (4 + 100)
+    assert damaged_bytes == record_bytes
+    wait_until(lambda: (nsqd.topic_stats("kept") or {})["damaged_bytes"] == record_bytes, what="the damage to be counted once")
+    assert "damaged" in nsqd.log_text()
 
 
 def test_the_epoch_says_which_log_it_is(nsqd: NsqdProcess) -> None:
