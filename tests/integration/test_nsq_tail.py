@@ -317,6 +317,21 @@ def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make
         assert tool.stop() == 0
 
 
+def test_damage_of_a_log_is_said(make_nsqd: MakeNsqd, start: Start) -> None:
+    nsqd = make_nsqd("--retention-time=1h", "--scrub-rate=0", "--mem-queue-size=0")
+    for body in (b"one", b"two", b"three"):
+        publish(nsqd, "t", body * 20)
+    nsqd.restart()
+    (log,) = nsqd.data_path.glob("t.*.log")
+    data = bytearray(log.read_bytes())
+    data[data.index(b"twotwo")] ^= 1
+    log.write_bytes(data)
+    with start(*http(nsqd), "--topic=t", "--since=1h") as tool:
+        assert read_lines(tool, 2) == [b"one" * 20, b"three" * 20]
+        tool.wait_for_log(f"nsqd 127.0.0.1:{nsqd.http_port}: topic t: 120 damaged bytes of the log cannot be shown")
+        assert tool.stop() == 1
+
+
 def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd: NsqdProcess, start: Start) -> None:
     with start(*http(nsqd), "--topic=later", "--last=1") as tool:
         tool.wait_for_log("TOPIC_NOT_FOUND")

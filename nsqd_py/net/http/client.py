@@ -180,10 +180,11 @@ class HttpClient:
         admit: Admit | None = None,
         note_date: Callable[[str], object] | None = None,
         tls_name: str = "",
+        note_headers: Callable[[http.client.HTTPMessage], object] | None = None,
     ) -> bytes:
         """Send a request and return the body of a 200, of any content type. Raises HttpClientError.
 
-        `admit` may wait until there is room for the body; `note_date` gets the Date header.
+        `admit` may wait until there is room for the body; `note_date` gets the Date header, `note_headers` all of them.
         """
         connection = _Connection(url.host, url.port)
         login = {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
@@ -195,6 +196,8 @@ class HttpClient:
             response = connection.getresponse()
             if note_date is not None:
                 note_date(response.getheader("Date", ""))
+            if note_headers is not None:
+                note_headers(response.headers)
             return self._read(response, admit)
         except gevent.Timeout as timeout:
             if timeout is not deadline:

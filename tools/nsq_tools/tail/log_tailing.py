@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from time import monotonic
 from urllib.parse import quote
 
@@ -22,21 +23,27 @@ from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import format_duration
-from nsqd_py.settings.program import DONE, ToolError
+from nsqd_py.settings.program import DONE, FAILED, ToolError
 
 _POLL_S = 0.2
 _LOOK_UP_S = 15.0
 _NO_TOPIC = b"TOPIC_NOT_FOUND"
+_MOST_DIGITS = 20  # of a number in a header
 
 
 class LogReader:
-    """Reads the log of a topic on one nsqd, from a number on: nothing is missed, and nothing comes twice."""
+    """Reads the log of a topic on one nsqd, from a number on: nothing is missed, and nothing comes twice.
+
+    damaged_bytes  bytes of the log that nsqd could not read; each part is logged
+    """
 
     def __init__(self, client: HttpClient, address: str, topic: str, log: Log) -> None:
         self._client = client
         self._address = address
         self._topic = topic
         self._path = f"/topic/read?topic={quote(topic)}&"
+        self._log = log
+        self.damaged_bytes = 0
         self._outage = OutageLog(log, monotonic)
         self._next = "seq=earliest"
         self._next_seq = 0
@@ -77,7 +84,8 @@ class LogReader:
     def _read(self) -> bytes:
         """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
         try:
-            data = self._client.exchange("GET", http_url(self._address, self._path + self._next))
+            url = http_url(self._address, self._path + self._next)
+            data = self._client.exchange("GET", url, note_headers=self._note_headers)
         except BadStatus as error:
             if error.status < 500 and _NO_TOPIC not in error.body:
                 said = error.body[:200].decode("utf-8", "replace")
@@ -91,6 +99,18 @@ class LogReader:
             return b""
         self._outage.end("nsqd %s: answers again", self._address)
         return data
+
+    def _note_headers(self, headers: HTTPMessage) -> None:
+        text = headers.get("X-Nsq-Damaged-Bytes", "0")  # earlier versions do not say it
+        damaged_bytes = int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
+        if damaged_bytes:
+            self.damaged_bytes += damaged_bytes
+            self._log.error(
+                "nsqd %s: topic %s: %d damaged bytes of the log cannot be shown; the log of that nsqd says where they are",
+                self._address,
+                self._topic,
+                damaged_bytes,
+            )
 
 
 class LogTail:
@@ -115,6 +135,11 @@ class LogTail:
         """Yield what is new. Raises ToolError."""
         self._look_up()
         return self._merged()
+
+    @property
+    def has_damage(self) -> bool:
+        """True if a part of a log could not be read."""
+        return any(reader.damaged_bytes for reader in self._readers.values())
 
     def _merged(self) -> Iterator[Messages]:
         logs = [reader.messages() for reader in self._readers.values()]
@@ -157,7 +182,10 @@ class LogTail:
 
 
 def run(options: TailOptions, log: Log) -> int:
-    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
+    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError.
+
+    Return FAILED if a part of a log could not be read.
+    """
     output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
     with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
@@ -167,9 +195,9 @@ def run(options: TailOptions, log: Log) -> int:
                 shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
                 output.write(renderer.render(messages, shown))
                 if limit.is_over or stop.is_asked:
-                    return DONE
+                    return FAILED if tail.has_damage else DONE
             if output.is_reader_gone():
                 raise BrokenPipeError
             stop.wait(_POLL_S)
             found = tail.more()
-    return DONE
+    return FAILED if tail.has_damage else DONE
