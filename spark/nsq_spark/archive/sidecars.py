@@ -69,8 +69,8 @@ class FilePart(NamedTuple):
         times = (fields["first_timestamp"], fields["last_timestamp"])
         if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
             raise TypeError
-        if any(type(time) is not int for time in times):
-            times = None, None
+        if any(type(time) is not int for time in times) or fields.get("damaged_bytes"):
+            times = None, None  # those of damaged messages are unknown, and who asks for these must hear of the damage
         whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
         return cls(*numbers, form, whole, topic, *times)
 

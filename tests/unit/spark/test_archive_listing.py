@@ -358,6 +358,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
         {"bytes": 100},  # others wrote behind it
         {"offset": 10},  # what is before is not described
         {"first_timestamp": None},
+        {"damaged_bytes": 1},
         {"format": "newer"},
     ],
 )
