@@ -1,8 +1,15 @@
 # The servers and tools of nsqd-py. compose.yaml starts all three; the command says which one a container runs.
 #   docker build --tag nsqd-py .
+# nsqadmin's page in few files, which a browser loads sooner.
+FROM node:22-slim AS page
+COPY contrib/page /src/contrib/page
+COPY nsqadmin_py/static /src/nsqadmin_py/static
+RUN npm install --prefix /src/contrib/page --no-audit --no-fund && node /src/contrib/page/build.mjs /page
+
 FROM python:3.13-slim AS build
 COPY . /src
-RUN python -m venv /opt/nsqd && /opt/nsqd/bin/pip install --no-cache-dir "/src[all]"
+COPY --from=page /page /page
+RUN python -m venv /opt/nsqd && NSQADMIN_PAGE=/page /opt/nsqd/bin/pip install --no-cache-dir "/src[all]"
 
 FROM python:3.13-slim
 COPY --from=build /opt/nsqd /opt/nsqd

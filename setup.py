@@ -5,9 +5,12 @@ The folders at the top of the repository are named for its readers. Installed pa
 """
 
 import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 FOLDERS = {
     ".": ["nsqd_py*", "nsqlookupd_py*", "nsqadmin_py*"],
@@ -51,6 +54,17 @@ def compiled_modules() -> dict[str, Any]:
     }
 
 
+class BuildWithPage(build_py):
+    """Adds nsqadmin's page in few files, which contrib/page/build.mjs has made in the folder that NSQADMIN_PAGE names."""
+
+    def run(self) -> None:
+        super().run()
+        merged, target = os.environ.get("NSQADMIN_PAGE", ""), Path(self.build_lib) / "nsqadmin_py" / "page"
+        shutil.rmtree(target, ignore_errors=True)
+        if merged:
+            shutil.copytree(merged, target)
+
+
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
     packages=[name for names in packages.values() for name in names] + list(CONTRIB),
@@ -58,5 +72,6 @@ setup(
         name: f"{folder}/{name}" for folder, names in packages.items() for name in names if folder != "." and "." not in name
     }
     | CONTRIB,
+    cmdclass={"build_py": BuildWithPage},
     **compiled_modules(),
 )

@@ -15,7 +15,10 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.views_api import session_of
 
-STATIC = Path(__file__).parent.parent / "static"
+_PACKAGE = Path(__file__).parent.parent
+STATIC = _PACKAGE / "static"
+# The same page in few files, which `make dist` and the image put here; see contrib/page. A checkout has none.
+MERGED = _PACKAGE / "page"
 _INDEX = "index.html"
 _LOADED_LATER = "vendor/uplot.js"  # a quarter of all, and only charts need it
 _YEAR_S = 365 * 24 * 3600
@@ -30,8 +33,9 @@ class Shell:
         self._options = options
         self._access = access
         self._is_dev = bool(options.dev_static_dir)
-        self._folder = Path(options.dev_static_dir) if self._is_dev else STATIC
-        self._index = self._folder if (self._folder / _INDEX).is_file() else STATIC
+        page = MERGED if (MERGED / _INDEX).is_file() else STATIC
+        self._folder = Path(options.dev_static_dir) if self._is_dev else page
+        self._index = self._folder if (self._folder / _INDEX).is_file() else page
         # Relative imports of modules stay below this folder, so browsers may cache all files for ever.
         self._version = "dev" if self._is_dev else _digest_of(self._folder)
         self._preloaded = "" if self._is_dev else self._preloads()

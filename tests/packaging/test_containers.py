@@ -215,12 +215,12 @@ def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path: Path) -> No
     for name in (line[1:] for line in ignored if line.startswith("!")):
         source, target = REPOSITORY / name, tree / "src" / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
         else:
             shutil.copy(source, target)
     shutil.copytree("/etc", tree / "etc", symlinks=True)
     prefix = Path(sys.base_prefix)
-    path = f"{prefix}/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    path = f"{prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     runs = [shlex.quote(rest) for word, rest in instructions() if word == "RUN"]
     steps = "\n".join(f"chroot $tree env PATH={path} sh -c {run} > /dev/null" for run in runs)
     health = json.loads(last("HEALTHCHECK").partition("CMD")[2])
