@@ -148,14 +148,13 @@ class _TopicLoader:
             del saved[name]
             # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
             self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
-        log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
                 self._log.next_seq = max(self._log.next_seq, position.end)
         if self._stop is not None:
             self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
-        # After a kill, the end of the log is unknown.
-        self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
+        # After a kill, too: a file is removed only when the positions that have finished it are written.
+        self._certain_until = self._log.next_seq if self._is_certain else 0
         if self._broker.was_killed:
             self._broker.ends_at_start[self._entry.name] = self._log.next_seq
         self._found.extend_to(self._log.next_seq)

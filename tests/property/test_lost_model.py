@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gevent
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode, next_record
@@ -199,8 +199,13 @@ class _Publisher:
     def release(self) -> None: ...
 
 
+# All files are gone: after a kill, no end of the log says how far it went.
+ALL_GONE = [*[("publish", 1)] * 3, ("restart", True, [("r", 0.0, 0.0)]), ("restart", False, [])]
+
+
 @settings(max_examples=examples(250), deadline=None)
 @given(steps=operations)
+@example(steps=ALL_GONE)
 def test_lost_is_never_finished(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder, quick_syncs():
         lives = Lives(Path(folder))
