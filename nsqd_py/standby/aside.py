@@ -108,6 +108,9 @@ class Unfinished:
                 found += ranges
                 continue
             ranges = without(ranges, finished)
+            if ranges:  # a compaction may have put messages of the next file into the successor of this one
+                in_kept = ranges_in(leaving.kept)
+                ranges = ranges if in_kept is None else common(ranges, in_kept)
             for name in self._logs.get(topic, ()) if ranges else ():
                 low, high = self.bounds(topic, name)
                 if any(low < end and start < high for start, end in ranges):
