@@ -19,7 +19,11 @@ def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = 
     """Starts a standby, and waits until it has everything that there was."""
     standby = NsqdProcess(data_path, f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags).start()
     if wait:
-        wait_until_it_follows(standby)
+        try:
+            wait_until_it_follows(standby)
+        except BaseException:  # nobody else would end it
+            standby.destroy()
+            raise
     return standby
 
 
