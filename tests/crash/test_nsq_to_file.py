@@ -16,7 +16,7 @@ import pytest
 from tests.support import wire
 from tests.support.background import Background
 from tests.support.ledger import Bodies, History, judge
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
 from tests.support.written_files import all_bodies, leftovers, manifest, message_files
@@ -73,6 +73,10 @@ def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
     )
 
 
+def has_begun_a_file(root: Path) -> bool:
+    return any(path.stat().st_size for path in (root / "work").rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
 def nsqd_on(data_path: Path) -> NsqdProcess:
     return NsqdProcess(data_path, "--msg-timeout=1s").start()  # a kill requeues nothing: what was in flight times out
 
@@ -94,6 +98,8 @@ def test_killed_under_load_loses_nothing(
                 with archive(nsqd, tmp_path, *flags) as tool:
                     if kill % 3:
                         tool.wait_for_log("subscribed")
+                    if kill % 3 == 1:
+                        wait_until(lambda: has_begun_a_file(tmp_path), 40.0, "a file to be begun")
                     time.sleep(moments.uniform(*LIFE_S))  # a random moment is the point; leaving kills
         with archive(nsqd, tmp_path, *flags) as tool:
             tool.wait_for_log("subscribed")  # before that, a signal ends it as any program

@@ -364,6 +364,7 @@ def test_a_standby_that_fails_gives_what_is_right(pair: MakePair, spoil: Callabl
     assert (both.primary.channel_stats("t", "c") or {})["lost_count"] == lost
     both.standby.start()
     wait_until_it_follows(both.standby)
+    wait_until(lambda: not (both.primary.channel_stats("t", "c") or {}).get("lost_count"), DEADLINE_S, "what was lost")
     both.check_the_primary()
     both.check_the_promoted(EVERYTHING)
 
