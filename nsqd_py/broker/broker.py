@@ -302,6 +302,9 @@ class Broker:
             self._settle(topic)
         if not self._can_change(topic, topic.log is not None):
             return
+        own_journal = self.journal(name)
+        if topic.log is not None:
+            own_journal.replace_by_deleted()  # the next start completes what a crash interrupts from here on
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
@@ -317,11 +320,10 @@ class Broker:
             follower.topic_deleted(name)
         if topic.log is not None:
             topic.log.remove()
-            # After the log: a crash between the two must not bring finished messages back.
             for channel in topic.channels.values():
                 if channel.journal is not None:
                     channel.journal.remove()
-            self.journal(name).remove()
+            own_journal.remove()
             self.metadata.want()
         topic.free()
 

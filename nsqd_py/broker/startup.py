@@ -15,7 +15,7 @@ from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
-from nsqd_py.diskqueue.journal import Journal, SavedPosition
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, says_deleted
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
 from nsqd_py.diskqueue.waits import PackedWaits, grouped, parts, without
@@ -46,6 +46,7 @@ def load(broker: Broker, directory: Path) -> None:
     _read_epochs(broker, directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)
+    _complete_deletions(broker, directory, files, entries)
     for entry in entries.values():
         if not is_valid_name(entry.name.encode()):
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
@@ -114,6 +115,26 @@ def _find_files(directory: Path, entries: dict[str, state_files.TopicEntry]) -> 
             for channel in channels:
                 entry.channels.setdefault(channel, False)
     return files
+
+
+def _complete_deletions(
+    broker: Broker, directory: Path, files: dict[str, TopicFiles], entries: dict[str, state_files.TopicEntry]
+) -> None:
+    """Remove the files of topics whose deletion was interrupted, and last the one that says so. Raises StartError."""
+    for topic, found in list(files.items()):
+        own = found.journals.get("")
+        try:
+            if own is None or not says_deleted(own):
+                continue
+            journals = [path for channel, path in found.journals.items() if channel]
+            for path in [*(path for _, path in found.logs), *journals, own]:
+                path.unlink()
+        except OSError as error:
+            raise StartError(_refusal(topic, directory, error)) from error
+        del files[topic]
+        entries.pop(topic, None)
+        broker.metadata.want()
+        broker.log.warning("TOPIC(%s): its deletion was interrupted, and is completed", topic)
 
 
 class _TopicLoader:

@@ -181,6 +181,14 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
     return JournalContent(saved, damaged, end)
 
 
+def says_deleted(path: Path) -> bool:
+    """True if a journal says that its topic or channel is deleted; the files may be there still. Raises OSError."""
+    try:
+        return read_journal(read_bytes(path), with_waiting=False).saved.is_deleted
+    except NewerFormat:
+        return False
+
+
 def encode_position(saved: SavedPosition) -> bytes:
     """Return a snapshot of the position."""
     if saved.is_deleted:
@@ -310,6 +318,10 @@ class Journal:
             self.append(entry)
         except FileNotFoundError:  # another program has removed it
             self.replace(entry)
+
+    def replace_by_deleted(self) -> None:
+        """Write that what it describes is deleted, and nothing else. Raises OSError."""
+        self.replace(encode_entry(DELETED, 0, [], []))
 
     def append(self, entry: bytes) -> None:
         """Append an encoded entry."""

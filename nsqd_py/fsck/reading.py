@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsqd_py.broker import state_files
 from nsqd_py.diskqueue import recovery
-from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal
+from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal, says_deleted
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.waits import PackedWaits
@@ -151,6 +151,9 @@ class _Reader:
             self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
         entries = {entry.name: entry for entry in named}
         for name in sorted(entries.keys() | found.keys()):
+            own = found[name].journals.get("") if name in found else None
+            if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
+                continue
             yield self._read_topic(entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles()))
 
     # ---- one topic
