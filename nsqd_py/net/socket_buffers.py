@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from fcntl import ioctl
 from struct import Struct
 from termios import FIONREAD, TIOCOUTQ
@@ -48,6 +49,12 @@ def untaken_bytes(sock: socket.socket) -> int:
     for that although it is alive.
     """
     return int.from_bytes(ioctl(sock, TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def acknowledge_input(sock: socket.socket) -> None:
+    """Send the ACK of received bytes at once. By default, the system waits up to 40 ms for output that it can go with."""
+    with suppress(OSError):  # another kind of socket
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def drop_output_at_close(sock: socket.socket) -> None:
