@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
@@ -10,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.wire import NOP, Client, Closed, fin
 
 pytestmark = pytest.mark.ours
@@ -40,6 +39,24 @@ def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd
     nsqd.start()
     depths = {channel: nsqd.wait_for_channel("t", channel)["depth"] for channel in channels}
     assert depths == dict.fromkeys(channels, 0)
+
+
+def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess, topic: str) -> None:
+    """The system waits for 40 ms before it acknowledges input without output, and the client's sends no second FIN until then."""
+    with shared_nsqd.connect() as client, shared_nsqd.connect() as publisher:
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        client.sub(topic, "c", rdy_count=MESSAGES)
+        times_s = []
+        for _ in range(RUNS):
+            publisher.mpub(topic, [b"m"] * MESSAGES)
+            messages = client.messages(MESSAGES)
+            began_s = time.monotonic()
+            for message in messages:
+                client.send(fin(message.id))
+            client.round_trip()
+            times_s.append(time.monotonic() - began_s)
+        shared_nsqd.wait_for_channel(topic, "c", in_flight_count=0)
+    assert min(times_s) < 0.030, times_s  # the quickest: the machine may be busy
 
 
 def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd: MakeNsqd) -> None:
