@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
-from tests.support.wire import NOP, Client, Closed, fin
+from tests.support.wire import NOP, Closed, fin
 
 pytestmark = pytest.mark.ours
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from gevent.event import Event
 from nsq_tools.clients import STOP_TIMEOUT_S
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
+from nsq_tools.to_nsq.pace import Pace
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import TEXT, Log
@@ -25,13 +27,8 @@ from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.types import size_text
 from nsqd_py.tool_checks import check_name, check_nsqd_addresses, client_options, user_agent
 
-# The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
-CHUNK_BYTES = 256 << 10
-# With --rate, a read takes about one second's messages, as all that was read is published before the tool stops.
-_RECORD_BYTES_GUESS = 128
-_SMALLEST_CHUNK_BYTES = 512
-# Messages of --rate are sent in steps of this length.
-_STEP_S = 0.02
+# With --rate, how long what was read is still published after a signal to stop.
+_LAST_MESSAGES_S = 0.75
 _READABLE = 1
 # Log lines erase the line with the progress, whose cursor stays behind it.
 _ERASE_LINE = "\r\x1b[K"
@@ -95,13 +92,11 @@ class StdinPublisher:
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._reader = RecordReader(parse_delimiter(options.delimiter))
-        self._rate = options.rate
-        self._next_s = 0.0  # when --rate allows the next message
+        self._pace = Pace(options.rate)
+        self._ends_at_s = inf
         self._wake = Event()
         self._stopper = gevent.spawn(self._at_stop)
-        self._chunk_bytes = CHUNK_BYTES
         if options.rate > 0:
-            self._chunk_bytes = min(max(options.rate * _RECORD_BYTES_GUESS, _SMALLEST_CHUNK_BYTES), CHUNK_BYTES)
             log.info("Throttling messages rate to max:%d/second", options.rate)
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
@@ -136,7 +131,9 @@ class StdinPublisher:
         try:
             for chunk in self._chunks(sys.stdin.fileno()):
                 self.read_bytes += len(chunk)
-                yield self._reader.feed(chunk)
+                batch = self._reader.feed(chunk)
+                self._pace.has_read(len(chunk), len(batch.records))
+                yield batch
         except (OSError, ValueError) as error:
             raise ToolError(f"cannot read standard input: {getattr(error, 'strerror', None) or error}") from error
         if not self._stop.is_asked:
@@ -152,12 +149,12 @@ class StdinPublisher:
         """
         ready: Any = gevent.get_hub().loop.io(descriptor, _READABLE)  # a file is always ready
         try:
-            while not self._stop.is_asked:
+            while not self._stop.wait(self._pace.wait_s(monotonic())):
                 self._wake.clear()
                 ready.start(self._wake.set)
                 self._wake.wait()
                 ready.stop()
-                if self._stop.is_asked or not (chunk := os.read(descriptor, self._chunk_bytes)):
+                if self._stop.is_asked or not (chunk := os.read(descriptor, self._pace.chunk_bytes)):
                     return
                 yield chunk
         finally:
@@ -165,6 +162,7 @@ class StdinPublisher:
 
     def _at_stop(self) -> None:
         self._stop.wait()
+        self._ends_at_s = monotonic() + _LAST_MESSAGES_S
         self._log.info("stopping: what was read is still published; a second signal ends it")
         for destination in self._destinations:
             destination.retry_timeout_s = min(destination.retry_timeout_s, STOP_TIMEOUT_S)
@@ -177,14 +175,29 @@ class StdinPublisher:
             self._check()
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        """Yield parts of the batch at the speed of --rate, also after a stop signal."""
-        count = max(1, round(self._rate * _STEP_S)) if self._rate > 0 else len(batch.records) or 1
-        for start in range(0, len(batch.records), count):
-            part = batch.part(start, start + count)
-            if self._rate > 0:
-                gevent.sleep(max(0.0, self._next_s - monotonic()))
-                self._next_s = monotonic() + len(part.records) / self._rate
+        """Yield parts of the batch at the speed of --rate, for a short time also after a stop signal."""
+        pace, count = self._pace, len(batch.records)
+        start = 0
+        while start < count:
+            if wait_s := pace.wait_s(monotonic()):
+                gevent.sleep(wait_s)
+                if monotonic() > self._ends_at_s:
+                    self._leave(batch.part(start, count))
+                    return
+            part = batch.part(start, start + pace.step(count - start))
+            pace.has_sent(len(part.records), monotonic())
             yield part
+            start += len(part.records)
+
+    def _leave(self, rest: RecordBatch) -> None:
+        """Report records that --rate leaves no time for after a signal to stop."""
+        self._not_taken += len(rest.records)
+        self._log.warning(
+            "%s %d and those after it are not published: %d were read, and --rate leaves no time for them",
+            self._unit,
+            rest.lines[0],
+            len(rest.records),
+        )
 
     def _check(self) -> None:
         failures = [destination.failure for destination in self._destinations if destination.failure is not None]
