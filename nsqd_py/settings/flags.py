@@ -117,7 +117,7 @@ def from_environment(program: str, settings: Iterable[Setting], environment: Map
 
 def _load(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
     except OSError as error:
         raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error

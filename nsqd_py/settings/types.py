@@ -248,11 +248,14 @@ def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
 
 
 def read_secret(text: str) -> str:
-    """Return the text, or, for `@path`, the content of that file without white space at its ends. Raises ValueError."""
+    """Return the text, or, for `@path`, the content of that file. Raises ValueError.
+
+    White space at the ends of a file is left out, and so is a byte order mark, with which editors on Windows begin a file.
+    """
     if not text.startswith("@"):
         return text
     try:
-        with open(text[1:], encoding="utf-8") as file:
+        with open(text[1:], encoding="utf-8-sig") as file:
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {text[1:]}: {getattr(error, 'strerror', None) or error}") from error

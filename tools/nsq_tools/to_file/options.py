@@ -81,7 +81,7 @@ class _Files(Options, title="Files"):
         "Directory for finished files and the manifest; or an object store that they are uploaded to, as s3://bucket/path, "
         "gs://bucket/path or az://container/path.",
         check=check_output_dir,
-        default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share",
+        default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share; required for users without a home directory",
     )
     work_dir: str = string(
         "Directory for files that are being written; it may be on another file system.",
