@@ -142,6 +142,50 @@ def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: 
     compare(records, contents(nsqd)).require_sound()
 
 
+def test_files_are_published_in_their_order(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+    """The last record of a file needs no delimiter, and standard input is one of them."""
+    (tmp_path / "first").write_bytes(b"1\n2")
+    (tmp_path / "last").write_bytes(b"4\n5\n")
+    with start(*to(nsqd), str(tmp_path / "first"), "-", str(tmp_path / "last")) as tool:
+        assert end(tool, b"3\n") == 0
+        assert "published 5 messages" in tool.log_text()
+    assert contents(nsqd) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with start(*to(nsqd), str(path)) as tool:
+        with path.open("wb", buffering=0) as pipe:
+            pipe.write(b"one\n")
+            wait_until(lambda: count_of(nsqd) == 1)
+            pipe.write(b"two\n")
+        assert tool.wait() == 0
+    assert count_of(nsqd) == 2
+
+
+@pytest.mark.parametrize(("name", "reason"), [("none", "No such file or directory"), (".", "Is a directory")])
+def test_files_that_cannot_be_read_are_named_before_anything_is_published(
+    nsqd: NsqdProcess, start: Start, tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "first").write_bytes(b"1\n")
+    path = tmp_path / name
+    with start(*to(nsqd), str(tmp_path / "first"), str(path)) as tool:
+        assert tool.wait() == 1
+        assert tool.log_text() == f"to-nsq: cannot read {path}: {reason}\n"
+    assert nsqd.topic_stats("t") is None
+
+
+def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd, start: Start, tmp_path: Path) -> None:
+    nsqd = make_nsqd("--max-msg-size=10")
+    (tmp_path / "first").write_bytes(b"1\n2\n")
+    (tmp_path / "last").write_bytes(b"3\nmuch too long\n")
+    with start(*to(nsqd), str(tmp_path / "first"), str(tmp_path / "last")) as tool:
+        assert tool.wait() == 1
+        assert f"line 2 of {tmp_path / 'last'} (13 bytes) is not published" in tool.log_text()
+    assert count_of(nsqd) == 3
+
+
 # --- when
 
 

@@ -1,4 +1,4 @@
-"""to-nsq: publishes standard input, one message a record.
+"""to-nsq: publishes files or standard input, one message a record.
 
 options      the settings
 records      chunks of the input become batches of records                                       pure
