@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
 
 def _read_token(token_file: str) -> str:
     try:
-        token = Path(token_file).read_text("ascii").strip()
+        token = Path(token_file).read_bytes().removeprefix(BOM_UTF8).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a token"
         raise BadOptions(f"cannot use --http-client-token-file {token_file}: {reason}") from error

@@ -14,6 +14,7 @@ Modules at the top:
 daemon    builds all objects of an nsqd, and passes to each what it uses; no room imports it
 options   nsqd's settings
 tool_options  settings that several tools share
+tool_completion  names of topics and channels that a shell completes
 tool_checks   checks of these, and the options of the clients of tools
 alarms    deferred messages and deadlines, ordered by time                  pure
 batch     a batch of messages as it was published; ids; the publish buffer      pure

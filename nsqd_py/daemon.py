@@ -40,6 +40,7 @@ from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
 from nsqd_py.tcp.fast_publishing import FastConnection
+from nsqd_py.tcp.last_answers import read_last_answers, with_messages
 from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
@@ -540,6 +541,11 @@ class Daemon:
 
     # ---- the end
 
+    def _end_lease_watch(self) -> None:
+        if self._lease_watch is not None:
+            self._lease_watch.close()
+            self._lease_watch = None
+
     def _lose_lease(self) -> None:
         """End serving at once: nothing may arrive from here when the next primary serves.
 
@@ -549,11 +555,10 @@ class Daemon:
         self._connections.close_all("the lease is lost", aborts=True)
 
     def _shut_down(self) -> None:
-        if self._lease_watch is not None:
-            self._lease_watch.close()
         if not self._yields_role:  # else the process goes on
             self.notifier.stopping()
         elif self._election is not None:
+            self._end_lease_watch()
             self._lose_lease()  # first, as what follows may wait for others
         if self._drainer is not None:
             self._drainer.kill()
@@ -574,6 +579,10 @@ class Daemon:
         if self._follower is not None:
             self._follower.stop()
         # Also those that have not said anything yet: they must not publish to a broker that is closed.
+        kept = with_messages(self._broker.clients)
+        self._connections.close_others("nsqd is stopping", kept)
+        read_last_answers(kept, self._broker.topics.values())
+        self._end_lease_watch()  # not earlier: answers leave only while this nsqd has the lease
         self._connections.close_all("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
             self._broker.close()

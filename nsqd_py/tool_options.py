@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
-from nsqd_py.settings.types import CLIENT_OPTIONS, INT
+from functools import partial
 
-TOPIC = string("NSQ topic.")
-TOPICS = strings("NSQ topic (may be given several times).")
+from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
+from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING
+from nsqd_py.tool_completion import channel_names, topic_names
+
+TOPIC = string("NSQ topic.", short="t", complete=topic_names)
+TOPICS = strings("NSQ topic (may be given several times).", short="t", complete=topic_names)
+# Declares --channel; the arguments are those of `setting`.
+channel_setting = partial(setting, STRING, short="c", complete=channel_names)
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
 CONSUMER_OPT = setting(
     CLIENT_OPTIONS,

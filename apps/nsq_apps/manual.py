@@ -1,7 +1,7 @@
 """Reference pages, made from the code.
 
 `python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md for each daemon,
-docs/http-api.md and docs/metrics.md.
+docs/http-api.md and docs/metrics.md; contrib/man/<command>.1 for `man`, which the wheel installs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import nsqd_py
+from nsq_apps.man_pages import COMMON, man_page
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
 _CHECKOUT = Path(__file__).parent.parent.parent
-# The groups of settings that docs/tools/README.md describes once, for all tools.
-COMMON = ("This program", "Log")
 # In a table, the `...` after a flag says this.
 _SEVERAL = " (may be given several times)"
 PAGES = _CHECKOUT / "docs" / "tools"
@@ -51,9 +50,11 @@ def printed_files() -> Iterator[tuple[Path, str]]:
     yield Path("docs", "metrics.md"), metrics_page()
     for program in programs():
         yield Path("docs", "tools", f"{program.command}.md"), page(program)
+        yield Path("contrib", "man", f"{program.command}.1"), man_page(program)
     for package, name, docs_page in _DAEMONS:
         program = getattr(import_module(f"{package}.options"), name)
         yield Path("docs", docs_page), reference_page(program)
+        yield Path("contrib", "man", f"{program.command}.1"), man_page(program)
 
 
 def programs() -> Iterator[Program[Any]]:
@@ -63,7 +64,7 @@ def programs() -> Iterator[Program[Any]]:
 
 
 def page(program: Program[Any]) -> str:
-    """Return a tool's page: summary, examples, all flags, exit statuses."""
+    """Return a tool's page: summary, examples, all flags but those in README.md, exit statuses."""
     common = "[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes."
     head = _head(program.command, f"{program.summary}\n\n{common}\n")
     return "\n".join((head, _examples(program), *settings_tables(program, COMMON), *_exit_status(program)))

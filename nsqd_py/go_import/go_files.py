@@ -98,14 +98,14 @@ def parse_go_name(name: str) -> GoFileName | None:
 
 
 def go_file_name(topic: str, channel: str | None, number: int) -> str:
-    return f"{_queue_name(topic, channel)}.diskqueue.{number:06d}.dat"
+    return f"{queue_name(topic, channel)}.diskqueue.{number:06d}.dat"
 
 
 def go_position_name(topic: str, channel: str | None) -> str:
-    return f"{_queue_name(topic, channel)}{GO_POSITION_SUFFIX}"
+    return f"{queue_name(topic, channel)}{GO_POSITION_SUFFIX}"
 
 
-def _queue_name(topic: str, channel: str | None) -> str:
+def queue_name(topic: str, channel: str | None) -> str:
     return topic if channel is None else f"{topic}:{channel}"
 
 

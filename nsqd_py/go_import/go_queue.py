@@ -50,7 +50,9 @@ class GoQueue:
         """
         for number in sorted(self.bad_files):
             yield from _behind_damage(self.bad_files[number], on_damage)
-        position = self.position or self._first_position(on_damage)
+        position = self.position
+        if position is None or self._is_past_files(position):
+            position = self._first_position(on_damage)
         expected = position.read_number
         for number in sorted(number for number in self.files if number >= position.read_number):
             self._report_missing(expected, number, on_damage)
@@ -61,8 +63,22 @@ class GoQueue:
             self._report_missing(expected, position.write_number + 1, on_damage)
 
     @property
+    def name(self) -> str:
+        """The beginning of the names of its files: `topic` or `topic:channel`."""
+        return go_files.queue_name(self.topic, self.channel)
+
+    @property
     def may_have_messages(self) -> bool:
         return bool(self.files or self.bad_files)
+
+    def _is_past_files(self, position: go_files.GoPosition) -> bool:
+        """True if the position is of another time than the files: what it calls read is not there. Raises OSError."""
+        if not self.files:
+            return False
+        if position.read_number > max(self.files):
+            return True
+        path = self.files.get(position.read_number)
+        return path is not None and path.is_file() and position.read_offset > path.stat().st_size
 
     def _first_position(self, on_damage: OnDamage) -> go_files.GoPosition:
         """Return a position before all messages, since without a known position all must be delivered."""
@@ -112,8 +128,6 @@ class _FileReader:
         with file:
             self._fd = file.fileno()
             self._size = os.fstat(self._fd).st_size
-            if offset > self._size:
-                self._report(self._size, offset, "the file ends before the position up to which it was read")
             yield from self._messages(offset)
 
     def _messages(self, offset: int) -> Iterator[list[go_files.GoMessage]]:

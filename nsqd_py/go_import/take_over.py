@@ -189,6 +189,7 @@ class _Importer:
     log: Log
     on_progress: Callable[[], None]
     damages: list[GoDamage] = field(default_factory=list)
+    ephemeral: list[str] = field(default_factory=list)  # queues of ephemeral topics or channels, with messages
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
         """Do everything up to the commit. Raises OSError and StartError."""
@@ -218,6 +219,10 @@ class _Importer:
         entries = self._entries()
         topics = {entry.name: _go_topic(entry) for entry in entries or () if may_last(entry.name)}
         for queue in queues:
+            if _is_of_ephemeral(queue):
+                if queue.may_have_messages:
+                    self.ephemeral.append(queue.name)
+                continue
             if not (may_last(queue.topic) and (queue.channel is None or may_last(queue.channel))):
                 self._note_damage(GoDamage(queue.names[0], 0, 0, "this is no name of a topic or channel"))
                 continue
@@ -257,6 +262,7 @@ class _Importer:
             "channels": sum(len(topic.channels) for topic in imported),
             "messages": sum(topic.message_count for topic in imported),
             "bytes": sum(topic.size_bytes for topic in imported),
+            "ephemeral": self.ephemeral,
             "damaged": [asdict(damage) for damage in self.damages],
         }
 
@@ -265,6 +271,8 @@ class _Importer:
             if topic.message_count:
                 counts = ", ".join(f"{count} for channel {name}" for name, count in topic.channels.items() if count)
                 self.log.info("IMPORT: TOPIC(%s): %d unreleased%s", topic.name, topic.unreleased, f", {counts}" if counts else "")
+        for name in self.ephemeral:
+            self.log.info("IMPORT: %s: not imported, since an ephemeral topic ends with its nsqd; kept in %s", name, marker.aside)
         for damage in self.damages:
             self.log.error(
                 "IMPORT: %s: bytes %d to %d: %s; kept in %s", damage.file, damage.start, damage.end, damage.reason, marker.aside
@@ -281,6 +289,12 @@ class _Importer:
 
 def _go_topic(entry: TopicEntry) -> GoTopic:
     return GoTopic(entry.name, entry.is_paused, channels={name: None for name in entry.channels if may_last(name)})
+
+
+def _is_of_ephemeral(queue: GoQueue) -> bool:
+    """True if it is of an ephemeral topic, or channel. Go's nsqd writes one for a lasting channel of an ephemeral topic."""
+    names = [queue.topic] if queue.channel is None else [queue.topic, queue.channel]
+    return all(is_valid_name(name.encode()) for name in names) and any(map(is_ephemeral, names))
 
 
 def may_last(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple, Protocol
 
 import gevent
@@ -167,6 +167,12 @@ class Connections:
         """
         for connection in list(self._hosts):
             (connection.abort if aborts else connection.close)(reason)
+
+    def close_others(self, reason: str, kept: Container[object]) -> None:
+        """Close all connections except those in `kept`."""
+        for connection in list(self._hosts):
+            if connection not in kept:
+                connection.close(reason)
 
     def close(self) -> None:
         self._timer.close()

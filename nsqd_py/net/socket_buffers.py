@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from fcntl import ioctl
 from struct import Struct
 from termios import FIONREAD, TIOCOUTQ
@@ -15,6 +16,7 @@ LARGE_READ = 256 * 1024
 _SMALLEST_READ = 1024
 _READ_BUDGET_NS = 2_000_000
 _DISCARDED_READS = 64
+_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
 _NO_LINGERING = Struct("ii").pack(1, 0)
 
 
@@ -48,6 +50,13 @@ def untaken_bytes(sock: socket.socket) -> int:
     for that although it is alive.
     """
     return int.from_bytes(ioctl(sock, TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def acknowledge_input(sock: socket.socket) -> None:
+    """Send the ACK of received bytes at once. By default, the system waits up to 40 ms for output that it can go with."""
+    if _QUICK_ACK is not None:
+        with suppress(OSError):  # another kind of socket
+            sock.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
 
 def drop_output_at_close(sock: socket.socket) -> None:

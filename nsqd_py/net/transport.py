@@ -170,6 +170,10 @@ class Stream:
             report_bug(self.log, f"client({self.peer})", error)
             self.close("internal error")
 
+    def acknowledge_input(self) -> None:
+        """Let the peer's system know at once what has arrived, so that it sends what it holds back until then."""
+        socket_buffers.acknowledge_input(self._sock)
+
     # ---- input that takes longer than one time slice
 
     def _fall_behind(self) -> None:

@@ -439,9 +439,14 @@ class Channel(JournaledPosition):
             self.save_soon()  # before a file is removed that only the journal needs
             raise
 
+    def end_delivery(self) -> None:
+        """Deliver nothing more, since nsqd stops. What consumers answer still counts."""
+        self.distributor.has_ended = True
+
     def close(self) -> None:
         """Disconnect all consumers and cancel the alarms."""
         self.distributor.is_closed = True
+        self.end_delivery()
         self._deferred_alarm.close()
         self._orphan_alarm.close()
         for client in list(self.clients):

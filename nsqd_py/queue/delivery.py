@@ -87,6 +87,7 @@ class Distributor:
     waiting             the clients, in the order in which they became ready
     is_paused           True while the channel is paused: nothing is delivered
     is_closed           True after `close`
+    has_ended           True when nsqd stops: nothing is delivered, but what consumers answer still counts
     counts_by_nearness  messages sent, by the nearness of the client
     lost_count          messages that were not delivered because they are damaged or missing
     expired_count       messages that were not delivered because they are older than their time to live
@@ -109,6 +110,7 @@ class Distributor:
         self.waiting: deque[SubscribedClient] = deque()
         self.is_paused = False
         self.is_closed = False
+        self.has_ended = False
         self.lost_count = 0
         self.expired_count = 0
         self.unreadable = UnreadableRanges(position)
@@ -164,7 +166,7 @@ class Distributor:
 
     def close(self) -> None:
         """End all delivery, and drop the references to the listener, which refers to this object."""
-        self.is_closed = True
+        self.is_closed = self.has_ended = True
         self._retry_alarm.close()
         self.waiting.clear()
         self._finish = self._defer = self._mark_lost = _ignore
@@ -195,7 +197,7 @@ class Distributor:
             self._resume_ns = None
 
     def _share_out(self, waiting: deque[SubscribedClient], now_ns: int) -> None:
-        while waiting and not self.is_paused and not self.is_closed and self._resume_ns is None:
+        while waiting and not self.is_paused and not self.has_ended and self._resume_ns is None:
             available = self._position.depth
             if available <= 0:
                 return

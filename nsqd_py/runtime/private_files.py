@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
 def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
     """Return the content and the mode of a file that others write, also through symbolic links. A pipe does not block.
 
+    A byte order mark, with which editors on Windows begin a file, is left out.
+
     Raises OSError, also if it is not a regular file, or longer than that.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
@@ -44,7 +47,7 @@ def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
         content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
     if not stat.S_ISREG(mode) or len(content) > most_bytes:
         raise OSError(errno.EINVAL, f"must be a file of at most {most_bytes} bytes", path)
-    return content, mode
+    return content.removeprefix(BOM_UTF8), mode
 
 
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:

@@ -18,11 +18,18 @@ from click.shell_completion import CompletionItem, shell_complete
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.settings.declaration import Setting
+from nsqd_py.settings.flags import suggestion
 
 _HELP_FLAGS = ("help", "h")
 _HELP_WIDTH = 100
+# The titles of settings that all programs have. The others are what one looks for.
+_SHOWN_LAST = ("This program", "Log")
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
 _FILE_NAMES = ("config", "check-data", "export-to-go", "backup-to", "restore-from")
+
+
+def _flags_of(setting: Setting) -> list[str]:
+    return [f"-{setting.short}", f"--{setting.name}"] if setting.short else [f"--{setting.name}"]
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # a class with parameters since click 8.4
@@ -43,6 +50,8 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # a class with paramet
         name = self._setting.name
         if name in _FILE_NAMES or name.endswith(_FILE_ENDINGS):
             return [CompletionItem(incomplete, type="file")]
+        if self._setting.complete is not None:
+            return [CompletionItem(word) for word in self._setting.complete(ctx.params) if word.startswith(incomplete)]
         return [CompletionItem(word) for word in self._setting.kind.choices if word.startswith(incomplete)]
 
 
@@ -53,6 +62,7 @@ class GoCommand(click.Command):
     argument  the setting whose values are the words without a dash, if the program has one
     examples  pairs of a purpose and a line
     removed   what to use instead of flags that former versions had, by name
+    variables the variable of the environment that has the value of a setting, by attribute
     """
 
     def __init__(
@@ -63,10 +73,11 @@ class GoCommand(click.Command):
         argument: Setting | None,
         examples: Iterable[tuple[str, str]],
         removed: Mapping[str, str],
+        variables: Mapping[str, str],
     ) -> None:
         self._settings = {setting.name: setting for group in groups.values() for setting in group}
         options = [
-            click.Option([f"--{one.name}", one.attribute], type=_Value(one), multiple=True, help=one.full_help)
+            click.Option([*_flags_of(one), one.attribute], type=_Value(one), multiple=True, help=one.full_help)
             for one in self._settings.values()
         ]
         super().__init__(name, params=[*options], help=summary)
@@ -74,6 +85,8 @@ class GoCommand(click.Command):
         self._argument = argument
         self._examples = tuple(examples)
         self._removed = removed
+        self._variables = variables
+        self._short = {f"-{one.short}": one for one in self._settings.values() if one.short}
 
     def read(self, argv: Sequence[str]) -> dict[str, Any]:
         """Return the values of the flags, by attribute. Exits after `--help` with 0, and if a flag is wrong with 2."""
@@ -110,36 +123,57 @@ class GoCommand(click.Command):
         return super().parse_args(ctx, list(self._with_two_dashes(iter(args))))
 
     def _with_two_dashes(self, words: Iterator[str]) -> Iterator[str]:
-        """Yield the words as click expects them."""
+        """Yield the words as click expects them. Raises UsageError, which names a wrong flag as it was typed."""
         for word in words:
-            name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-            setting = self._settings.get(name)
-            if not word.startswith("-") or word == "-":
+            flag, equals, value = word.partition("=")
+            name = flag.removeprefix("-").removeprefix("-")
+            setting = self._short.get(flag) or self._settings.get(name)
+            if word == "--":
+                yield from self._without_flags(words)
+            elif not word.startswith("-") or word == "-":
                 yield f"--{self._argument.name}={word}" if self._argument else word
             elif name in _HELP_FLAGS:
                 yield "--help"
             elif name in self._removed:
                 raise click.UsageError(f"--{name} was removed: {self._removed[name]}")
-            elif equals or setting is None:
-                yield f"--{name}{equals}{value}"
+            elif setting is None:
+                raise click.UsageError(f"No such option: {flag}{self._suggestion(name)}")
+            elif equals:
+                yield f"--{setting.name}={value}"
             elif setting.kind.bare_value is not None:
-                yield f"--{name}={setting.kind.bare_value}"
+                yield f"--{setting.name}={setting.kind.bare_value}"
             else:
-                yield f"--{name}"
+                yield f"--{setting.name}"
                 for following in islice(words, 1):
-                    flag = following.removeprefix("--").partition("=")[0]
-                    if following.startswith("--") and flag in self._settings:
-                        raise click.UsageError(f"--{name} requires an argument, and the next word is the flag --{flag}")
+                    other = following.removeprefix("--").partition("=")[0]
+                    if following.startswith("--") and other in self._settings:
+                        raise click.UsageError(f"{flag} requires an argument, and the next word is the flag --{other}")
                     yield following
+
+    def _without_flags(self, words: Iterator[str]) -> Iterator[str]:
+        """Yield the words after `--`, none of which is a flag."""
+        if self._argument is None:
+            yield "--"
+            yield from words
+        else:
+            for word in words:
+                yield f"--{self._argument.name}={word}"
+
+    def _suggestion(self, name: str) -> str:
+        known = suggestion(name, self._settings)
+        return known.replace("mean ", "mean --")
+
+    def _help_of(self, setting: Setting) -> str:
+        variable = self._variables.get(setting.attribute)
+        return f"{setting.full_help} [default: {setting.shown_default}]" + (f" [env: {variable}]" if variable else "")
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", *([f"[{self._argument.name.upper()}]..."] if self._argument else [])]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, settings in self._groups.items():
+        for title in sorted(self._groups, key=_SHOWN_LAST.__contains__):
             with formatter.section(title):
-                rows = [(one.usage, f"{one.full_help} [default: {one.shown_default}]") for one in settings]
-                formatter.write_dl(rows, col_max=36)
+                formatter.write_dl([(one.usage, self._help_of(one)) for one in self._groups[title]], col_max=36)
         for purpose, line in self._examples:
             with formatter.section(purpose):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

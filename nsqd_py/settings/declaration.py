@@ -14,7 +14,7 @@ The flag (`--msg-timeout`), the key of the config file (`msg_timeout`), `--help`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,9 @@ from nsqd_py.settings.types import BOOL, STRING, STRINGS, URLS, Kind
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+# Returns the words that a shell may offer.
+Completion = Callable[[Mapping[str, Any]], Iterable[str]]
 
 _SHORTEST_SECRET = 8
 _ANY_HOST = frozenset(("", "0.0.0.0", "[::]"))
@@ -51,6 +54,8 @@ class Setting:
     step_note: str | None
     check: Callable[[Any], str | None] | None
     default_text: str | None
+    short: str = ""
+    complete: Completion | None = None
     attribute: str = ""
     name: str = ""
 
@@ -67,8 +72,8 @@ class Setting:
 
     @property
     def usage(self) -> str:
-        """The flag and its value: `--mem-queue-size int`, `--snappy[=bool]`."""
-        return f"--{self.name}{'' if self.kind.bare_value else ' '}{self.kind.word}"
+        """The flag and its value: `--mem-queue-size int`, `--snappy[=bool]`, `-t, --topic string`."""
+        return f"{self.short and f'-{self.short}, '}--{self.name}{'' if self.kind.bare_value else ' '}{self.kind.word}"
 
     @property
     def shown_default(self) -> str:
@@ -90,6 +95,8 @@ def setting(
     step_note: str | None = None,
     check: Callable[[Any], str | None] | None = None,
     default_text: str | None = None,
+    short: str = "",
+    complete: Completion | None = None,
 ) -> T | D:
     """Declare a field of a class of options.
 
@@ -98,8 +105,10 @@ def setting(
     check: return the requirement that a value does not meet ("must not be negative"), or None; or raise ValueError with
         a text that names the value. `Options.check` calls it.
     default_text: replaces the default in texts, where it differs from machine to machine.
+    short: the letter of another flag with the same meaning, with one dash.
+    complete: return the words that a shell may offer; it is called with the values before the word, by attribute.
     """
-    declared: Any = Setting(kind, default, help, config_key, step_note, check, default_text)
+    declared: Any = Setting(kind, default, help, config_key, step_note, check, default_text, short, complete)
     return declared  # type: ignore[no-any-return]  # a field, as mypy sees it; `Options` takes it out of the class
 
 

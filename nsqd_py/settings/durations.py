@@ -50,6 +50,31 @@ def parse_duration(text: str) -> int:
     return total_ns
 
 
+_PERIOD = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]+)\s*")
+# The units of `parse_period`, with their other names.
+_PERIOD_UNITS_NS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND_NS),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_NS),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR_NS),
+    **dict.fromkeys(("d", "day", "days"), 24 * HOUR_NS),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 24 * HOUR_NS),
+}
+
+
+def parse_period(text: str) -> int:
+    """Return the nanoseconds of a duration, which may also have units as people write them: `10min`, `2 hours`, `1d12h`.
+
+    Raises ValueError.
+    """
+    parts = _PERIOD.findall(text.lower())
+    if not parts or _PERIOD.sub("", text.lower()) or any(unit not in _PERIOD_UNITS_NS for _, unit in parts):
+        return parse_duration(text)
+    total_ns = sum(float(number) * _PERIOD_UNITS_NS[unit] for number, unit in parts)
+    if total_ns > MAX_NS:
+        raise ValueError(f'the duration "{text}" is too long: about 292 years is the limit')
+    return round(total_ns)
+
+
 def format_duration(duration_ns: int) -> str:
     """Return the shortest exact form, in Go's units: `1h0m0s`, `1.5s`, `250ms`, `0s`."""
     sign = "-" if duration_ns < 0 else ""

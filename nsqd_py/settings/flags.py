@@ -101,7 +101,7 @@ def from_environment(program: str, settings: Iterable[Setting], environment: Map
     """
     values = {}
     for setting in settings:
-        variable = f"{program}_{setting.name}".upper().replace("-", "_")
+        variable = variable_of(program, setting)
         text, path = (environment.get(name, "") for name in (variable, f"{variable}_FILE"))
         if setting.kind.hide is None or not (text or path):
             continue
@@ -115,9 +115,14 @@ def from_environment(program: str, settings: Iterable[Setting], environment: Map
     return values
 
 
+def variable_of(program: str, setting: Setting) -> str:
+    """Return the variable that has the value of a setting: NSQD_LEASE for nsqd's --lease."""
+    return f"{program}_{setting.name}".upper().replace("-", "_")
+
+
 def _load(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
     except OSError as error:
         raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error
@@ -171,6 +176,8 @@ def _load_yaml(path: str, text: str) -> Any:
 
 NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
 NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
+# The settings that have their values, by attribute.
+ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
 
 def addresses_from_environment(environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,7 +10,7 @@ from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.flags import addresses_from_environment, from_environment, read_config
+from nsqd_py.settings.flags import ADDRESS_VARIABLES, addresses_from_environment, from_environment, read_config, variable_of
 from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
 from nsqd_py.version import version_string
 
@@ -138,6 +138,12 @@ class Program(NamedTuple, Generic[OptionsT]):
     def settings(self) -> tuple[Setting, ...]:
         return tuple(setting for group in self.groups.values() for setting in group)
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of the environment that have values of settings, by attribute."""
+        variables = {setting.attribute: variable_of(self.name, setting) for setting in self.settings if setting.kind.hide}
+        return variables | {name: variable for name, variable in ADDRESS_VARIABLES.items() if name in self.options.settings}
+
     def defaults(self, **changes: Any) -> OptionsT:
         """Return options without a command line, for tests and for embedding."""
         return self.options(**changes)
@@ -156,6 +162,7 @@ class Program(NamedTuple, Generic[OptionsT]):
             self.options.settings[self.argument] if self.argument else None,
             [example[:2] for example in self.examples],
             self.removed,
+            self.variables,
         )
         flags = command.read(argv)
         if flags.get("version"):

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
-from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
+from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration, parse_period
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
@@ -248,11 +248,14 @@ def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
 
 
 def read_secret(text: str) -> str:
-    """Return the text, or, for `@path`, the content of that file without white space at its ends. Raises ValueError."""
+    """Return the text, or, for `@path`, the content of that file. Raises ValueError.
+
+    White space at the ends of a file is left out, and so is a byte order mark, with which editors on Windows begin a file.
+    """
     if not text.startswith("@"):
         return text
     try:
-        with open(text[1:], encoding="utf-8") as file:
+        with open(text[1:], encoding="utf-8-sig") as file:
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {text[1:]}: {getattr(error, 'strerror', None) or error}") from error
@@ -273,6 +276,7 @@ INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
 SIZE: Kind[int] = Kind("size", parse_size, _int_from_native, str)
 BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
 DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
+PERIOD: Kind[int] = Kind("duration", parse_period, _duration_from_native, format_duration, attribute_suffix="_ns")
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=tuple)
 # Values that may contain secrets. They are hidden wherever they are shown, and may be read from a file: `@path`.
 URL = _secret(hidden_url)

@@ -300,6 +300,10 @@ def fin(client: ClientConnection, command: Fin) -> None:
         client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}"))
     if not client.is_waiting and client.capacity() > 0:
         channel.client_ready(client)
+    if len(client.in_flight):
+        # A client without TCP_NODELAY sends its other FINs when the system has acknowledged this one. 0.6 us of 20 a read; 20
+        # FINs are there after 1 ms, not 45.
+        client.acknowledge_input()
 
 
 def req(client: ClientConnection, command: Req) -> None:

@@ -8,6 +8,8 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
 
@@ -48,6 +50,46 @@ def archive(tmp_path: Path, output: Path) -> Archive:
         return ToolProcess(*MODULE, *source, *defaults, *flags, log_path=tmp_path / "nsq_to_file.log")
 
     return make
+
+
+# Runs the tool as a user without an entry in /etc/passwd.
+WITHOUT_ENTRY = """
+import pwd, runpy, sys
+
+def getpwuid(number):
+    raise KeyError(number)
+
+pwd.getpwuid = getpwuid
+sys.argv[1:1] = ["nsq_to_file"]
+runpy.run_module("nsq_apps", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}])
+def test_without_a_home_directory_it_asks_for_one(tmp_path: Path, variables: dict[str, str]) -> None:
+    """As in a container that runs as any user."""
+    path = tmp_path / "empty"
+    path.mkdir()
+    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_DATA_HOME")} | variables
+    flags = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config")
+    command = [sys.executable, "-c", WITHOUT_ENTRY, *flags]
+    run = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == (
+        "nsq-to-file: --output-dir required: its default is in the home directory of the user, and this one has none\n"
+    )
+    given = subprocess.run([*command, "--output-dir=out"], cwd=path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (given.returncode, given.stdout) == (0, "The settings are valid.\n")
+    uploading = subprocess.run(
+        [*command, "--output-dir=s3://bucket/path", "--filename-format=<TOPIC><REV>"],
+        cwd=path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert uploading.stderr.startswith("nsq-to-file: --work-dir required: ")
+    assert list(path.iterdir()) == []
 
 
 def publish(nsqd: NsqdProcess, *messages: bytes, topic: str = "t") -> None:

@@ -142,6 +142,50 @@ def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: 
     compare(records, contents(nsqd)).require_sound()
 
 
+def test_files_are_published_in_their_order(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+    """The last record of a file needs no delimiter, and standard input is one of them."""
+    (tmp_path / "first").write_bytes(b"1\n2")
+    (tmp_path / "last").write_bytes(b"4\n5\n")
+    with start(*to(nsqd), str(tmp_path / "first"), "-", str(tmp_path / "last")) as tool:
+        assert end(tool, b"3\n") == 0
+        assert "published 5 messages" in tool.log_text()
+    assert contents(nsqd) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with start(*to(nsqd), str(path)) as tool:
+        with path.open("wb", buffering=0) as pipe:
+            pipe.write(b"one\n")
+            wait_until(lambda: count_of(nsqd) == 1)
+            pipe.write(b"two\n")
+        assert tool.wait() == 0
+    assert count_of(nsqd) == 2
+
+
+@pytest.mark.parametrize(("name", "reason"), [("none", "No such file or directory"), (".", "Is a directory")])
+def test_files_that_cannot_be_read_are_named_before_anything_is_published(
+    nsqd: NsqdProcess, start: Start, tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "first").write_bytes(b"1\n")
+    path = tmp_path / name
+    with start(*to(nsqd), str(tmp_path / "first"), str(path)) as tool:
+        assert tool.wait() == 1
+        assert tool.log_text() == f"to-nsq: cannot read {path}: {reason}\n"
+    assert nsqd.topic_stats("t") is None
+
+
+def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd, start: Start, tmp_path: Path) -> None:
+    nsqd = make_nsqd("--max-msg-size=10")
+    (tmp_path / "first").write_bytes(b"1\n2\n")
+    (tmp_path / "last").write_bytes(b"3\nmuch too long\n")
+    with start(*to(nsqd), str(tmp_path / "first"), str(tmp_path / "last")) as tool:
+        assert tool.wait() == 1
+        assert f"line 2 of {tmp_path / 'last'} (13 bytes) is not published" in tool.log_text()
+    assert count_of(nsqd) == 3
+
+
 # --- when
 
 
@@ -204,16 +248,49 @@ def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd, start: Start) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
-    with start(*to(nsqd), "--rate=1") as tool:
+    with start(*to(nsqd)) as tool:
         feed(tool, b"1\n2\n3\n4\n5\nbegun")
-        wait_until(lambda: count_of(nsqd) >= 1)
+        wait_until(lambda: count_of(nsqd) == 5)
         tool.signal(number)
-        wait_until(lambda: "still published" in tool.log_text())
-        assert count_of(nsqd) < 5
         assert tool.wait() == 1  # line 6
         assert "published 5 messages" in tool.log_text()
         assert "line 6 is not published, because it is incomplete" in tool.log_text()
     assert sorted(contents(nsqd)) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize(("rate", "record"), [(1, b"r"), (50, b"record"), (50, b"r" * 5000), (2000, b"r" * 100)])
+def test_with_a_rate_a_signal_ends_it_within_a_second(
+    nsqd: NsqdProcess, start: Start, tmp_path: Path, rate: int, record: bytes
+) -> None:
+    """It reads no further ahead than that, and leaves the rest of its input to others."""
+    path = tmp_path / "records"
+    path.write_bytes(lines(record) * 20_000)
+    with path.open("rb") as file, start(*to(nsqd), f"--rate={rate}", stdin=file) as tool:
+        wait_until(lambda: count_of(nsqd) > rate // 4)
+        read = file.tell() // (len(record) + 1)  # the process shares the place in the file
+        began_s = time.monotonic()
+        at_signal = count_of(nsqd)
+        tool.signal(signal.SIGTERM)
+        status = tool.wait()
+        took_s = time.monotonic() - began_s
+        read_in_all = file.tell() // (len(record) + 1)
+    published = count_of(nsqd)
+    assert read - at_signal <= rate
+    assert published - at_signal <= rate * took_s + max(1, rate / 50)  # a step of it may just have been due
+    assert (status, published) == (0, read_in_all) or "is incomplete" in tool.log_text()
+    assert took_s < 10  # a second, and more on a busy machine
+
+
+def test_records_that_a_signal_leaves_are_named(nsqd: NsqdProcess, start: Start) -> None:
+    """After longer ones, more short ones are in its hands than it can publish in a second."""
+    with start(*to(nsqd), "--rate=20") as tool:
+        feed(tool, lines(b"long" * 1000, b"long" * 1000, *[b"%d" % number for number in range(500)]))
+        wait_until(lambda: count_of(nsqd) > 2)
+        tool.signal()
+        assert tool.wait() == 1
+        count = count_of(nsqd)
+        assert count < 60
+        assert f"line {count + 1} and those after it are not published" in tool.log_text()
 
 
 def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> None:
@@ -333,7 +410,7 @@ def test_a_pipe_gets_no_progress(nsqd: NsqdProcess, start: Start) -> None:
 def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"record\n" * 1000)
-    command = shlex.join([sys.executable, "-m", *MODULE, "--topic=t", "--rate=200", *to(nsqd)])
+    command = shlex.join([sys.executable, "-m", *MODULE, "--topic=t", "--rate=1000", *to(nsqd)])
     with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
         terminal.wait_for_text("7.0/7.0 kB")
         assert "━━━━━━━━" in terminal.line_with("100%")

@@ -124,6 +124,20 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
+def test_man_finds_a_page_for_each_command(installed: Installed) -> None:
+    """`man` looks next to the directories of PATH."""
+    pages = sorted((installed.bin.parent / "share/man/man1").iterdir())
+    commands = {path.name for path in installed.bin.iterdir() if path.name.startswith(("nsq", "to-nsq", "spark-replay"))}
+    assert {page.stem for page in pages} == commands - {"to-nsq-py"}
+    for page in pages:
+        assert page.read_text("utf-8").startswith(f'.TH "{page.stem.upper()}" 1 ')
+    if shutil.which("man") and shutil.which("groff"):
+        shown = installed.run("man", "--pager=cat", "nsq-tail")
+        assert "--topic string" in shown
+        complaints = subprocess.run(["groff", "-man", "-ww", "-z", *pages], capture_output=True, text=True, timeout=60)
+        assert complaints.stderr == ""
+
+
 def install(wheel: Path, directory: Path) -> Installed:
     python = directory / "venv/bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60)

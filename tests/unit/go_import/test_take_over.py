@@ -100,7 +100,50 @@ def test_a_channel_that_nsqd_dat_misses_keeps_its_messages(go: GoDirectory) -> N
     assert not list(go.path.glob("other*"))
 
 
+def test_a_lasting_channel_of_an_ephemeral_topic_is_no_damage(go: GoDirectory) -> None:
+    """Go's nsqd writes its queue, and its next start knows neither of them."""
+    go.name_topics({"t": ["a"]})
+    go.queue("t:a", numbered("a", 2))
+    go.queue("news#ephemeral:lasting", numbered("n", 3))
+    go.queue("empty#ephemeral:lasting")
+    lines = imported(go.path)
+    assert lines.error_lines == []
+    assert any("0 damaged places" in line for line in lines.info_lines)
+    assert [line for line in lines.info_lines if "news" in line] == [
+        f"IMPORT: news#ephemeral:lasting: not imported, since an ephemeral topic ends with its nsqd; kept in {ASIDE}"
+    ]
+    aside = aside_folder(go.path)
+    assert json.loads((aside / "imported.json").read_bytes())["summary"]["damaged"] == []
+    assert (aside / "news#ephemeral:lasting.diskqueue.000000.dat").exists()
+    assert not list(go.path.glob("news*"))
+
+
 # ---- killed, behind, ahead
+
+
+@pytest.mark.parametrize("read", [(3, 0), (7, 50), (2, 10_000), (0, 10_000)], ids=str)
+def test_a_position_behind_its_files_is_none(go: GoDirectory, read: tuple[int, int]) -> None:
+    """As after a copy that has the position of another time than the files."""
+    messages = numbered("a", 6)
+    go.name_topics({"t": ["a"]})
+    go.queue("t:a", messages[:2], messages[2:4], messages[4:])
+    go.position("t:a", 0, read, read)
+    lines = imported(go.path)
+    assert kept_queue(go.path, "t", "a") == messages
+    assert damaged(lines) == [
+        "t:a.diskqueue.meta.dat: bytes 0 to 0: it does not say where the queue stood; all messages are taken"
+    ]
+
+
+def test_a_queue_that_is_read_to_its_end_has_no_messages(go: GoDirectory) -> None:
+    messages = numbered("a", 2)
+    size = sum(len(message.stored) for message in messages)
+    go.name_topics({"t": ["a", "b"]})
+    go.queue("t:a", messages, read=(0, size))
+    go.position("t:b", 0, (4, 0), (4, 0))  # it has removed its last file
+    lines = imported(go.path)
+    assert any("2 channels, 0 messages" in line for line in lines.info_lines)
+    assert (list(go.path.glob("t.*.log")), lines.error_lines) == ([], [])
 
 
 def test_what_was_written_behind_the_position_comes(go: GoDirectory) -> None:

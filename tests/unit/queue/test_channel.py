@@ -26,6 +26,19 @@ def test_lone_messages_go_around(bench: Bench) -> None:
     assert [len(consumer.received) for consumer in consumers] == [2, 2, 2]
 
 
+def test_while_nsqd_stops_nothing_is_delivered_and_answers_count(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=1)
+    bench.release(*numbered(3))
+    bench.run()
+    bench.channel.end_delivery()
+    assert bench.channel.finish(consumer, [consumer.received[0].id]) == []
+    bench.channel.client_ready(consumer)
+    bench.release(b"late")
+    bench.run()
+    assert bench.statistics() == (3, 0, 0)
+    assert consumer.bodies() == numbered(1)
+
+
 # --- ephemeral channels
 
 

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.settings.durations import HOUR_NS, MAX_NS, MIN_NS, MINUTE_NS, SECOND_NS, format_duration, parse_duration, parse_time
+from nsqd_py.settings.durations import (
+    HOUR_NS,
+    MAX_NS,
+    MIN_NS,
+    MINUTE_NS,
+    SECOND_NS,
+    format_duration,
+    parse_duration,
+    parse_period,
+    parse_time,
+)
 
 # Text as Go writes it, and its nanoseconds.
 BOTH_WAYS = [
@@ -52,6 +62,32 @@ REFUSED = [
     *((text, "not a duration") for text in BAD),
     *((text, "too long") for text in ("2562047h47m16.854775808s", "-2562047h47m16.854775809s", "9999999h")),
 ]
+
+
+PERIODS = [
+    ("10min", 10 * MINUTE_NS),
+    ("10 min", 10 * MINUTE_NS),
+    ("2 hours 30 minutes", 150 * MINUTE_NS),
+    ("1d12h", 36 * 60 * MINUTE_NS),
+    ("1.5 Days", 36 * 60 * MINUTE_NS),
+    ("2w", 14 * 24 * 60 * MINUTE_NS),
+    ("90SEC", 90 * SECOND_NS),
+    ("1h30m", 90 * MINUTE_NS),
+    ("250ms", SECOND_NS // 4),
+    ("0", 0),
+    ("-1m", -MINUTE_NS),
+]
+
+
+@pytest.mark.parametrize(("text", "duration_ns"), PERIODS)
+def test_periods_have_units_as_people_write_them(text: str, duration_ns: int) -> None:
+    assert parse_period(text) == duration_ns
+
+
+@pytest.mark.parametrize("text", ["", "min", "10", "10 parsecs", "-10min", "10min 5", "ten min", "1" * 400 + "d", "300000d"])
+def test_other_texts_are_no_periods(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration|too long"):
+        parse_period(text)
 
 
 @pytest.mark.parametrize(("text", "duration_ns"), BOTH_WAYS)

@@ -51,7 +51,7 @@ LINES = [
     (nsq_to_nsq, [*NSQ, "--max-in-flight=0"], "--max-in-flight must be at least 1"),
     (nsq_to_nsq, [*NSQ, ITSELF], "from 127.0.0.1:1 to itself without end"),
     (nsq_to_nsq, [*NSQ, ITSELF, "--destination-topic=t"], "to itself without end"),
-    (nsq_to_nsq, [*NSQ, "--nsq"], "No such option '--nsq'"),
+    (nsq_to_nsq, [*NSQ, "--nsq"], "No such option: --nsq"),
     (nsq_tail, [SOURCE], "--topic required"),
     (nsq_tail, [SOURCE, TOPIC, "--grep=("], "--grep: "),
     (nsq_tail, [SOURCE, TOPIC, "--pick=a"], "--pick: 'a' is not a path"),

@@ -1,5 +1,6 @@
 """nsq-cat: shows the messages in files: archives of nsq-to-file, and logs of nsqd.
 
 options   the settings
+files     the files that names and directories lead to
 reading   the messages of a file in batches, and its damage; writing them
 """

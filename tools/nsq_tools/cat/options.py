@@ -12,7 +12,8 @@ class _ShownFiles(Options, title="Files"):
     files: tuple[str, ...] = setting(
         STRINGS,
         ("-",),
-        "File to read; - is standard input. Formats are recognized: lines, jsonl, framed and parquet of nsq-to-file, "
+        "File to read; - is standard input. Of a directory, all files below it that nsq-to-file has finished, and the logs of "
+        "nsqd, by name. Formats are recognized: lines, jsonl, framed and parquet of nsq-to-file, "
         "also compressed with gzip or zstd, and the logs (*.log) in a data path of nsqd (may be given several times).",
     )
 
@@ -28,7 +29,7 @@ PROGRAM = Program(
     "Spark is needed. Damaged parts are reported on standard error, and reading goes on after them.",
     CatOptions,
     examples=(
-        ("The messages of an archive that contain a word", "nsq-cat --grep paid /archive/*.framed"),
+        ("The messages of an archive that contain a word", "nsq-cat --grep paid /archive"),
         ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log"),
         ("What another program writes", "zcat /archive/old.log.gz | nsq-cat --grep error -"),
     ),

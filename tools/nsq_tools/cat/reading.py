@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
@@ -37,15 +38,18 @@ def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
     renderer, limit = Renderer(options), MessageLimit(options.n)
     status = DONE
-    for name in options.files:
+    for name, failure in files_of(options.files):
 
         def on_damage(text: str, name: str = name) -> None:
             nonlocal status
             status = FAILED
             complain(one_line(f"nsq-cat: {name}: {text}"))
 
+        if failure is not None:
+            on_damage(str(failure))
+            continue
         try:
-            with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
+            with nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else open(name, "rb") as file:
                 for messages in messages_in(file, name, on_damage):
                     shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
                     sys.stdout.buffer.write(renderer.render(messages, shown))

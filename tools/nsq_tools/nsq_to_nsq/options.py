@@ -5,13 +5,13 @@ from __future__ import annotations
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import STRING, choice
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
+from nsqd_py.settings.types import choice
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions, channel_setting
 
 
 class _Messages(SourceOptions, title="Messages"):
     topic: tuple[str, ...] = TOPICS
-    channel: str = setting(STRING, "nsq_to_nsq", "NSQ channel.")
+    channel: str = channel_setting("nsq_to_nsq", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 

@@ -9,6 +9,7 @@ from nsqd_py.settings.declaration import Options, at_least, positive, setting, s
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, choice
+from nsqd_py.tool_completion import channel_names, topic_names
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
 AUTO = ""
@@ -39,8 +40,8 @@ class _Http(HttpClientOptions, title="HTTP"):
 
 
 class _Selection(Options, title="Selection"):
-    topic: str = string("NSQ topic; by default all.")
-    channel: str = string("NSQ channel; by default all.")
+    topic: str = string("NSQ topic; by default all.", short="t", complete=topic_names)
+    channel: str = string("NSQ channel; by default all.", short="c", complete=channel_names)
     filter: tuple[str, ...] = strings(
         "Show only topics and channels that match (may be given several times). A filter is a glob for the topic or "
         "the channel (orders*), a glob for both (*/archive), or /a regular expression/.",

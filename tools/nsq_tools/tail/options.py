@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
+from nsqd_py.settings.types import INT, PERIOD
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 
 
 class _TailSource(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
-    channel: str = string(
+    channel: str = channel_setting(
+        "",
         "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
         default_text='"tail", six digits and "#ephemeral"',
     )
     since_ns: int = setting(
-        DURATION,
+        PERIOD,
         0,
-        "Show the messages of this time too, such as 10m, and go on with new ones. They are read from the logs of "
+        "Show the messages of this time too, such as 10m, 10min or 2d, and go on with new ones. They are read from the logs of "
         "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
         check=not_negative,
     )

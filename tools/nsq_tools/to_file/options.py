@@ -11,7 +11,7 @@ from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.regex import compiled
 from nsqd_py.settings.types import DURATION, INT, SIZE, STRING, choice
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
 SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"
@@ -71,7 +71,7 @@ class _Source(SourceOptions, title="Source"):
         "Time between two requests to the nsqlookupds for new topics, if no --topic is given.",
         check=positive,
     )
-    channel: str = setting(STRING, "nsq_to_file", "NSQ channel.", check=lambda value: None if value else "is required")
+    channel: str = channel_setting("nsq_to_file", "NSQ channel.", check=lambda value: None if value else "is required")
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
@@ -81,7 +81,7 @@ class _Files(Options, title="Files"):
         "Directory for finished files and the manifest; or an object store that they are uploaded to, as s3://bucket/path, "
         "gs://bucket/path or az://container/path.",
         check=check_output_dir,
-        default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share",
+        default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share; required for users without a home directory",
     )
     work_dir: str = string(
         "Directory for files that are being written; it may be on another file system.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 from pathlib import Path
@@ -40,6 +41,7 @@ def check(options: ToFileOptions) -> None:
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
+    _check_output_dir(options)
     name = Path(options.filename_format.replace(DATETIME, options.datetime_format))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
@@ -75,6 +77,12 @@ def _check_format(options: ToFileOptions) -> None:
         raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
+def _check_output_dir(options: ToFileOptions) -> None:
+    flag = "--work-dir" if store(options) else "--output-dir"
+    if not _given_dir(options) and not _data_directory():
+        raise BadOptions(f"{flag} required: its default is in the home directory of the user, and this one has none")
+
+
 # --- values that follow from several options
 
 
@@ -92,9 +100,27 @@ def output_dir(options: ToFileOptions) -> str:
 
     By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
     """
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    given = options.work_dir if store(options) else options.output_dir
-    return str(given or os.path.join(data, "nsq-to-file"))
+    return str(_given_dir(options) or os.path.join(_data_directory(), "nsq-to-file"))
+
+
+def _given_dir(options: ToFileOptions) -> str:
+    return str(options.work_dir if store(options) else options.output_dir)
+
+
+def _data_directory() -> str:
+    """Return the directory for data of the user; "" if the user has no home directory."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    home = os.environ.get("HOME") or _home_in_passwd()
+    if os.path.isabs(data):
+        return data
+    return os.path.join(home, ".local/share") if os.path.isabs(home) else ""
+
+
+def _home_in_passwd() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container may run as any user
+        return ""
 
 
 def work_dir(options: ToFileOptions) -> str:

@@ -8,7 +8,7 @@ from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, choice
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
 
 ALL = "all"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -28,7 +28,7 @@ FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 class _Messages(SourceOptions, title="Messages"):
     topic: str = TOPIC
-    channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
+    channel: str = channel_setting("nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
     consumer_opt: tuple[str, ...] = CONSUMER_OPT

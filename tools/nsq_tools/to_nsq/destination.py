@@ -196,7 +196,7 @@ class PublishTarget:
             yield batch.part(start, len(batch.records))
 
     def _refuse(self, batch: RecordBatch, place: int, reason: str) -> None:
-        self._on_refusal(self.address, RefusedRecord(batch.lines[place], len(batch.records[place]), reason))
+        self._on_refusal(self.address, RefusedRecord(batch.lines[place], batch.source, len(batch.records[place]), reason))
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason

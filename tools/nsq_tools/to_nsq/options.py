@@ -1,11 +1,11 @@
-"""The settings of to-nsq: those of Go's to_nsq, and --retry-timeout."""
+"""The settings of to-nsq: those of Go's to_nsq, the files, and --retry-timeout."""
 
 from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, setting, strings
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, STRING
+from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
 from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
 
@@ -24,6 +24,9 @@ class _Destination(Options, title="Destination"):
 
 
 class _Input(Options, title="Input"):
+    files: tuple[str, ...] = setting(
+        STRINGS, ("-",), "File to publish, a message for each record; - is standard input (may be given several times)."
+    )
     delimiter: str = setting(
         STRING, "\n", r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.", default_text=r'"\n"'
     )
@@ -41,11 +44,11 @@ class ToNsqOptions(ProgramOptions, _Destination, _Input, _Log):
 PROGRAM = Program(
     "to_nsq",
     "to-nsq",
-    "Publish standard input, one message a record. Records are published as they arrive, in batches if there are many. "
+    "Publish files or standard input, one message a record. Records are published as they arrive, in batches if there are many. "
     "Empty records are skipped. It exits when every nsqd has acknowledged every message.",
     ToNsqOptions,
     examples=(
-        ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders < orders.jsonl"),
+        ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders orders.jsonl"),
         (
             "Publish the output of a program as it is written",
             "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
@@ -56,4 +59,5 @@ PROGRAM = Program(
             r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000",
         ),
     ),
+    argument="files",
 )

@@ -1,11 +1,14 @@
-"""to-nsq, from the first byte of standard input to the last acknowledgement."""
+"""to-nsq, from the first byte of its input to the last acknowledgement."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -15,6 +18,7 @@ from gevent.event import Event
 from nsq_tools.clients import STOP_TIMEOUT_S
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
+from nsq_tools.to_nsq.pace import Pace
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import TEXT, Log
@@ -25,31 +29,30 @@ from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.types import size_text
 from nsqd_py.tool_checks import check_name, check_nsqd_addresses, client_options, user_agent
 
-# The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
-CHUNK_BYTES = 256 << 10
-# With --rate, a read takes about one second's messages, as all that was read is published before the tool stops.
-_RECORD_BYTES_GUESS = 128
-_SMALLEST_CHUNK_BYTES = 512
-# Messages of --rate are sent in steps of this length.
-_STEP_S = 0.02
+# With --rate, how long what was read is still published after a signal to stop.
+_LAST_MESSAGES_S = 0.75
 _READABLE = 1
+STANDARD_INPUT = "-"
+_STDIN = 0
+_LOOK_S = 0.1
 # Log lines erase the line with the progress, whose cursor stays behind it.
 _ERASE_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
 
 
 def run(options: ToNsqOptions, log: Log) -> int:
-    """Publish standard input until its end or a signal; return the exit status. Raises ToolError.
+    """Publish all files, or until a signal; return the exit status. Raises ToolError.
 
     Returns when nsqd has acknowledged or refused everything that was read.
     """
-    if sys.stdin is None:
+    if sys.stdin is None and STANDARD_INPUT in options.files:
         raise ToolError("standard input is closed")
-    shows_progress = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
+    is_typed = STANDARD_INPUT in options.files and is_terminal(sys.stdin)
+    shows_progress = is_terminal(sys.stderr) and not is_typed and options.log_format == TEXT
     if shows_progress:
         log = Log(_ERASE_LINE + options.log_prefix, options.log_level)
     with StopSignals() as stop:
-        publisher = StdinPublisher(options, stop, log)
+        publisher = InputPublisher(options, stop, log)
         try:
             with _progress(publisher) if shows_progress else nullcontext():
                 publisher.publish_all()
@@ -59,7 +62,7 @@ def run(options: ToNsqOptions, log: Log) -> int:
 
 
 @contextmanager
-def _progress(publisher: StdinPublisher) -> Iterator[None]:
+def _progress(publisher: InputPublisher) -> Iterator[None]:
     """Show on standard error how much is read, in one line that is erased at the end."""
     from rich import progress  # 30 ms
     from rich.console import Console
@@ -69,7 +72,7 @@ def _progress(publisher: StdinPublisher) -> Iterator[None]:
     with progress.Progress(
         *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
     ) as bar:
-        task = bar.add_task("", total=os.fstat(sys.stdin.fileno()).st_size or None)  # a pipe has no size
+        task = bar.add_task("", total=publisher.input_bytes or None)
 
         def redraw() -> None:
             while True:
@@ -83,25 +86,23 @@ def _progress(publisher: StdinPublisher) -> Iterator[None]:
             redrawing.kill()
 
 
-class StdinPublisher:
-    """Publishes the records of the input to every nsqd."""
+class InputPublisher:
+    """Publishes the records of all files to every nsqd."""
 
     def __init__(self, options: ToNsqOptions, stop: StopSignals, log: Log) -> None:
-        """Raises ToolError if standard input cannot be read."""
         self._log = log
         self._stop = stop
         self._began_s = monotonic()
         self.read_bytes = 0
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
-        self._reader = RecordReader(parse_delimiter(options.delimiter))
-        self._rate = options.rate
-        self._next_s = 0.0  # when --rate allows the next message
+        self._delimiter = parse_delimiter(options.delimiter)
+        self._files = options.files
+        self._pace = Pace(options.rate)
+        self._ends_at_s = inf
         self._wake = Event()
         self._stopper = gevent.spawn(self._at_stop)
-        self._chunk_bytes = CHUNK_BYTES
         if options.rate > 0:
-            self._chunk_bytes = min(max(options.rate * _RECORD_BYTES_GUESS, _SMALLEST_CHUNK_BYTES), CHUNK_BYTES)
             log.info("Throttling messages rate to max:%d/second", options.rate)
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
@@ -115,8 +116,14 @@ class StdinPublisher:
         """Return the exit status of the process."""
         return FAILED if self._not_taken else DONE
 
+    @property
+    def input_bytes(self) -> int:
+        """The size of all files; 0 if one of them is a pipe, which has none."""
+        sizes = [os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files]
+        return sum(sizes) if all(sizes) else 0
+
     def publish_all(self) -> None:
-        """Publish until the end of the input, or until a signal. Raises ToolError if an nsqd is given up."""
+        """Publish until the end of all files, or until a signal. Raises ToolError if an nsqd is given up."""
         gevent.joinall([gevent.spawn(destination.connect, self._stop) for destination in self._destinations])
         self._check()
         if self._stop.is_asked and any(destination.is_waited_for for destination in self._destinations):
@@ -133,38 +140,64 @@ class StdinPublisher:
             destination.close()
 
     def _batches(self) -> Iterator[RecordBatch]:
-        try:
-            for chunk in self._chunks(sys.stdin.fileno()):
-                self.read_bytes += len(chunk)
-                yield self._reader.feed(chunk)
-        except (OSError, ValueError) as error:
-            raise ToolError(f"cannot read standard input: {getattr(error, 'strerror', None) or error}") from error
+        for name in self._files:
+            if self._stop.is_asked:
+                return
+            source = "" if name == STANDARD_INPUT else name
+            try:
+                with _opened(name) as descriptor:
+                    yield from self._batches_of(RecordReader(self._delimiter, source), descriptor)
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise ToolError(f"cannot read {source or 'standard input'}: {reason}") from error
+
+    def _batches_of(self, reader: RecordReader, descriptor: int) -> Iterator[RecordBatch]:
+        """Raises OSError, and ValueError for a record that is too large."""
+        for chunk in self._chunks(descriptor):
+            self.read_bytes += len(chunk)
+            batch = reader.feed(chunk)
+            self._pace.has_read(len(chunk), len(batch.records))
+            yield batch
         if not self._stop.is_asked:
-            yield self._reader.finish()
-        elif self._reader.unended_bytes:
+            yield reader.finish()
+        elif reader.unended_bytes:
             self._not_taken += 1
-            self._log.warning("%s %d is not published, because it is incomplete", self._unit, self._reader.lines + 1)
+            name = self._name(reader.lines + 1, reader.source)
+            self._log.warning("%s is not published, because it is incomplete", name)
+
+    def _name(self, line: int, source: str) -> str:
+        """Return what people call a record: `line 5`, or `line 5 of orders.jsonl`."""
+        return f"{self._unit} {line}" + (f" of {source}" if source else "")
 
     def _chunks(self, descriptor: int) -> Iterator[bytes]:
         """Yield data as soon as it is available, until its end or a stop signal, without blocking the event loop.
 
         Raises OSError.
         """
+        is_begun, is_pipe = False, descriptor != _STDIN and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
         ready: Any = gevent.get_hub().loop.io(descriptor, _READABLE)  # a file is always ready
         try:
-            while not self._stop.is_asked:
+            while not self._stop.wait(self._pace.wait_s(monotonic())):
                 self._wake.clear()
                 ready.start(self._wake.set)
                 self._wake.wait()
                 ready.stop()
-                if self._stop.is_asked or not (chunk := os.read(descriptor, self._chunk_bytes)):
+                if self._stop.is_asked:
                     return
-                yield chunk
+                chunk = os.read(descriptor, self._pace.chunk_bytes)
+                if chunk:
+                    is_begun = True
+                    yield chunk
+                elif is_begun or not is_pipe:
+                    return
+                else:  # nobody has opened it for writing yet
+                    self._stop.wait(_LOOK_S)
         finally:
             ready.close()
 
     def _at_stop(self) -> None:
         self._stop.wait()
+        self._ends_at_s = monotonic() + _LAST_MESSAGES_S
         self._log.info("stopping: what was read is still published; a second signal ends it")
         for destination in self._destinations:
             destination.retry_timeout_s = min(destination.retry_timeout_s, STOP_TIMEOUT_S)
@@ -177,14 +210,28 @@ class StdinPublisher:
             self._check()
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        """Yield parts of the batch at the speed of --rate, also after a stop signal."""
-        count = max(1, round(self._rate * _STEP_S)) if self._rate > 0 else len(batch.records) or 1
-        for start in range(0, len(batch.records), count):
-            part = batch.part(start, start + count)
-            if self._rate > 0:
-                gevent.sleep(max(0.0, self._next_s - monotonic()))
-                self._next_s = monotonic() + len(part.records) / self._rate
+        """Yield parts of the batch at the speed of --rate, for a short time also after a stop signal."""
+        pace, count = self._pace, len(batch.records)
+        start = 0
+        while start < count:
+            if wait_s := pace.wait_s(monotonic()):
+                gevent.sleep(wait_s)
+                if monotonic() > self._ends_at_s:
+                    self._leave(batch.part(start, count))
+                    return
+            part = batch.part(start, start + pace.step(count - start))
+            pace.has_sent(len(part.records), monotonic())
             yield part
+            start += len(part.records)
+
+    def _leave(self, rest: RecordBatch) -> None:
+        """Report records that --rate leaves no time for after a signal to stop."""
+        self._not_taken += len(rest.records)
+        self._log.warning(
+            "%s and those after it are not published: %d were read, and --rate leaves no time for them",
+            self._name(rest.lines[0], rest.source),
+            len(rest.records),
+        )
 
     def _check(self) -> None:
         failures = [destination.failure for destination in self._destinations if destination.failure is not None]
@@ -208,12 +255,25 @@ class StdinPublisher:
 
     def _refused(self, address: str, refusal: RefusedRecord) -> None:
         self._not_taken += 1
-        line, size_bytes, reason = refusal
-        self._log.error("%s %d (%d bytes) is not published to %s: %s", self._unit, line, size_bytes, address, reason)
+        line, source, size_bytes, reason = refusal
+        self._log.error("%s (%d bytes) is not published to %s: %s", self._name(line, source), size_bytes, address, reason)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[int]:
+    """Yield the descriptor of a file. A pipe without a writer does not block. Raises OSError."""
+    if name == STANDARD_INPUT:
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def check(options: ToNsqOptions) -> None:
-    """Raise BadOptions if the options cannot be used."""
+    """Raise BadOptions if the options cannot be used, and ToolError if a file cannot be read."""
     if not options.topic:
         raise BadOptions("--topic required")
     check_name(options.topic, "topic")
@@ -222,4 +282,20 @@ def check(options: ToNsqOptions) -> None:
     if not options.nsqd_tcp_address:
         raise BadOptions("--nsqd-tcp-address required")
     check_nsqd_addresses(options.nsqd_tcp_address)
+    for name in options.files:
+        _check_file(name)
     client_options(options.producer_opt, "producer-opt")
+
+
+def _check_file(name: str) -> None:
+    if name == STANDARD_INPUT:
+        return
+    reason = ""
+    if not os.path.exists(name):
+        reason = os.strerror(errno.ENOENT)
+    elif os.path.isdir(name):
+        reason = os.strerror(errno.EISDIR)
+    elif not os.access(name, os.R_OK):
+        reason = os.strerror(errno.EACCES)
+    if reason:
+        raise ToolError(f"cannot read {name}: {reason}")

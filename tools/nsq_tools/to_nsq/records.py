@@ -33,24 +33,27 @@ MAX_RECORD_BYTES = 64 << 20
 class RecordBatch(NamedTuple):
     """Consecutive records of the input, without empty ones.
 
-    lines  the number of each record in the input, from 1; empty records count
+    lines   the number of each record in the input, from 1; empty records count
+    source  the name of the input; "" for standard input
     """
 
     records: Sequence[bytes]
     lines: Sequence[int]
+    source: str = ""
 
     @property
     def size_bytes(self) -> int:
         return sum(map(len, self.records))
 
     def part(self, start: int, end: int) -> RecordBatch:
-        return RecordBatch(self.records[start:end], self.lines[start:end])
+        return RecordBatch(self.records[start:end], self.lines[start:end], self.source)
 
 
 class RefusedRecord(NamedTuple):
     """A record that is not published, and the reason: `it takes no more than 1000`."""
 
     line: int
+    source: str
     size_bytes: int
     reason: str
 
@@ -59,14 +62,15 @@ NOTHING = RecordBatch((), ())
 
 
 class RecordReader:
-    """Splits the input at each delimiter.
+    """Splits one input at each delimiter.
 
     lines          the number of records so far, including empty ones
     unended_bytes  the number of bytes after the last delimiter
     """
 
-    def __init__(self, delimiter: bytes, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(self, delimiter: bytes, source: str = "", max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self.lines = 0
+        self.source = source
         self._delimiter = delimiter
         self._max_record_bytes = max_record_bytes
         self._pieces: list[bytes] = []  # of an incomplete record
@@ -115,5 +119,5 @@ class RecordReader:
         self.lines += len(records)
         lines = range(first, self.lines + 1)
         if all(records):
-            return RecordBatch(records, lines)
-        return RecordBatch(list(filter(None, records)), list(compress(lines, records)))
+            return RecordBatch(records, lines, self.source)
+        return RecordBatch(list(filter(None, records)), list(compress(lines, records)), self.source)
