@@ -21,7 +21,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import WorkSlices
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
@@ -72,7 +72,7 @@ def ping(request: Request[LookupApi]) -> Reply:
 
 def info(request: Request[LookupApi]) -> Reply:
     """Return the version."""
-    return answers.json({"version": NSQ_VERSION})
+    return answers.json({"version": NSQ_VERSION, "project_version": PROJECT_VERSION})
 
 
 def topics(request: Request[LookupApi]) -> Reply:
@@ -105,7 +105,7 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
 
 
 def nodes(request: Request[LookupApi]) -> Reply:
-    """Return all nsqds with their topics and tombstones."""
+    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within a day."""
     return _in_pieces(_encode_nodes(request.app))
 
 
@@ -118,7 +118,11 @@ def _encode_nodes(api: LookupApi) -> Iterator[bytes]:
         yield b',"topics":'
         yield from _json_list(topics)
         before = b"},"
-    yield b"}]}" if before else b"]}"
+    yield b"}]" if before else b"]"
+    if departed := api.registry.departed(api.clock()):
+        rows = [{"broadcast_address": host, "http_port": port} for host, port in departed]
+        yield b',"departed":' + orjson.dumps(rows)
+    yield b"}"
 
 
 def debug(request: Request[LookupApi]) -> Reply:

@@ -14,8 +14,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
-from nsqadmin_py.cluster.metrics import FAILED, GONE, NEW, OK, SLOW, BadViewQuery, NotKnown, View, hide_rates, state_of
-from nsqadmin_py.cluster.problems import KINDS
+from nsqadmin_py.cluster.metrics import BadViewQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list, overview
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
@@ -24,6 +23,8 @@ from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, as_json
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.problems.kinds import KINDS
+from nsqd_py.cluster.problems.states import FAILED, GONE, NEW, OK, SLOW, state_of
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.threads import in_slices

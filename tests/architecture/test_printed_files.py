@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsq_apps.manual import printed_files
-from nsqadmin_py.cluster.problems import KINDS
+from nsqd_py.cluster.problems.kinds import KINDS
 from tests.support.nsqd_process import REPOSITORY
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from nsqadmin_py.cluster.problems import KINDS
+from nsqd_py.cluster.problems.kinds import KINDS
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
