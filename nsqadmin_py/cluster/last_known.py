@@ -47,6 +47,7 @@ class LastKnown:
     has_left: bool = False
     was_draining: bool = False
     starts: list[int] = field(default_factory=list)
+    project_version: str = ""
 
     @property
     def depth(self) -> int:
@@ -85,6 +86,7 @@ class NodeMemory:
             if node.is_whole:
                 known.seen_s, known.start_time = seen_s, node.start_time
                 known.note_start(node.start_time)
+                known.project_version = node.project_version
                 known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
                 metrics = node_metrics_json(node)
                 known.metrics = {name: metrics[name] for name in _METRICS}

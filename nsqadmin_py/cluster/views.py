@@ -19,6 +19,7 @@ from nsqadmin_py.cluster.node_views import tombstones_of, version_of
 from nsqd_py.cluster.model import Cluster, Node, totals
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.of_channels import DEAD, waiting_dead_letters
+from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, Rates, Sum, TopicRow
 from nsqd_py.cluster.values import Pace
@@ -78,7 +79,9 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
     """
     topics, topic_rates, channels, channel_rates = totals(cluster)
     found = [states.state_of(node, now_s) for node in cluster.nodes.values()]
-    versions = Counter(map(version_of, cluster.nodes.values()))
+    versions = Counter(node.project_version or version_of(node) for node in cluster.nodes.values())
+    stopped = sum(map(is_planned, findings.memory.gone()))
+    channels_of_all = (channel for row in cluster.topics.values() for channel in row.channels.values())
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
@@ -88,7 +91,10 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "nodes_failed": found.count(states.FAILED),
         "problems": findings.attention.counts.total(),
         "standbys": sum(isinstance(node.role, KnownStandby) for node in cluster.nodes.values()),
-        "nodes_gone": len(findings.memory.gone()),
+        "nodes_gone": len(findings.memory.gone()) - stopped,
+        "nodes_stopped": stopped,
+        "nodes_draining": sum(node.drain is not None for node in cluster.nodes.values()),
+        **_oldest_json([*cluster.topics.values(), *channels_of_all], findings),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),

@@ -11,7 +11,7 @@ import { Tiles } from "../parts/tiles.js";
 import { metricColumns } from "./columns.js";
 import { flowTiles } from "./flow_tiles.js";
 import { counted } from "./lost_messages.js";
-import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, FailedLookups, isAway, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
@@ -46,7 +46,7 @@ const ROLE_FILTERS = new Map([
 ]);
 
 // What a column sorts by, where that is not its value; of states the worst comes first.
-const STATES = ["gone", "failed", "slow", "new", "unwell", "ok"];
+const STATES = ["gone", "failed", "slow", "new", "unwell", "ok", "stopped"];
 const VALUES = new Map([
   ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
   ["place", place],
@@ -84,9 +84,9 @@ function StateTiles({ rows }) {
 function tilesOf(rows) {
   const inState = (state) => rows.filter((row) => row.state === state).length;
   const standbys = rows.filter((row) => row.role === "standby");
-  const versions = [...new Set(rows.filter((row) => row.state !== "gone").map((row) => row.version))];
+  const versions = [...new Set(rows.filter((row) => !isAway(row)).map((row) => row.project_version || row.version))];
   return [
-    { label: "nsqds", value: count(rows.length - inState("gone")) },
+    { label: "nsqds", value: count(rows.length - inState("gone") - inState("stopped")) },
     { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their metrics are old" },
     {
       label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
@@ -186,7 +186,7 @@ function minutesText(upS) {
 }
 
 function stateCell(row) {
-  return html`<${NodeState} node=${row} />${row.state === "gone" && html` <${Dismiss} node=${row.node} />`}`;
+  return html`<${NodeState} node=${row} />${isAway(row) && html` <${Dismiss} node=${row.node} />`}`;
 }
 
 function nameCell({ node }) {
@@ -205,7 +205,7 @@ function besideName(row) {
 
 /** One that some nsqlookupd does not know is missing for the consumers that ask there. */
 function lookupsCell({ lookups, state, role }) {
-  if (state === "gone" || role === "standby") return duration(null);
+  if (isAway({ state }) || role === "standby") return duration(null);
   const all = session().lookupds;
   if (lookups.length >= all) return html`<span title=${lookups.join("\n")}>${figure(lookups.length)}</span>`;
   return html`<span class="badge warning" title=${lookups.join("\n")}>${lookups.length} of ${all}</span>`;

@@ -12,7 +12,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
 from nsqd_py.cluster.problems.of_channels import of_channel, of_topic
-from nsqd_py.cluster.problems.of_nodes import Memory, of_lookups, of_nodes
+from nsqd_py.cluster.problems.of_nodes import Memory, of_lookups, of_nodes, of_versions
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.cluster.roles import troubles
 
@@ -25,6 +25,7 @@ def problems(
     for trouble in troubles(cluster.pairs(), limits.lagging_after_s):
         yield Problem(trouble.kind, trouble.text, node=trouble.node)
     yield from of_lookups(cluster)
+    yield from of_versions(cluster)
     for name, topic in cluster.topics.items():
         yield from of_topic(name, topic)
         for channel_name, channel in topic.channels.items():

@@ -113,6 +113,7 @@ KINDS = {
     "certificate": ProblemKind(WARNING, "certificate", "Renew its TLS certificate, then send it SIGHUP."),
     "paused": ProblemKind(WARNING, "paused", "Resume it once the reason for the pause is over."),
     "draining": ProblemKind(INFO, "draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
+    "versions": ProblemKind(INFO, "versions", "An upgrade is under way. If it is not, bring the others to the same version."),
     "node_stopped": ProblemKind(
         INFO, "stopped", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
@@ -24,6 +25,7 @@ from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 _MOST_TOPICS = 3
+_MOST_VERSIONS = 5
 
 
 class Remembered(Protocol):
@@ -109,7 +111,7 @@ def of_nodes(cluster: Cluster, memory: Memory, limits: Limits, now_s: float, tim
 
 
 def _gone(known: Remembered) -> Problem:
-    if known.has_left or known.was_draining:
+    if is_planned(known):
         how = "was drained, and has ended" if known.was_draining else "was stopped"
         text = f"{how}{_held(known)}"
         return Problem("node_stopped", text, node=known.address, weight=known.depth, since_s=known.seen_s)
@@ -117,6 +119,20 @@ def _gone(known: Remembered) -> Problem:
     if known.primary:
         text = f"does not answer, and its primary {known.primary} has no connection to it"
     return Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
+
+
+def is_planned(known: Remembered) -> bool:
+    """True if an nsqd that does not answer any more was stopped or drained on purpose."""
+    return known.has_left or known.was_draining
+
+
+def of_versions(cluster: Cluster) -> Iterator[Problem]:
+    """Yield how many of our nsqds run which version, if they differ. Go's nsqds do not count."""
+    versions = Counter(node.project_version for node in cluster.nodes.values() if node.project_version)
+    if len(versions) > 1:
+        (version, count), *others = versions.most_common()
+        rest = ", ".join(f"{number} {other}" for other, number in others[:_MOST_VERSIONS])
+        yield Problem("versions", f"{count} of {versions.total()} nsqds run {version}; the others: {rest}")
 
 
 def _held(known: Remembered | None) -> str:

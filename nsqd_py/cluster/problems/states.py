@@ -8,7 +8,8 @@ from nsqd_py.cluster.model import Node
 _SLOW_AFTER_S = 5.0
 
 # FAILED is also the state of a standby that does not answer, see `nsqd_py.cluster.roles`.
-OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
+# GONE and STOPPED are nsqds that are no part of the cluster any more: a STOPPED one has ended on purpose.
+OK, SLOW, FAILED, NEW, GONE, STOPPED = "ok", "slow", "failed", "new", "gone", "stopped"
 
 
 def state_of(node: Node, now_s: float) -> str:
