@@ -21,7 +21,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import WorkSlices
-from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
+from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
@@ -72,7 +72,7 @@ def ping(request: Request[LookupApi]) -> Reply:
 
 def info(request: Request[LookupApi]) -> Reply:
     """Return the version."""
-    return answers.json({"version": NSQ_VERSION, "project_version": PROJECT_VERSION})
+    return answers.json({"version": NSQ_VERSION})
 
 
 def topics(request: Request[LookupApi]) -> Reply:

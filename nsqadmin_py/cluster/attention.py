@@ -47,7 +47,6 @@ _LISTED_AFTER_S = {
     "node_unlisted": 20.0,
     "node_half_listed": 30.0,
     "same_address": 20.0,
-    "node_slow": 5.0,
     "standby_away": 3.0,
     "standby_refused": 3.0,
 }

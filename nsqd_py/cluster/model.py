@@ -42,6 +42,8 @@ from nsqd_py.cluster.statistics import (
 )
 from nsqd_py.cluster.values import MOST_COUNT, Statistics, flag_in, number_in, text_in
 
+# An answer that takes this long is slow.
+SLOW_ANSWER_S = 1.5
 # If an nsqd has not answered for this long, its statistics are removed from all sums.
 FORGET_AFTER_S = 30.0
 # If an nsqd has not answered at all for this long after the start, the cluster counts as settled without it.
@@ -109,6 +111,7 @@ class Node:
     is_whole: bool = False  # True if its parts are those of its last answer
     asked_s: float = 0.0
     took_s: float = 0.0
+    slow_answers: int = 0  # the last ones without a break that took SLOW_ANSWER_S
     is_late: bool = False  # in the last round
     is_slow: bool = False  # late in two rounds, and not in time for some rounds since
     clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind

@@ -18,7 +18,7 @@ import gevent.event
 import gevent.lock
 import gevent.socket
 
-from nsqd_py.cluster.model import BadStats, Cluster, Node
+from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
 from nsqd_py.cluster.producers import (
     SharedAddress,
     departed_in,
@@ -351,6 +351,7 @@ class ClusterPoller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
+        node.slow_answers = node.slow_answers + 1 if node.took_s >= SLOW_ANSWER_S else 0
         if self.checks_tcp and not node.failure and self._tcp_is_due(node):
             self._check_tcp(node)
 

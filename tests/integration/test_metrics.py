@@ -22,7 +22,7 @@ CONTRIB = Path(__file__).parents[2] / "contrib"
 DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
 ALERTS = CONTRIB / "prometheus"
 # What expressions consist of next to metrics and labels.
-PROMQL = "absent|and|by|histogram_quantile|increase|label_values|max|min|on|or|rate|sum|unless"
+PROMQL = "absent|and|by|changes|deriv|histogram_quantile|increase|label_values|max|min|on|or|rate|sum|time|unless"
 # A metric that Prometheus adds for each target.
 UP = {"up"}
 

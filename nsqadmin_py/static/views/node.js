@@ -160,6 +160,7 @@ function About({ node, timeS }) {
     ["Broadcast address", name(node.broadcast_address || "unknown")],
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
     ["Version", html`<${Version} node=${node} />`],
+    ...(node.project_version ? [["nsqd-py", plain(node.project_version)]] : []),
     ["Zone, region", name(place(node) || "none given")],
     ["Health", html`<${Health} node=${node} />`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${age(upS)} ago`}`],

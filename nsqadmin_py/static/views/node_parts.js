@@ -57,11 +57,10 @@ export function Dismiss({ node, onDone }) {
     title="Do not show this nsqd any more, unless it comes back" />`;
 }
 
-/** Of our nsqd its own, of Go's that of NSQ. @param {{node: {version: string, project_version: string, out_of_date: boolean}}} props */
+/** The release of NSQ that it behaves like. @param {{node: {version: string, out_of_date: boolean}}} props */
 export function Version({ node }) {
   const old = node.out_of_date && html` <span class="badge warning" title="Other nsqds are newer">out of date</span>`;
-  const own = node.project_version && html`<span title=${`Behaves like NSQ ${node.version}`}>${plain(node.project_version)}</span>`;
-  return html`${own || plain(node.version)}${old}`;
+  return html`${plain(node.version)}${old}`;
 }
 
 /** Zone and region, as far as they are given. @returns {string} */

@@ -1,7 +1,7 @@
 // All nsqds: how they are, and what they hold.
 
 import { session } from "../lib/api.js";
-import { count, duration, figure, name } from "../lib/format.js";
+import { count, duration, figure, name, plain } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
@@ -17,7 +17,7 @@ import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
 const SHOWN = ["in_flight", "message_rate", "finish_rate", "clients"];
-const SORTABLE = ["node", "state", "version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
+const SORTABLE = ["node", "state", "version", "project_version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
 const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
@@ -84,7 +84,7 @@ function StateTiles({ rows }) {
 function tilesOf(rows) {
   const inState = (state) => rows.filter((row) => row.state === state).length;
   const standbys = rows.filter((row) => row.role === "standby");
-  const versions = [...new Set(rows.filter((row) => !isAway(row)).map((row) => row.project_version || row.version))];
+  const versions = [...new Set(rows.filter((row) => !isAway(row)).map(versionOf))];
   return [
     { label: "nsqds", value: count(rows.length - inState("gone") - inState("stopped")) },
     { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their metrics are old" },
@@ -103,6 +103,11 @@ function tilesOf(rows) {
     versions.length === 1 ? { label: "Version", value: versions[0] }
       : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
   ];
+}
+
+/** "1.0.1 (NSQ 1.3.0)", of Go's nsqd "1.3.0". */
+function versionOf({ project_version: own, version }) {
+  return own ? `${own} (NSQ ${version})` : version;
 }
 
 // ---- the list
@@ -161,6 +166,7 @@ function columnsOf(timeS, hasPlaces, areRoles) {
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
     ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
+    { key: "project_version", title: "nsqd-py", sortable: true, cell: (row) => plain(row.project_version || "–") },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
     ...metricColumns(["depth", ...SHOWN]),
     {

@@ -20,8 +20,6 @@ CONSUMERS_FIND_NSQD_S = 90.0
 MANY_ATTEMPTS = 20
 # An nsqd that was started so often in this time ends again and again.
 MANY_STARTS, STARTS_WITHIN_S = 4, 600.0
-# An answer that takes this long is late.
-SLOW_ANSWER_S = 1.5
 CLOCK_DIFFERENCE_S = 30
 CERTIFICATE_WARNING_S, CERTIFICATE_ERROR_S = 14 * 86400.0, 3 * 86400.0
 
@@ -37,11 +35,13 @@ class Limits:
 
     max_message_age_ns  age of the oldest waiting message, by topic; 0 means none
     lagging_after_s     age of the oldest change that a standby lacks
+    slow_answers        slow answers without a break that are a problem: the first one after a stop says nothing
     observer            the program that looks, as sentences name it
     """
 
     max_message_age_ns: ByTopic[int] = field(default_factory=lambda: ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS))
     lagging_after_s: float = LAGGING_AFTER_S
+    slow_answers: int = 2
     observer: str = "nsqadmin"
 
     def max_age_s(self, topic: str) -> float:

@@ -14,7 +14,6 @@ from nsqd_py.cluster.problems.limits import (
     CERTIFICATE_WARNING_S,
     CLOCK_DIFFERENCE_S,
     MANY_STARTS,
-    SLOW_ANSWER_S,
     STARTS_WITHIN_S,
     Limits,
 )
@@ -25,6 +24,7 @@ from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 _MOST_TOPICS = 3
+_PROMPT_S = 0.25
 _MOST_VERSIONS = 5
 
 
@@ -103,7 +103,7 @@ def of_nodes(cluster: Cluster, memory: Memory, limits: Limits, now_s: float, tim
             held = _held(seen) if seen is not None else f"; it has not answered since {limits.observer} started"
             text = f"does not answer{reason}{held}"
             yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
-        elif state == SLOW:
+        elif state == SLOW and (node.is_late or node.took_s > _PROMPT_S):  # not one that answers again
             yield Problem("node_slow", f"answers late{_held(seen)}", "", "", address, depth, since_s)
         else:
             yield from _of_answering(cluster, address, node, limits, time_s)
@@ -143,7 +143,7 @@ def _held(known: Remembered | None) -> str:
 
 def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, time_s: float) -> Iterator[Problem]:
     """Yield the problems of an nsqd that answers."""
-    if node.took_s >= SLOW_ANSWER_S:
+    if node.slow_answers >= limits.slow_answers:
         yield Problem("node_slow", f"takes {node.took_s:.1f} s to answer", node=address, weight=node.took_s)
     if node.answered_s is None:
         return

@@ -36,7 +36,7 @@ class Checked:
     def findings(self, now_s: float, time_s: float) -> Iterator[tuple[str, str]]:
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
         options = self._options
-        limits = Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, "nsq-stat")
+        limits = Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, 1, "nsq-stat")
         self._cluster.is_settled = True  # there is no other round
         found = [
             problem
