@@ -11,6 +11,7 @@ from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.finding import problems
 from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
+from nsqd_py.cluster.problems.of_nodes import is_only_draining
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.cluster.roles import without_counts
 from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
@@ -87,7 +88,7 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
-        health=node.health.partition(" ")[0],  # what follows may name a topic
+        health="OK" if is_only_draining(node) else node.health.partition(" ")[0],  # what follows may name a topic
         drain=None,  # it counts messages of all topics
     )
     for _ in found.adding_up():

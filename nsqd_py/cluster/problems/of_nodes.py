@@ -165,14 +165,18 @@ def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, ti
 
 def _of_health(address: str, node: Node) -> Iterator[Problem]:
     """Yield one problem for a disk that is full, also where it makes the nsqd refuse publishes."""
-    drains = node.drain is not None and node.health == "NOK - draining"
-    left, is_healthy = node.disk_left_percent, node.health in ("", "OK") or drains
+    left, is_healthy = node.disk_left_percent, node.health in ("", "OK") or is_only_draining(node)
     texts = [] if is_healthy else [f"reports: {node.health}"]
     if left < 100:
         texts.append(f"has {left} % left of its disk, or of the limit that it has been given")
     if texts:
         kind = "disk_full" if left <= 0 else "disk" if is_healthy else "unhealthy"
         yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
+
+
+def is_only_draining(node: Node) -> bool:
+    """True if its health says nothing but that it drains."""
+    return node.drain is not None and node.health == "NOK - draining"
 
 
 def _draining(address: str, node: Node) -> Problem:

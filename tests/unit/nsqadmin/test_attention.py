@@ -307,6 +307,8 @@ def test_a_drain_says_how_long_it_takes() -> None:
     (row,) = console.rows()
     assert (row["kind"], row["severity"], row["text"]) == ("draining", "info", "drains: 1,000 messages left, about 20 s")
     assert console.findings.attention.view().head["infos"] == 1
+    seen = VisibleCluster(console.cluster, lambda name: True)  # of a user who may not see counts of all topics
+    assert list(problems(seen, NodeMemory(), Trends(), console.now_s, EPOCH_S)) == []
 
 
 def test_an_nsqd_that_was_started_four_times_in_ten_minutes() -> None:
