@@ -69,6 +69,7 @@ class KnownStandby(NamedTuple):
     set_aside          messages that it had and its primary does not have, which it keeps in a directory
     lease_decides      True if a lease promotes it, and not an operator
     is_fenced          True if it was a primary, until another nsqd was promoted in its place
+    error              why it cannot follow
     """
 
     epoch: int
@@ -81,6 +82,7 @@ class KnownStandby(NamedTuple):
     lease_decides: bool
     lease: GroupLease | None = None
     is_fenced: bool = False
+    error: str = ""
 
 
 Role = Primary | KnownStandby | None
@@ -97,7 +99,8 @@ def read_role(document: Any) -> Role:
         epoch, primary, state = number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state")
         about = _lag(standby), ago_ms, number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides")
         is_fenced = flag_in(standby, "is_fenced")
-        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced)
+        error = text_in(standby, "error")
+        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced, error)
     if isinstance(standbys, Mapping):
         listed = tuple(
             ListedStandby(text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row))
@@ -120,7 +123,7 @@ def _lag(row: Any) -> Lag:
 def without_counts(role: Role) -> Role:
     """Return a role without the statistics that count messages of all topics."""
     if isinstance(role, KnownStandby):
-        return role._replace(lag=_uncounted(role.lag), set_aside=0)
+        return role._replace(lag=_uncounted(role.lag), set_aside=0, error="")  # the error may name a topic
     if isinstance(role, Primary):
         return role._replace(standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys))
     return None
@@ -168,6 +171,7 @@ class Pair(NamedTuple):
     lease_decides: bool = False
     leases: tuple[tuple[str, GroupLease], ...] = ()
     is_fenced: bool = False
+    error: str = ""
 
 
 _NO_LAG = Lag(0, 0, 0)
@@ -225,7 +229,7 @@ def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | 
     acks, is_alone = (0, False) if of_primary is None else (of_primary.acks, of_primary.is_alone)
     address, answers = (role.primary, False) if primary is None else (primary.address, primary.is_answering)
     about = state, role.is_complete, lag, as_of_ms, role.epoch, acks, is_alone, role.set_aside, role.lease_decides
-    return Pair(address, member.address, answers, *about, is_fenced=role.is_fenced)
+    return Pair(address, member.address, answers, *about, is_fenced=role.is_fenced, error=role.error)
 
 
 class Trouble(NamedTuple):
@@ -310,6 +314,8 @@ def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trou
             text = f"was replaced by {pair.primary}, and is not connected to it; {when}"
         elif pair.primary_answers:
             text = f"is not connected to its primary {pair.primary}, which serves; {when}"
+        if kind == REFUSED and pair.error:
+            text = f"{text}; {pair.error}"
         yield Trouble(LEASED_AWAY if pair.lease_decides else kind, pair.standby, text)
     if pair.state == DAMAGED:
         text = f"has damaged bytes in its copy of {pair.primary}, and has not repaired them from there"

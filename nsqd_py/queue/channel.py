@@ -299,7 +299,7 @@ class Channel(JournaledPosition):
         finished, missing = client.in_flight.finish(ids)
         if finished:
             self.finish_count += len(finished)
-            self._moved_ns = self._clock()  # 0.1 us for all messages that one read has finished
+            self._moved_ns = self._clock()  # 0.2 us for all messages that one read has finished
             add, note = self.position.finished.add, self._new_finished.append
             for run in runs_of(finished):
                 add(*run)

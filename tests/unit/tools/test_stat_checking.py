@@ -79,9 +79,9 @@ def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], statu
         ({"tls_certificate_ends": int(TIME_S) - 60}, 2, "error nsqd a: certificate: has a TLS certificate that ended 1 min ago"),
         ({"auth_failure": "no one"}, 2, "error nsqd a: auth server: gets no answer from its auth servers: no one"),
         (
-            {"standby": {"primary": "p:1", "state": "connecting", "is_complete": True, "is_fenced": True}},
+            {"standby": {"primary": "p:1", "state": "connecting", "is_complete": True, "is_fenced": True, "error": "E_INVALID"}},
             1,
-            "warning nsqd a: refused: was replaced by p:1, and is not connected to it; it never was",
+            "warning nsqd a: refused: was replaced by p:1, and is not connected to it; it never was; E_INVALID",
         ),
         (
             {"standbys": {"acks": 1, "is_alone": False, "list": []}},
