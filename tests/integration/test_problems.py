@@ -296,7 +296,7 @@ def test_old_messages(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
 def test_consumers_that_finish_nothing_for_a_minute(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
     nsqd = make_nsqd("--msg-timeout=10m")
     nsqd.create("orders", "holds", "waits")
-    with nsqd.connect(heartbeat_interval=-1) as holds, nsqd.connect(heartbeat_interval=-1) as waits:
+    with nsqd.connect(heartbeat_interval=60_000) as holds, nsqd.connect(heartbeat_interval=60_000) as waits:
         holds.sub("orders", "holds", 1)
         waits.sub("orders", "waits", 0)
         nsqd.post("/mpub?topic=orders", b"1\n2\n3")
