@@ -25,6 +25,7 @@ from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Metrics, Views, ViewsApi, ViewsOfUsers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
+from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime.command import unblock_signals
@@ -49,7 +50,7 @@ class Nsqadmin:
         self._cluster = Cluster()
         interval_s = options.poll_interval_ns / 1e9
         self._history = History(interval_s)
-        self._findings = Findings()
+        self._findings = Findings(limits=Limits(options.max_message_age_ns))
         self._file = HistoryFile(options.history_file, log)
         self._poller = ClusterPoller(
             self._cluster,
@@ -60,6 +61,7 @@ class Nsqadmin:
             self._on_round,
             lambda error: log.of_clients.exception("NSQADMIN: a round ended early: %r", error),
             asks_info=True,
+            checks_tcp=True,
         )
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, access)

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Sequence
 
 from nsqadmin_py.permissions import UNIX, read_rule
+from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
 from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.settings.declaration import (
@@ -24,7 +25,7 @@ from nsqd_py.settings.declaration import (
 )
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK
+from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -33,7 +34,7 @@ _SHORTEST_POLL_NS = SECOND_NS // 4
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
 _REMOVED = {
     "attention-http-endpoint": _ALERTS,
-    "attention-max-age": _ALERTS,
+    "attention-max-age": "--max-message-age",
     "attention-max-depth": _ALERTS,
     "client-opt": "dead letters are requeued over HTTP, with the options --http-client-...",
 }
@@ -65,6 +66,13 @@ class _Cluster(Options, title="Cluster"):
     )
     poll_interval_ns: int = setting(
         DURATION, 2 * SECOND_NS, "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval
+    )
+    max_message_age_ns: ByTopic[int] = setting(
+        by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
+        ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS),
+        "Age from which the oldest waiting message of a channel is listed under Attention; 0s means never. With topic=, for "
+        "topics with that name or pattern (`reports.*=24h`; may be given several times).",
+        check=check_ages,
     )
     history_file: str = setting(
         STRING,

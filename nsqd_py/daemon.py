@@ -518,7 +518,9 @@ class Daemon:
             return None
         from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
 
-        return guard_maker(self._options, self._log, self._broker.alarms, self._broker.clock, resolve)
+        broker = self._broker
+        make_guard, broker.auth_failures = guard_maker(self._options, self._log, broker.alarms, broker.clock, resolve)
+        return make_guard
 
     # ---- time
 

@@ -189,9 +189,10 @@ class PeerConnection(Stream):
         return command(self, words)
 
     def _ping(self, words: Sequence[str]) -> bytes:
-        """Note that the peer is alive. Allowed before IDENTIFY."""
+        """Note that the peer is alive, or that it ends. Allowed before IDENTIFY."""
         peer = self.identified
         if peer is not None:
+            peer.is_leaving = words[1:] == ["leaving"]
             now_ns = self._directory.clock()
             ago_s = (now_ns - peer.updated_ns) / 1e9
             self.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", self.peer, ago_s)

@@ -105,7 +105,7 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
 
 
 def nodes(request: Request[LookupApi]) -> Reply:
-    """Return all nsqds with their topics and tombstones."""
+    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within a day."""
     return _in_pieces(_encode_nodes(request.app))
 
 
@@ -118,7 +118,11 @@ def _encode_nodes(api: LookupApi) -> Iterator[bytes]:
         yield b',"topics":'
         yield from _json_list(topics)
         before = b"},"
-    yield b"}]}" if before else b"]}"
+    yield b"}]" if before else b"]"
+    if departed := api.registry.departed(api.clock()):
+        rows = [{"broadcast_address": host, "http_port": port} for host, port in departed]
+        yield b',"departed":' + orjson.dumps(rows)
+    yield b"}"
 
 
 def debug(request: Request[LookupApi]) -> Reply:

@@ -86,9 +86,20 @@ class Peer:
     topics          the topics that it registered, each with the number of its channels there
     tombstones      the times at which topics of it were tombstoned, by topic
     registrations   the number of its topics and channels
+    is_leaving      True after its last heartbeat: it ends
     """
 
-    __slots__ = ("info", "info_json", "node", "registrations", "remote_address", "tombstones", "topics", "updated_ns")
+    __slots__ = (
+        "info",
+        "info_json",
+        "is_leaving",
+        "node",
+        "registrations",
+        "remote_address",
+        "tombstones",
+        "topics",
+        "updated_ns",
+    )
 
     def __init__(self, remote_address: str, fields: dict[str, Any], now_ns: int) -> None:
         self.remote_address = remote_address
@@ -99,6 +110,7 @@ class Peer:
         self.topics: dict[str, int] = {}
         self.tombstones: dict[str, int] = {}
         self.registrations = 0
+        self.is_leaving = False
 
 
 def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:

@@ -2,8 +2,6 @@
 
 metrics     metrics of topics, channels and nsqds, roles of nsqds, and the form of a view
 last_known  the last states of nsqds, also of those that are gone
-trends      how the backlogs of channels develop
-problems    what is wrong in the cluster now
 attention   the list of problems, since when, and what to do
 findings    all that nsqadmin concludes from the rounds; the cluster of a user who may not view all topics
 node_views  the JSON of nsqds

@@ -8,7 +8,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from nsqadmin_py.cluster.metrics import Json, View
-from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
+from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, LOOKUP_KINDS, SEVERITIES, WARNING, Problem
+from nsqd_py.cluster.problems.words import counted
 
 # The most rows of the list.
 MOST_LISTED = 200
@@ -38,6 +39,37 @@ class FoundProblems:
             self.kept.append(problem)
 
 
+# Problems of these kinds are listed when they have lasted for this long: an nsqd that starts, ends or goes on after a stop is
+# not yet, or not any more, at its nsqlookupds. What the first round finds is listed at once.
+_LISTED_AFTER_S = {
+    "node_failed": 3.0,
+    "node_gone": 3.0,
+    "node_unlisted": 20.0,
+    "node_half_listed": 30.0,
+    "same_address": 20.0,
+    "standby_away": 3.0,
+    "standby_refused": 3.0,
+}
+
+
+def settled(found: FoundProblems, time_s: float, before: Attention | None) -> tuple[FoundProblems, dict[str, float]]:
+    """Return the problems that have lasted long enough, and since when the others are there, by key."""
+    if before is None:
+        return found, {}
+    begins: dict[str, float] = {}
+    lasting = FoundProblems()
+    for problem in found.kept:
+        wait_s = _LISTED_AFTER_S.get(problem.kind, 0.0)
+        begin_s = before.begins.get(problem.key, time_s)
+        if problem.key in before.began or not wait_s or time_s - begin_s >= wait_s:
+            lasting.kept.append(problem)
+        else:
+            begins[problem.key] = begin_s
+            found.counts[problem.kind] -= 1
+    lasting.counts = +found.counts
+    return lasting, begins
+
+
 class Listed(NamedTuple):
     """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier."""
 
@@ -57,6 +89,7 @@ class Attention:
         """`time_s` is the time of the round, in s since the epoch."""
         known = before.began if before is not None else {}
         has_begun = before is not None
+        found, self.begins = settled(found, time_s, before)
         self.began: dict[str, tuple[float, bool]] = {
             problem.key: known.get(problem.key) or (problem.since_s or time_s, has_begun or problem.since_s > 0)
             for problem in found.kept
@@ -74,7 +107,7 @@ class Attention:
     def view(self) -> View:
         """Return the worst rows by key. The head counts all rows, and all problems."""
         severities = Counter(row["severity"] for row in self.rows.values())
-        head = {"total": len(self.rows), "errors": severities[ERROR], "warnings": severities[WARNING]}
+        head = {"total": len(self.rows), "errors": severities[ERROR], "warnings": severities[WARNING], "infos": severities[INFO]}
         rows = dict(islice(self.rows.items(), MOST_LISTED))
         return View(head | {"problems": self.counts.total()}, rows)
 
@@ -83,7 +116,7 @@ class Attention:
         return self._of_topics.get(topic, [])
 
 
-_ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}
+_ORDER = {kind: (SEVERITIES.index(info.severity), place) for place, (kind, info) in enumerate(KINDS.items())}
 
 
 def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> list[tuple[str, Json]]:

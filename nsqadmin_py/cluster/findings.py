@@ -8,12 +8,14 @@ from functools import cache
 
 from nsqadmin_py.cluster.attention import Attention, FoundProblems
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.metrics import Pace
-from nsqadmin_py.cluster.problems import problems
-from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.problems.finding import problems
+from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
+from nsqd_py.cluster.problems.of_nodes import is_only_draining
+from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.cluster.roles import without_counts
 from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
+from nsqd_py.cluster.values import Pace
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Findings:
     trends: Trends = field(default_factory=Trends)
     attention: Attention = field(default_factory=lambda: Attention(FoundProblems(), 0.0))
     time_s: float = 0.0
+    limits: Limits = DEFAULT_LIMITS
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
         """Take a round of the cluster. `now_s` is on its clock, `time_s` is since the epoch.
@@ -34,7 +37,7 @@ class Findings:
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s, pace)
         self.trends.note_round(cluster, now_s, pace)
-        found = FoundProblems(pace(problems(cluster, self.memory, self.trends, now_s)))
+        found = FoundProblems(pace(problems(cluster, self.memory, self.trends, now_s, time_s, self.limits)))
         self.attention = Attention(found, time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
@@ -59,6 +62,7 @@ class VisibleCluster(Cluster):
         self.nodes = {address: _visible_node(node, sees) for address, node in pace(list(whole.nodes.items()))}
         self.failed_lookups = whole.failed_lookups
         self.lookups, self.unheard_lookups = whole.lookups, whole.unheard_lookups
+        self.heard_lookups, self.departed = whole.heard_lookups, whole.departed
         self.shared = {address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()}
         self.is_settled = whole.is_settled
 
@@ -84,7 +88,8 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
-        health=node.health.partition(" ")[0],  # what follows may name a topic
+        health="OK" if is_only_draining(node) else node.health.partition(" ")[0],  # what follows may name a topic
+        drain=None,  # it counts messages of all topics
     )
     for _ in found.adding_up():
         pass
@@ -94,5 +99,5 @@ def _visible_node(node: Node, sees: Sees) -> Node:
 def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Findings:
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
-    found = FoundProblems(problems(cluster, memory, whole.trends, now_s))
-    return Findings(memory, whole.trends, Attention(found, whole.time_s, whole.attention), whole.time_s)
+    found = FoundProblems(problems(cluster, memory, whole.trends, now_s, whole.time_s, whole.limits))
+    return Findings(memory, whole.trends, Attention(found, whole.time_s, whole.attention), whole.time_s, whole.limits)

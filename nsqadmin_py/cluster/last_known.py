@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsqadmin_py.cluster.metrics import RATES, Pace, node_metrics_json
+from nsqadmin_py.cluster.metrics import RATES, node_metrics_json
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Pace, flag_in, number_in, rows_in, text_in
 
 # The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
 MOST_GONE = 1000
+# The starts of an nsqd that are remembered.
+_MOST_STARTS = 20
 
 
 @dataclass(slots=True)
@@ -26,6 +28,9 @@ class LastKnown:
     seen_s     the time of its last answer
     is_silent  it did not answer the last request in time
     is_gone    it does not answer, and no nsqlookupd lists it
+    has_left   it has ended cleanly, as an nsqlookupd says
+    was_draining  it drained when it was last seen
+    starts     the times at which it was started, as far as they were seen; the newest is last
     primary    TCP address of its primary if it is a standby
     metrics    its sums; empty for a user who may not view all topics
     """
@@ -39,10 +44,23 @@ class LastKnown:
     is_gone: bool = False
     primary: str = ""
     metrics: dict[str, int] = field(default_factory=dict)
+    has_left: bool = False
+    was_draining: bool = False
+    starts: list[int] = field(default_factory=list)
+    project_version: str = ""
 
     @property
     def depth(self) -> int:
         return self.metrics.get("depth", 0)
+
+    @property
+    def is_counted(self) -> bool:
+        """True if its depth is known."""
+        return bool(self.metrics)
+
+    def note_start(self, start_time: int) -> None:
+        if start_time and start_time not in self.starts[-1:]:
+            self.starts = [*self.starts[1 - _MOST_STARTS :], start_time]
 
 
 _METRICS = [name for name in node_metrics_json(Node("", {})) if name not in RATES]
@@ -62,17 +80,24 @@ class NodeMemory:
             seen_s = time_s - (now_s - node.answered_s)
             known = self.nodes.setdefault(address, LastKnown(address, seen_s))
             known.is_gone, known.is_silent = False, bool(node.failure or node.is_late)
+            known.has_left = address in cluster.departed
+            known.was_draining = node.drain is not None
             known.primary = node.role.primary if isinstance(node.role, KnownStandby) else ""
             if node.is_whole:
                 known.seen_s, known.start_time = seen_s, node.start_time
+                known.note_start(node.start_time)
+                known.project_version = node.project_version
                 known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
                 metrics = node_metrics_json(node)
                 known.metrics = {name: metrics[name] for name in _METRICS}
         if not cluster.unheard_lookups:  # one of them may list what the others do not
             for known in [known for known in self.nodes.values() if not known.is_gone]:
                 known.is_gone = known.address not in cluster.nodes
+                known.has_left = known.address in cluster.departed
                 if known.is_gone and not known.is_silent:  # its nsqlookupd was taken out of the configuration
                     del self.nodes[known.address]
+        for known in self.gone():
+            known.has_left = known.has_left or known.address in cluster.departed
         for known in sorted(self.gone(), key=lambda one: -one.seen_s)[MOST_GONE:]:
             del self.nodes[known.address]
 
@@ -124,7 +149,8 @@ class NodeMemory:
             known = text_in(row, "hostname"), text_in(row, "version"), number_in(row, "start_time")
             state = True, flag_in(row, "is_gone"), text_in(row, "primary")
             metrics = {name: number_in(row.get("metrics"), name) for name in _METRICS}
-            self.nodes[address] = LastKnown(address, float(seen_s), *known, *state, metrics)
+            planned = flag_in(row, "has_left"), flag_in(row, "was_draining")
+            self.nodes[address] = LastKnown(address, float(seen_s), *known, *state, metrics, *planned)
 
 
 NOTHING_KNOWN = NodeMemory()

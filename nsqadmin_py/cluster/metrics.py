@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 
 Json = dict[str, Any]
-# Returns an iterable of the same items, which may let other greenlets run between two of them.
-Pace = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class BadViewQuery(ValueError):
@@ -79,26 +78,6 @@ def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
     """Return the publish time of the oldest waiting message, in s since the epoch; None if none is known."""
     oldest_ns = min((row.oldest_ns for row in rows if row.oldest_ns), default=0)
     return oldest_ns / 1e9 if oldest_ns else None
-
-
-# ---- nsqds
-
-# An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
-_SLOW_AFTER_S = 5.0
-
-# FAILED is also the state of a standby that does not answer, see `nsqd_py.cluster.roles`.
-OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
-
-
-def state_of(node: Node, now_s: float) -> str:
-    """Return ok, slow (its metrics are old), failed (an error, or no answer for long) or new (not asked yet)."""
-    age_s = node.age_s(now_s)
-    if node.failure or (age_s is not None and not node.is_whole):  # its metrics are in no sum any more
-        return FAILED
-    if age_s is None:
-        return SLOW if node.is_slow else NEW
-    is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
-    return SLOW if node.is_slow or (is_awaited and now_s - node.asked_s > _SLOW_AFTER_S) else OK
 
 
 # ---- roles

@@ -7,7 +7,10 @@ from heapq import nsmallest
 from nsqadmin_py.cluster import metrics
 from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.problems import states
+from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.statistics import ChannelCounts
+from nsqd_py.cluster.values import Pace
 
 # The topics that the row of an nsqd names.
 _MOST_NAMED = 3
@@ -23,7 +26,7 @@ def tombstones_of(node: Node) -> list[str]:
 
 
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: metrics.Roles) -> metrics.Json:
-    state = metrics.state_of(node, now_s)
+    state = states.state_of(node, now_s)
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
@@ -31,6 +34,8 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: metrics
         "tcp_port": node.reported.get("tcp_port", 0),
         "http_port": node.reported.get("http_port", 0),
         "version": version_of(node),
+        "project_version": node.project_version,
+        "draining": node.drain.left if node.drain is not None else None,
         "out_of_date": node.reported.get("out_of_date", False),
         "lookups": node.reported.get("remote_addresses") or [],
         "is_listed": node.is_listed,
@@ -41,7 +46,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: metrics
         "failure": node.failure,
         "health": node.health,
         "start_time": node.start_time,
-        "seen_s": known.seen_s if known is not None and state != metrics.OK else None,  # else the row would change in every round
+        "seen_s": known.seen_s if known is not None and state != states.OK else None,  # else the row would change in every round
         **roles.json_of(node),
         **_node_metrics(node, known),
     }
@@ -62,12 +67,19 @@ def _node_metrics(node: Node, known: LastKnown | None) -> metrics.Json:
 def _gone_json(known: LastKnown, now_s: float, roles: metrics.Roles) -> metrics.Json:
     """Return the row of an nsqd that is no longer part of the cluster."""
     reported = {"hostname": known.hostname}
-    gone = Node(known.address, reported, start_time=known.start_time, version=known.version, is_listed=False)
+    gone = Node(
+        known.address,
+        reported,
+        start_time=known.start_time,
+        version=known.version,
+        project_version=known.project_version,
+        is_listed=False,
+    )
     row = _node_json(gone, now_s, known, roles)
-    return row | {"state": metrics.GONE, "role": "standby" if known.primary else ""}
+    return row | {"state": states.STOPPED if is_planned(known) else states.GONE, "role": "standby" if known.primary else ""}
 
 
-def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN, pace: metrics.Pace = iter) -> metrics.View:
+def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN, pace: Pace = iter) -> metrics.View:
     """Return all nsqds, also those that are gone and not dismissed yet."""
     view = metrics.View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
     roles = metrics.Roles(cluster)

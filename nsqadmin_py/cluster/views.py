@@ -16,10 +16,13 @@ from nsqadmin_py.cluster import metrics
 from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.node_views import tombstones_of, version_of
-from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
 from nsqd_py.cluster.model import Cluster, Node, totals
+from nsqd_py.cluster.problems import states
+from nsqd_py.cluster.problems.of_channels import DEAD, waiting_dead_letters
+from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, Rates, Sum, TopicRow
+from nsqd_py.cluster.values import Pace
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
@@ -75,18 +78,23 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
     `missing_depth` counts the messages on nsqds that do not answer, which are not in the sums.
     """
     topics, topic_rates, channels, channel_rates = totals(cluster)
-    states = [metrics.state_of(node, now_s) for node in cluster.nodes.values()]
-    versions = Counter(map(version_of, cluster.nodes.values()))
+    found = [states.state_of(node, now_s) for node in cluster.nodes.values()]
+    versions = Counter(node.project_version or version_of(node) for node in cluster.nodes.values())
+    stopped = sum(map(is_planned, findings.memory.gone()))
+    channels_of_all = (channel for row in cluster.topics.values() for channel in row.channels.values())
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
         "nodes": len(cluster.nodes),
-        "nodes_ok": states.count(metrics.OK),
-        "nodes_slow": states.count(metrics.SLOW),
-        "nodes_failed": states.count(metrics.FAILED),
+        "nodes_ok": found.count(states.OK),
+        "nodes_slow": found.count(states.SLOW),
+        "nodes_failed": found.count(states.FAILED),
         "problems": findings.attention.counts.total(),
         "standbys": sum(isinstance(node.role, KnownStandby) for node in cluster.nodes.values()),
-        "nodes_gone": len(findings.memory.gone()),
+        "nodes_gone": len(findings.memory.gone()) - stopped,
+        "nodes_stopped": stopped,
+        "nodes_draining": sum(node.drain is not None for node in cluster.nodes.values()),
+        **_oldest_json([*cluster.topics.values(), *channels_of_all], findings),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
@@ -137,7 +145,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     return view
 
 
-def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: metrics.Pace = iter) -> metrics.View:
+def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: Pace = iter) -> metrics.View:
     """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
@@ -159,7 +167,7 @@ def _part_json(node: Node, part: Part, now_s: float) -> metrics.Json:
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
-        "state": metrics.state_of(node, now_s),
+        "state": states.state_of(node, now_s),
         "paused": part.is_paused,
         "oldest_s": metrics.oldest_json([part]),
         "latency": metrics.latency_json(part.latency),
@@ -193,7 +201,7 @@ def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> metrics.Json
 
 
 def channel(
-    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: metrics.Pace = iter
+    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: Pace = iter
 ) -> metrics.View:
     """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)

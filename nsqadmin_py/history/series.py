@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from nsqadmin_py.cluster.metrics import Pace, Roles, channel_metrics_json, metrics_json, node_metrics_json
+from nsqadmin_py.cluster.metrics import Roles, channel_metrics_json, metrics_json, node_metrics_json
 from nsqd_py.cluster.model import Cluster, totals
 from nsqd_py.cluster.statistics import Latency
+from nsqd_py.cluster.values import Pace
 
 FLOAT = "f"
 FLOAT_BYTES = 4

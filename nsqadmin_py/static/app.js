@@ -162,7 +162,7 @@ function Page() {
     <a class="skip-link" href="#main">Skip to the content</a>
     <${Header} name=${route.name} onHelp=${() => setHelp(true)} />
     <main id="main" tabindex="-1"><${Fence} key=${place}><${View} ...${route} /></${Fence}></main>
-    <footer class="footer"><p>nsqadmin-py for NSQ ${plain(session().version)} · <a href=${DOCS} rel="noopener noreferrer"
+    <footer class="footer"><p>nsqadmin-py ${plain(session().project_version)} for NSQ ${plain(session().version)} · <a href=${DOCS} rel="noopener noreferrer"
       target="_blank">Documentation of NSQ</a></p></footer>
     <${Notices} />
     <${Dialogs} />

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.metrics import FAILED, OK, state_of
-from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
 from nsqadmin_py.web.answers import MOST_BYTES, RequestRefused, as_json, object_in, reason_of, text_of, turn_of_body
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
+from nsqd_py.cluster.problems.of_channels import CHANNEL_OF_DEAD_LETTERS
+from nsqd_py.cluster.problems.states import FAILED, OK, state_of
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import Statistics

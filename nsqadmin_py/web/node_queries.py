@@ -9,12 +9,12 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.metrics import FAILED, state_of
 from nsqadmin_py.clusterinfo import warning
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.web.answers import NotThere, RequestRefused, as_json, is_missing_path, number_of, reason_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.problems.states import FAILED, state_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
 

@@ -14,8 +14,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
-from nsqadmin_py.cluster.metrics import FAILED, GONE, NEW, OK, SLOW, BadViewQuery, NotKnown, View, hide_rates, state_of
-from nsqadmin_py.cluster.problems import KINDS
+from nsqadmin_py.cluster.metrics import BadViewQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list, overview
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
@@ -24,11 +23,14 @@ from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, as_json
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.problems.kinds import KINDS
+from nsqd_py.cluster.problems.of_nodes import is_planned
+from nsqd_py.cluster.problems.states import FAILED, GONE, NEW, OK, SLOW, STOPPED, state_of
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.threads import in_slices
 from nsqd_py.settings.durations import parse_duration
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 _KNOWN_METRICS = (*METRICS, *LATENCIES, *LAGS)
 _METRIC_LIST = re.compile(r"[\w,]+")
@@ -186,6 +188,7 @@ def session_of(options: NsqadminOptions, access: AccessRights, request: Request)
         "login": bool(options.http_auth_file),
         "token": access.token(request),
         "version": NSQ_VERSION,
+        "project_version": PROJECT_VERSION,
         "poll_interval_s": options.poll_interval_ns / 1e9,
         "lookupds": len(options.lookupd_http_address),
     }
@@ -231,8 +234,10 @@ class Metrics:
         nodes = Gauge("nsqadmin_nodes", "nsqds by state.", ["state"], registry=registry)
         now_s = monotonic()
         states = Counter(state_of(node, now_s) for node in self.services.cluster.nodes.values())
-        states[GONE] = len(self.services.findings.memory.gone())
-        for state in (OK, SLOW, FAILED, NEW, GONE):
+        away = self.services.findings.memory.gone()
+        states[STOPPED] = sum(map(is_planned, away))
+        states[GONE] = len(away) - states[STOPPED]
+        for state in (OK, SLOW, FAILED, NEW, GONE, STOPPED):
             nodes.labels(state).set(states[state])
         problems = Gauge("nsqadmin_problems", "Problems under Attention.", ["kind", "severity"], registry=registry)
         found = self.services.findings.attention.counts

@@ -31,7 +31,7 @@ from nsqd_py.settings.durations import parse_duration
 from nsqd_py.settings.program import LOG_LEVEL
 from nsqd_py.stats.collect import collect, render_json
 from nsqd_py.stats.text import health_of, render_text
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 # Bytes of lines in one slice: 16 KiB of empty lines take 0.3 ms, of lines of one byte 1 ms.
 _SLICE_BYTES = 16 * 1024
@@ -246,6 +246,7 @@ def info(request: Request[Broker]) -> Reply:
     return answers.json(
         {
             "version": NSQ_VERSION,
+            "project_version": PROJECT_VERSION,
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
             "http_port": broker.http_port,

@@ -12,7 +12,7 @@ from gevent import ssl
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.auth.permissions import Authorization
-from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
+from nsqd_py.auth.servers import AuthFailures, AuthQuestion, AuthServers, NoAuthorization, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Resolve
@@ -239,8 +239,8 @@ def _fail(error: ClientError) -> None:
 
 def guard_maker(
     options: Any, log: Log, alarms: Alarms, clock: Callable[[], int], resolve: Resolve
-) -> Callable[[Guarded], AuthGuard]:
-    """Return a function that makes the guard of a client, for nsqd's options with --auth-http-address."""
+) -> tuple[Callable[[Guarded], AuthGuard], AuthFailures]:
+    """Return a function that makes the guard of a client, for nsqd's options with --auth-http-address; and its failures."""
 
     def make_tls() -> Any:
         return client_context(
@@ -253,4 +253,4 @@ def guard_maker(
     client = HttpClient.of(options, resolve=resolve)
     servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
     renewals = Renewals(servers, log)
-    return lambda client: AuthGuard(client, servers, renewals, alarms, clock)
+    return lambda client: AuthGuard(client, servers, renewals, alarms, clock), servers.failures

@@ -13,7 +13,7 @@ import gevent
 
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -31,6 +31,14 @@ class NoAuthorization(Exception):
     def __init__(self, reasons: str, *, is_refusal: bool = False) -> None:
         super().__init__(reasons)
         self.is_refusal = is_refusal
+
+
+@dataclass(slots=True)
+class AuthFailures:
+    """Questions that no auth server answered: their number, and the reason of the last one, empty after an answer."""
+
+    count: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class AuthServers:
         self._client = replace(client, max_answer_bytes=MAX_ANSWER_BYTES)
         self._make_tls = make_tls
         self._choose = choose
+        self.failures = AuthFailures()
 
     def ask(self, question: AuthQuestion) -> Authorization:
         """Return the permissions of a client. Blocks this greenlet. Raises NoAuthorization."""
@@ -78,12 +87,20 @@ class AuthServers:
         is_refusal = False
         for address in addresses[start:] + addresses[:start]:
             try:
-                return self._ask_one(self._urls[address], question)
+                found = self._ask_one(self._urls[address], question)
+                self.failures.reason = ""
+                return found
             except (HttpClientError, BadAuthAnswer) as error:
                 status = error.status if isinstance(error, BadStatus) else 0
                 is_refusal |= 400 <= status < 500 and status not in _TRY_LATER
                 failures.append(f"failed to auth against {self._urls[address].place} - {error}")
-        raise NoAuthorization("; ".join(failures), is_refusal=is_refusal)
+        reason = "; ".join(failures)
+        if is_refusal:
+            self.failures.reason = ""
+        else:
+            self.failures.count += 1
+            self.failures.reason = one_line(reason)
+        raise NoAuthorization(reason, is_refusal=is_refusal)
 
     def _ask_one(self, url: Url, question: AuthQuestion) -> Authorization:
         document: Mapping[str, Any] | None = None

@@ -45,6 +45,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
 
 if TYPE_CHECKING:
+    from nsqd_py.auth.servers import AuthFailures
     from nsqd_py.broker.mending import LogFiles
     from nsqd_py.broker.scrub import Scrub
     from nsqd_py.diskqueue.files import LogFile
@@ -98,6 +99,7 @@ class Broker:
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
+        self.auth_failures: AuthFailures | None = None  # of --auth-http-address
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
         self.clients_authorize = False

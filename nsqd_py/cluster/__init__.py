@@ -5,6 +5,7 @@ upstream       HTTP requests to nsqd and nsqlookupd, and the memory that answers
 model          nodes, topics and channels over all nsqds                      pure
 roles          primaries and standbys, and how far these are behind    pure
 statistics        statistics of a topic or channel, and their sums                  pure
+problems       what is wrong in the cluster: kinds, limits, trends                  pure
 producers      what nsqlookupds and nsqds report about nsqds                  pure
 values         values of any JSON that another program sent                   pure
 """

@@ -40,8 +40,10 @@ from nsqd_py.cluster.statistics import (
     topic_rates,
     worst,
 )
-from nsqd_py.cluster.values import MOST_COUNT, Statistics, number_in, text_in
+from nsqd_py.cluster.values import MOST_COUNT, Statistics, flag_in, number_in, text_in
 
+# An answer that takes this long is slow.
+SLOW_ANSWER_S = 1.5
 # If an nsqd has not answered for this long, its statistics are removed from all sums.
 FORGET_AFTER_S = 30.0
 # If an nsqd has not answered at all for this long after the start, the cluster counts as settled without it.
@@ -55,6 +57,25 @@ _TOPICS_AT_A_TIME = 1000
 
 class BadStats(Exception):
     """The answer is not that of an nsqd; str(error) says why."""
+
+
+@dataclass(slots=True)
+class Drain:
+    """The drain of an nsqd. Times are in s of the observer's clock, `left` counts messages.
+
+    began_left  the messages that were left when the observer first saw the drain
+    """
+
+    began_s: float
+    began_left: int
+    now_s: float
+    left: int
+
+    @property
+    def rest_s(self) -> float | None:
+        """The time that the rest takes at the present rate; None if that is not known."""
+        done, passed_s = self.began_left - self.left, self.now_s - self.began_s
+        return self.left * passed_s / done if done > 0 and passed_s > 0 else None
 
 
 @dataclass(slots=True)
@@ -77,12 +98,20 @@ class Node:
     health: str = ""
     disk_left_percent: int = 100  # of its disk, or of its limit; our nsqd reports it when it is less than 20
     role: Role = None
+    project_version: str = ""  # of our nsqd; `version` is the release of NSQ
+    drain: Drain | None = None
+    certificate_ends_s: int = 0  # of its TLS listeners, since the epoch
+    auth_failure: str = ""  # why its auth servers do not answer
+    tcp_failure: str = ""  # why the observer cannot connect to the TCP port that it announces
+    tcp_checked_s: float | None = None  # when it tried last; None before the first attempt
+    tcp_start_time: int = 0  # of the nsqd that it tried
     failure: str = ""
     answered_s: float | None = None
     answers: int = 0
     is_whole: bool = False  # True if its parts are those of its last answer
     asked_s: float = 0.0
     took_s: float = 0.0
+    slow_answers: int = 0  # the last ones without a break that took SLOW_ANSWER_S
     is_late: bool = False  # in the last round
     is_slow: bool = False  # late in two rounds, and not in time for some rounds since
     clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind
@@ -120,6 +149,8 @@ class Cluster:
     failed_lookups   why nsqlookupds do not answer, or not as they should, by address
     lookups          how many nsqlookupds are asked
     unheard_lookups  how many of them have not answered since the start
+    heard_lookups    those that have answered
+    departed         nsqds that have ended cleanly, as nsqlookupds say, by HTTP address
     shared           addresses that several nsqds announce
     is_settled       True once the sums and rates are those of all nsqds: each needs two answers for a rate
     """
@@ -130,6 +161,8 @@ class Cluster:
         self.topics: dict[str, TopicRow] = {}
         self.failed_lookups: dict[str, str] = {}
         self.lookups = self.unheard_lookups = 0
+        self.heard_lookups: tuple[str, ...] = ()
+        self.departed: frozenset[str] = frozenset()
         self.shared: dict[str, SharedAddress] = {}
         self.is_settled = False
         self._began_s: float | None = None
@@ -173,7 +206,7 @@ class Cluster:
                         yield
                         work = 0
                     some = channels[begin : begin + _ROWS_AT_A_TIME]
-                    self._observe_channels(node, row["topic_name"], part, some, scale)
+                    self._observe_channels(node, row["topic_name"], part, some, scale, now_s)
                     work += len(some)
                 work += 1
                 if len(channels) != len(part.channels):
@@ -196,6 +229,10 @@ class Cluster:
         node.version, node.health = text_in(document, "version"), text_in(document, "health")
         node.role = read_role(document)
         node.disk_left_percent = number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
+        node.project_version = text_in(document, "project_version")
+        node.certificate_ends_s = number_in(document, "tls_certificate_ends")
+        node.auth_failure = text_in(document, "auth_failure")
+        node.drain = _drain(node.drain, document, now_s)
         self._answered(node, now_s)
 
     def _answered(self, node: Node, now_s: float) -> None:
@@ -268,14 +305,14 @@ class Cluster:
         return part
 
     def _observe_channels(
-        self, node: Node, topic: str, of_topic: TopicPart, rows: Sequence[Mapping[str, Any]], scale: float
+        self, node: Node, topic: str, of_topic: TopicPart, rows: Sequence[Mapping[str, Any]], scale: float, now_s: float
     ) -> None:
         known, of_all = of_topic.channels, self.topics[topic].channels
         for row in rows:
             name: str = row["channel_name"]
-            part = known.get(name) or self._add_channel(node, topic, of_topic, name)
-            counts = channel_metrics(row)
-            if counts != part.counts:
+            part = known.get(name) or self._add_channel(node, topic, of_topic, name, now_s)
+            counts, before, was_paused = channel_metrics(row), part.counts, part.is_paused
+            if counts != before:
                 finished = row.get("finish_count", NOT_REPORTED)
                 rates = channel_rates(counts, part.counts, scale, _increase(part.finished, finished))
                 self._change(node, of_all[name], part, counts, rates)
@@ -296,6 +333,10 @@ class Cluster:
                 or "unreadable_count" in row
             ):
                 self._mark(node, of_all[name], part, row)
+            if part.attempts or part.stalled_ns or "most_attempts" in row or "stalled_timestamp" in row:
+                self._mark_held(node, of_all[name], part, row)
+            if counts != before or was_paused or part.is_paused:
+                part.note_consumers(before, now_s)
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
         """Set new statistics of a part, and mark the sums that include it."""
@@ -323,6 +364,14 @@ class Cluster:
         marks = is_paused, latency, read_time_ns(row, "oldest_timestamp"), read_damage(row)
         if marks != (part.is_paused, part.latency, part.oldest_ns, part.damage):
             part.is_paused, part.latency, part.oldest_ns, part.damage = marks
+            self._touch(node, of_all)
+
+    def _mark_held(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
+        """Note what our nsqd says of messages that no consumer finishes."""
+        ready = number_in(row, "ready_count") if "ready_count" in row else None
+        marks = number_in(row, "most_attempts"), read_time_ns(row, "stalled_timestamp"), ready
+        if marks != (part.attempts, part.stalled_ns, part.ready):
+            part.attempts, part.stalled_ns, part.ready = marks
             self._touch(node, of_all)
 
     def _calm(self, node: Node) -> None:
@@ -355,7 +404,7 @@ class Cluster:
         self._touch(node, row)
         return part
 
-    def _add_channel(self, node: Node, topic: str, of_topic: TopicPart, name: str) -> Part:
+    def _add_channel(self, node: Node, topic: str, of_topic: TopicPart, name: str, now_s: float) -> Part:
         if not isinstance(name, str) or not name:
             raise ValueError("a channel's name is no text")
         name = intern(name)
@@ -364,6 +413,7 @@ class Cluster:
         if row is None:
             row = channels[name] = ChannelRow(NO_CHANNEL)
         part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
+        part.came_s = now_s if self.is_settled else 0.0
         node.is_moving = True
         self._touch(node, self.topics[topic])
         self._touch(node, row)
@@ -422,6 +472,16 @@ class Cluster:
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
         """Return the highest latencies over all nsqds."""
         return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
+
+
+def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:
+    """Return the drain that an answer of /stats reports; None if there is none."""
+    if not flag_in(document, "draining"):
+        return None
+    left = number_in(document, "drain_messages_left")
+    if before is None:
+        return Drain(now_s, left, now_s, left)
+    return Drain(before.began_s, max(before.began_left, left), now_s, left)
 
 
 def _increase(before: int, now: Any) -> int | None:

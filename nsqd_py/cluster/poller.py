@@ -16,13 +16,25 @@ from typing import Any
 import gevent
 import gevent.event
 import gevent.lock
+import gevent.socket
 
-from nsqd_py.cluster.model import BadStats, Cluster, Node
-from nsqd_py.cluster.producers import SharedAddress, http_address, merged_producers, producer, producer_of_info, shared_addresses
+from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
+from nsqd_py.cluster.producers import (
+    SharedAddress,
+    departed_in,
+    http_address,
+    merged_producers,
+    producer,
+    producer_of_info,
+    shared_addresses,
+    tcp_address,
+)
 from nsqd_py.cluster.roles import KnownStandby, Primary
 from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Statistics, texts_in
+from nsqd_py.protocol import MAGIC_V2
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
+from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.threads import in_slices
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
@@ -38,6 +50,8 @@ _ROLE_CHANGE_S = 15.0
 _LATE_ROUNDS, _PROMPT_ROUNDS = 2, 5
 # A difference of clocks is measured this exactly.
 _CLOCK_NOISE_S = 2
+# An announced TCP port is tried at the first answer of an nsqd, after each of its starts, and then so often.
+_TCP_EVERY_S, _TCP_RETRY_S, _TCP_TIMEOUT_S = 600.0, 15.0, 3.0
 
 
 class Question:
@@ -83,6 +97,7 @@ class ClusterPoller:
     _on_round    called after each round
     _report      called with an unexpected exception that ended a round early
     topic        with a topic or a channel, only those are asked for
+    checks_tcp   connect to the announced TCP ports now and then
     """
 
     cluster: Cluster
@@ -97,6 +112,7 @@ class ClusterPoller:
     topic: str = ""
     channel: str = ""
     asks_info: bool = False
+    checks_tcp: bool = False
 
     def __post_init__(self, lookupd_addresses: Sequence[str], nsqd_addresses: Sequence[str]) -> None:
         asked = {"format": "json", "topic": self.topic, "channel": self.channel}
@@ -107,6 +123,7 @@ class ClusterPoller:
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Statistics]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
+        self._departed: dict[str, frozenset[str]] = {}  # keyed by nsqlookupd
         self._standbys: dict[str, Statistics] = {}  # found through their primaries, with what they report
         self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
@@ -153,6 +170,7 @@ class ClusterPoller:
             self._told.pop(gone, None)
             self._digests.pop(gone, None)
             self._shared.pop(gone, None)
+            self._departed.pop(gone, None)
             self.cluster.failed_lookups.pop(place_of(gone), None)
         for address in wanted:
             if address not in self._lookups:
@@ -182,6 +200,8 @@ class ClusterPoller:
             }
         else:
             reported = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
+        self.cluster.heard_lookups = tuple(place_of(lookupd) for lookupd in self._told if lookupd in self._lookups)
+        self.cluster.departed = frozenset().union(*self._departed.values()) - reported.keys()
         self.cluster.shared = {address: row for shared in self._shared.values() for address, row in shared.items()}
         self._find_standbys(reported)
         self._keep_nodes(self._standbys | reported)
@@ -279,9 +299,11 @@ class ClusterPoller:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
                 if self._digests.get(address) != hash(body):
-                    rows = named_producers(address, parsed(address, body))
+                    document = parsed(address, body)
+                    rows = named_producers(address, document)
                     self._told[address] = [_told(row) for row in rows]
                     self._shared[address] = shared_addresses(rows)
+                    self._departed[address] = departed_in(document)
                     self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
             if len(self._told[address]) >= MOST_NSQDS:
@@ -329,6 +351,30 @@ class ClusterPoller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
+        node.slow_answers = node.slow_answers + 1 if node.took_s >= SLOW_ANSWER_S else 0
+        if self.checks_tcp and not node.failure and self._tcp_is_due(node):
+            self._check_tcp(node)
+
+    # ---- TCP ports
+
+    def check_tcp_ports(self) -> None:
+        """Connect to the announced TCP port of each nsqd that answers, and wait for the results."""
+        nodes = [node for node in self.cluster.nodes.values() if not node.failure]
+        gevent.joinall([gevent.spawn(self._check_tcp, node) for node in nodes])
+
+    def _tcp_is_due(self, node: Node) -> bool:
+        if node.tcp_checked_s is None or node.start_time != node.tcp_start_time:
+            return True
+        pause_s = _TCP_RETRY_S if node.tcp_failure else _TCP_EVERY_S
+        return self._clock() - node.tcp_checked_s >= pause_s
+
+    def _check_tcp(self, node: Node) -> None:
+        if not node.reported.get("tcp_port"):
+            return
+        node.tcp_checked_s, node.tcp_start_time = self._clock(), node.start_time
+        failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
+        place = tcp_address(node.reported)
+        node.tcp_failure = f"announces the TCP address {place}, and nothing can connect there: {failure}" if failure else ""
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
@@ -363,6 +409,18 @@ class ClusterPoller:
                 began_s = thread_time()
             node.digest = digest
         self._busy_s += thread_time() - began_s
+
+
+def tcp_failure(host: str, port: int) -> str:
+    """Return why a connection fails; empty if it does not. Blocks this greenlet."""
+    try:
+        with gevent.socket.create_connection((host, port), _TCP_TIMEOUT_S) as sock:
+            sock.sendall(MAGIC_V2)  # a client that says nothing is one line more in the log of nsqd
+    except TimeoutError:
+        return f"no answer within {_TCP_TIMEOUT_S:g} s"
+    except (OSError, OverflowError, ValueError) as error:
+        return one_line(getattr(error, "strerror", None) or str(error))
+    return ""
 
 
 def clock_ahead_s(date: str, asked_s: float, heard_s: float) -> int:

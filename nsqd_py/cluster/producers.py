@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import Statistics, list_in, number_in, text_in, texts_in
+from nsqd_py.cluster.values import Statistics, list_in, number_in, rows_in, text_in, texts_in
 from nsqd_py.net.addresses import host_and_port, join_address
+from nsqd_py.runtime.documents import MOST_NSQDS
 
 _MOST_DIGITS = 18
 
@@ -76,6 +77,12 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Sta
         node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"])) if node["topics"] else None
     nodes.sort(key=lambda node: str(node["hostname"]))
     return nodes
+
+
+def departed_in(document: Any) -> frozenset[str]:
+    """Return the HTTP addresses of the nsqds that have ended cleanly, from the answer of `/nodes` of our nsqlookupd."""
+    rows = rows_in(document, "departed")[:MOST_NSQDS]
+    return frozenset(join_address(text_in(row, "broadcast_address"), number_in(row, "http_port")) for row in rows)
 
 
 class SharedAddress(NamedTuple):

@@ -68,6 +68,8 @@ class KnownStandby(NamedTuple):
     last_round_ms_ago  time since it had everything that the primary sent; None if it never had
     set_aside          messages that it had and its primary does not have, which it keeps in a directory
     lease_decides      True if a lease promotes it, and not an operator
+    is_fenced          True if it was a primary, until another nsqd was promoted in its place
+    error              why it cannot follow
     """
 
     epoch: int
@@ -79,6 +81,8 @@ class KnownStandby(NamedTuple):
     set_aside: int
     lease_decides: bool
     lease: GroupLease | None = None
+    is_fenced: bool = False
+    error: str = ""
 
 
 Role = Primary | KnownStandby | None
@@ -94,7 +98,9 @@ def read_role(document: Any) -> Role:
         ago_ms = number_in(standby, "last_round_ms_ago") if isinstance(standby.get("last_round_ms_ago"), int) else None
         epoch, primary, state = number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state")
         about = _lag(standby), ago_ms, number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides")
-        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease)
+        is_fenced = flag_in(standby, "is_fenced")
+        error = text_in(standby, "error")
+        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced, error)
     if isinstance(standbys, Mapping):
         listed = tuple(
             ListedStandby(text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row))
@@ -117,7 +123,7 @@ def _lag(row: Any) -> Lag:
 def without_counts(role: Role) -> Role:
     """Return a role without the statistics that count messages of all topics."""
     if isinstance(role, KnownStandby):
-        return role._replace(lag=_uncounted(role.lag), set_aside=0)
+        return role._replace(lag=_uncounted(role.lag), set_aside=0, error="")  # the error may name a topic
     if isinstance(role, Primary):
         return role._replace(standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys))
     return None
@@ -164,6 +170,8 @@ class Pair(NamedTuple):
     set_aside: int = 0
     lease_decides: bool = False
     leases: tuple[tuple[str, GroupLease], ...] = ()
+    is_fenced: bool = False
+    error: str = ""
 
 
 _NO_LAG = Lag(0, 0, 0)
@@ -221,7 +229,7 @@ def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | 
     acks, is_alone = (0, False) if of_primary is None else (of_primary.acks, of_primary.is_alone)
     address, answers = (role.primary, False) if primary is None else (primary.address, primary.is_answering)
     about = state, role.is_complete, lag, as_of_ms, role.epoch, acks, is_alone, role.set_aside, role.lease_decides
-    return Pair(address, member.address, answers, *about)
+    return Pair(address, member.address, answers, *about, is_fenced=role.is_fenced, error=role.error)
 
 
 class Trouble(NamedTuple):
@@ -233,6 +241,8 @@ class Trouble(NamedTuple):
 
 
 ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
+# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
+REFUSED = "standby_refused"
 AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
 DAMAGED_COPY = "standby_damaged"
 # A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
@@ -298,8 +308,15 @@ def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trou
     """`waits` if it is not connected since its group has no primary."""
     if pair.state == CONNECTING and not waits:
         when = "it never was" if pair.as_of_ms is None else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
-        kind = LEASED_AWAY if pair.lease_decides else AWAY
-        yield Trouble(kind, pair.standby, f"is not connected to its primary {pair.primary}; {when}")
+        text = f"is not connected to its primary {pair.primary}; {when}"
+        kind = REFUSED if pair.primary_answers or pair.is_fenced else AWAY
+        if pair.is_fenced:
+            text = f"was replaced by {pair.primary}, and is not connected to it; {when}"
+        elif pair.primary_answers:
+            text = f"is not connected to its primary {pair.primary}, which serves; {when}"
+        if kind == REFUSED and pair.error:
+            text = f"{text}; {pair.error}"
+        yield Trouble(LEASED_AWAY if pair.lease_decides else kind, pair.standby, text)
     if pair.state == DAMAGED:
         text = f"has damaged bytes in its copy of {pair.primary}, and has not repaired them from there"
         yield Trouble(DAMAGED_COPY, pair.standby, text)

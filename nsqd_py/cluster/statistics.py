@@ -82,6 +82,7 @@ channel_metrics = itemgetter(
 # Indexes of the fields of TopicCounts and ChannelCounts.
 _MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
 _DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _CLIENTS = range(len(ChannelCounts._fields))
+_FINISHED = Rates._fields.index("finished")
 
 
 def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
@@ -199,6 +200,12 @@ class Part:
     finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
     oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
     damage     what could not be read: keys of DAMAGE, and their statistics
+    attempts   the most attempts of a message that is not finished; 0 if the nsqd does not report it
+    stalled_ns since when, as its nsqd says, messages wait, consumers are connected and nothing is finished; 0 if not
+    ready      sum of the RDY of its consumers while it is stalled; None if the nsqd does not report it
+    still_s    the same as stalled_ns, on the clock of the observer and as it sees it; 0 if not
+    left_s     when its last consumer left, on the clock of the observer; 0 if that was before its first round
+    came_s     when it was first seen, on the same clock; 0 if it was there in the first rounds
     """
 
     counts: Numbers
@@ -208,6 +215,24 @@ class Part:
     finished: int = -1
     oldest_ns: int = 0
     damage: Damage = ()
+    attempts: int = 0
+    stalled_ns: int = 0
+    ready: int | None = None
+    still_s: float = 0.0
+    left_s: float = 0.0
+    came_s: float = 0.0
+
+    def note_consumers(self, before: Numbers, now_s: float) -> None:
+        """Note the time at which consumers leave, or at which messages begin to wait without being finished."""
+        if self.counts[_CLIENTS]:
+            self.left_s = 0.0
+        elif before[_CLIENTS]:
+            self.left_s = now_s
+        waits = self.counts[_DEPTH] and self.counts[_CLIENTS] and not self.is_paused
+        if not waits:
+            self.still_s = 0.0
+        elif not self.still_s or self.rates[_FINISHED]:
+            self.still_s = now_s
 
 
 @dataclass(slots=True)
@@ -256,14 +281,17 @@ class ChannelRow(Sum):
     """A channel over all nsqds. `parts` is keyed by their addresses.
 
     unconsumed_parts  parts in which messages wait, and to which no consumer is connected
+    tried_parts       parts with a message of several attempts
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
     unconsumed_parts: int = 0
+    tried_parts: int = 0
 
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
         Sum.add_up(self, parts, nothing)
         self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
+        self.tried_parts = sum(part.attempts > 0 for part in parts)
 
     @property
     def statistics(self) -> ChannelCounts:

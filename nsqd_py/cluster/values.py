@@ -5,10 +5,12 @@ A value that is missing, null or of another type counts as zero or empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Statistics = dict[str, Any]
+# Returns an iterable of the same items, which may let other greenlets run between two of them.
+Pace = Callable[[Iterable[Any]], Iterable[Any]]
 
 # Sums of such numbers can be written as JSON, and read by every browser.
 MOST_COUNT = 2**53

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from typing import Any
@@ -76,6 +77,8 @@ _AT_A_TIME = 16
 MAX_ANSWER_BYTES = 1024 * 1024
 MAX_CHANNELS = 10_000
 PING = b"PING\n"
+# The last command of an nsqd that ends. For Go's nsqlookupd, which ignores the word, it is a heartbeat.
+LEAVING = b"PING leaving\n"
 PING_EVERY_S = 15.0
 # Commands sent before their answers are read: at most 40 kB, which fits into any socket's buffer.
 COMMANDS_AT_ONCE = 256
@@ -167,6 +170,7 @@ class LookupPeer:
         self.was_tried = False
         self.is_connected = False
         self.is_failing = False
+        self._is_leaving = False
         self._tls_name = address.host
         self._context = context
         self._log = context.log
@@ -189,8 +193,12 @@ class LookupPeer:
             self.is_failing = False
             self._greenlet = gevent.spawn(self._run)
 
-    def stop(self) -> gevent.Greenlet[..., None] | None:
-        """End the connection soon. Return the greenlet, which can be joined."""
+    def stop(self, *, is_leaving: bool = False) -> gevent.Greenlet[..., None] | None:
+        """End the connection soon. Return the greenlet, which can be joined.
+
+        is_leaving  tell the nsqlookupd first that this nsqd ends, so that observers do not miss it
+        """
+        self._is_leaving = is_leaving
         greenlet, self._greenlet = self._greenlet, None
         if greenlet is not None and greenlet is not gevent.getcurrent():
             greenlet.kill(block=False)
@@ -220,6 +228,11 @@ class LookupPeer:
             connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
             try:
                 self._serve(connection)
+            except gevent.GreenletExit:
+                if self._is_leaving and self.is_connected:
+                    with suppress(OSError):
+                        connection.send(LEAVING)
+                raise
             finally:
                 connection.close()
                 self.is_connected = False

@@ -90,7 +90,7 @@ class LookupPeers:
         for host in self._hosts.values():
             host.stop()
         self._hosts.clear()
-        stopped = [peer.stop() for peer in self._peers.values()]
+        stopped = [peer.stop(is_leaving=True) for peer in self._peers.values()]
         gevent.joinall([greenlet for greenlet in stopped if greenlet is not None], _CLOSE_S)
         self._peers.clear()
 

@@ -281,6 +281,7 @@ class CertificateReloader:
     """Reloads a certificate when its files change.
 
     context  that of new connections; open connections keep theirs
+    ends_s   end of the validity of the certificate, in s since the epoch; 0 if it cannot be read
     """
 
     def __init__(self, options: ServerTlsOptions, log: Log) -> None:
@@ -289,6 +290,7 @@ class CertificateReloader:
         self._log = log
         self._stamps = self._read_stamps()
         self.context = server_context(options)
+        self.ends_s = tls_context.certificate_end_s(options.tls_cert)
 
     def check(self) -> None:
         """Reload the files if they changed."""
@@ -304,6 +306,7 @@ class CertificateReloader:
         except OSError as error:
             self._log.error("TLS: cannot use the new certificate, the old one stays - %s", error)
         else:
+            self.ends_s = tls_context.certificate_end_s(self._options.tls_cert)
             self._log.info("TLS: certificate loaded from %s", self._options.tls_cert)
 
     def _read_stamps(self) -> list[Stamp]:

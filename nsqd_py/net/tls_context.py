@@ -10,6 +10,7 @@ Callers pass a context, or its class: the one of `ssl`, or of `gevent.ssl` in a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from nsqd_py.settings.types import OPENSSL_DEFAULT
@@ -115,3 +116,57 @@ def advised(reason: object) -> str:
         return "expected PEM: a certificate, and its private key without a password"
     words = text.lower().replace("_", " ")
     return f"{text}; {_ADVICE}" if any(weakness in words for weakness in _TOO_WEAK) else text
+
+
+# ---- the dates of a certificate
+
+_SEQUENCE, _CONTEXT_0, _UTC_TIME = 0x30, 0xA0, 0x17
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+def certificate_end_s(cert_file: str) -> int:
+    """Return the end of the validity of the first certificate in a PEM file, in s since the epoch; 0 if it cannot be read."""
+    import ssl
+
+    try:
+        with open(cert_file, encoding="ascii", errors="replace") as file:
+            _, begin, rest = file.read().partition(_BEGIN)
+        return end_of_validity_s(ssl.PEM_cert_to_DER_cert(begin + rest[: rest.index(_END)] + _END))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def end_of_validity_s(certificate: bytes) -> int:
+    """Return the notAfter of a certificate in DER (RFC 5280, 4.1), in s since the epoch. Raises ValueError and IndexError."""
+    _, content = _element(certificate)
+    _, fields = _element(content)
+    tag, _ = _element(fields)
+    for _ in range(4 if tag == _CONTEXT_0 else 3):  # version, serial number, signature algorithm, issuer
+        fields = _after(fields)
+    tag, validity = _element(fields)
+    if tag != _SEQUENCE:
+        raise ValueError("the certificate has no validity")
+    tag, text = _element(_after(validity))
+    digits = text.decode("ascii").removesuffix("Z")
+    if tag == _UTC_TIME:  # its years are 1950 to 2049
+        digits = ("19" if digits >= "5" else "20") + digits
+    return int(datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp())
+
+
+def _element(data: bytes) -> tuple[int, bytes]:
+    """Return the tag and the content of the first element of DER (X.690, 8.1)."""
+    begin, end = _content(data)
+    return data[0], data[begin:end]
+
+
+def _after(data: bytes) -> bytes:
+    """Return what follows the first element."""
+    return data[_content(data)[1] :]
+
+
+def _content(data: bytes) -> tuple[int, int]:
+    size, begin = data[1], 2
+    if size & 0x80:
+        begin += size & 0x7F
+        size = int.from_bytes(data[2:begin], "big")
+    return begin, begin + size

@@ -26,6 +26,8 @@ _MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired message
 # Requeued runs that are compared for the oldest: 50 us. Those that were requeued first are rarely younger.
 _MOST_COMPARED = 1000
 _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment took 0.6 s
+# A channel whose consumers finish nothing for this long is reported as stalled.
+_STALLED_AFTER_NS = 10 * 1_000_000_000
 # In-flight tables in which an unknown id is searched: 7 us.
 _MOST_SEARCHED_TABLES = 64
 
@@ -91,6 +93,9 @@ class Channel(JournaledPosition):
         self._orphan_alarm = alarms.alarm(self._on_orphans_due)
         self._orphans: dict[InFlightTable, None] = {}
         self._oldest = (-1, 0)
+        # The last time at which consumers finished something, or at which messages could begin to flow.
+        self._moved_ns = clock()
+        self._most_tried = (0, 0, 0)  # attempts, and the messages low..high (high excluded) that have so many
 
     # ---- statistics
 
@@ -134,6 +139,28 @@ class Channel(JournaledPosition):
             self._oldest = seq, publish_time_ns(self._source, seq)
         return self._oldest[1]
 
+    @property
+    def stalled_ns(self) -> int:
+        """The time since which messages wait, consumers are connected and nothing is finished; 0 if they flow."""
+        if not self.clients or self.is_paused or self.depth <= 0:
+            return 0
+        since_ns = max(self._moved_ns, self.oldest_ns)
+        return since_ns if self._clock() - since_ns >= _STALLED_AFTER_NS else 0
+
+    @property
+    def ready_count(self) -> int:
+        """The sum of the RDY of all consumers."""
+        return sum(client.rdy for client in self.clients)
+
+    @property
+    def most_attempts(self) -> int:
+        """The attempts of the message that was requeued or timed out most often, and is not finished; 0 if there is none."""
+        attempts, low, high = self._most_tried
+        if attempts and not any(True for _ in self.position.finished.gaps(low, high)):
+            self._most_tried = (0, 0, 0)
+            return 0
+        return attempts
+
     def backend_depth(self, first_in_memory: int) -> int:
         """Return the part of the depth that is not in memory; 0 for an ephemeral channel, as in Go's nsqd."""
         if self.is_ephemeral:
@@ -153,6 +180,8 @@ class Channel(JournaledPosition):
         most = self._limits.max_channel_consumers
         if most and len(self.clients) >= most:
             return False
+        if not self.clients:
+            self._moved_ns = self._clock()
         self.clients[client] = None
         self.tables[client.in_flight] = None
         return True
@@ -270,6 +299,7 @@ class Channel(JournaledPosition):
         finished, missing = client.in_flight.finish(ids)
         if finished:
             self.finish_count += len(finished)
+            self._moved_ns = self._clock()  # 0.2 us for all messages that one read has finished
             add, note = self.position.finished.add, self._new_finished.append
             for run in runs_of(finished):
                 add(*run)
@@ -351,6 +381,8 @@ class Channel(JournaledPosition):
         """Requeue messages that were in flight, or defer them until `due_ns` if it is not 0."""
         for low, high, delivery in runs_of_entries(entries):
             run: Run = (low, high, delivery.attempts, delivery.batch)
+            if delivery.attempts >= self._most_tried[0]:
+                self._most_tried = delivery.attempts, low, high
             if due_ns:
                 self.defer(due_ns, run)
                 self._new_waiting.append((low, high, due_ns, delivery.attempts))
@@ -389,6 +421,7 @@ class Channel(JournaledPosition):
 
     def unpause(self) -> None:
         self.distributor.is_paused = False
+        self._moved_ns = self._clock()
         if self.position.depth > 0:
             self.distributor.wake()
 

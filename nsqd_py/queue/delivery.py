@@ -39,6 +39,7 @@ class SubscribedClient(Protocol):
     sample_rate: int
     message_count: int
     nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL
+    rdy: int
 
     def is_in_sample(self) -> bool:
         """Return True for `sample_rate` percent of all messages, if that is not 0."""

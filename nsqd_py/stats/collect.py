@@ -18,7 +18,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.tcp.connection import ClientConnection
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 Statistics = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
@@ -120,6 +120,7 @@ class _Collector:
             "e2e_processing_latency": latency_statistics((channel,)),
             "finish_count": channel.finish_count,
             # What Go's nsqd does not have. A time in place of an age, so that the row of an idle channel stays the same.
+            **_stall(channel),
             **_present(
                 {
                     "oldest_timestamp": channel.oldest_ns,
@@ -137,6 +138,16 @@ class _Collector:
             self._slices.sleep_if_due()
             rows.append(_client_statistics(client, self._topic_filter))
         return rows
+
+
+def _stall(channel: Channel) -> Statistics:
+    """Return since when consumers finish nothing of what waits, with their RDY; and the attempts of a message."""
+    attempts = channel.most_attempts
+    stall: Statistics = {"most_attempts": attempts} if attempts > 1 else {}
+    if stalled_ns := channel.stalled_ns:
+        stall["stalled_timestamp"] = stalled_ns
+        stall["ready_count"] = channel.ready_count
+    return stall
 
 
 def latency_statistics(channels: Iterable[Channel]) -> Statistics:
@@ -209,7 +220,12 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         "version": NSQ_VERSION,
         "health": health_text(broker).encode("utf-8", "replace").decode(),
         "start_time": int(broker.start_time),
+        "project_version": PROJECT_VERSION,
     }
+    if broker.tls is not None and broker.tls.ends_s:
+        document["tls_certificate_ends"] = broker.tls.ends_s
+    if broker.auth_failures is not None and broker.auth_failures.reason:
+        document["auth_failure"] = broker.auth_failures.reason
     # Only if it is scarce: a value that changes with each answer would cost its readers.
     if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent

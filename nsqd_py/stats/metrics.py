@@ -92,6 +92,16 @@ CHANNEL = (
         "Age of the oldest message queued for delivery; 0 if there is none.",
         lambda place: _age_s(place.channel.oldest_ns),
     ),
+    _gauge(
+        "nsqd_channel_stalled_seconds",
+        "Time since which messages wait, consumers are connected and nothing is finished; 0 below 10 s.",
+        lambda place: _age_s(place.channel.stalled_ns),
+    ),
+    _gauge(
+        "nsqd_channel_most_attempts",
+        "Attempts of the message that was requeued or timed out most often, and is not finished.",
+        "channel.most_attempts",
+    ),
     _counter("nsqd_channel_lost", "Messages of the channel that could not be read and were skipped.", "channel.lost_count"),
     _gauge("nsqd_channel_unreadable", "Messages that cannot be read at present.", "channel.distributor.unreadable_count"),
     _counter("nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"),
@@ -137,6 +147,16 @@ BROKER = (
         "nsqd_disk_left_ratio",
         "Part of the disk, or of --max-disk-bytes, that is left.",
         lambda nsqd: nsqd.space.left_percent() / 100,
+    ),
+    _gauge(
+        "nsqd_tls_certificate_expiry_seconds",
+        "End of the validity of --tls-cert, in seconds since the Unix epoch; 0 without one.",
+        lambda broker: broker.tls.ends_s if broker.tls is not None else 0,
+    ),
+    _counter(
+        "nsqd_auth_failures",
+        "Questions that no auth server answered.",
+        lambda broker: broker.auth_failures.count if broker.auth_failures is not None else 0,
     ),
     _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
     _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),

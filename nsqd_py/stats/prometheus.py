@@ -21,7 +21,7 @@ from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_statistics
 from nsqd_py.stats.metrics import COUNTER, ChannelOfTopic, Metric
-from nsqd_py.version import NSQ_VERSION
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _LINES_IN_A_PIECE = 1000
@@ -48,7 +48,7 @@ class Exposition:
             for channel in self._paced(list(topic.channels.values()))
         ]
         python = ".".join(map(str, sys.version_info[:3]))
-        yield from self._lines(metrics.BUILD, [(_labels(python=python, version=NSQ_VERSION), 1)])
+        yield from self._lines(metrics.BUILD, [(_labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION), 1)])
         yield from self._all(metrics.BROKER, [("", broker)])
         if broker.scrub is not None:
             yield from self._all(metrics.SCRUB, [("", broker.scrub)])

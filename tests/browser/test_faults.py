@@ -75,7 +75,7 @@ def test_a_cluster_that_is_well_needs_no_attention(broken: AdminCluster, visit: 
         expect(attention(page).get_by_role("listitem").filter(has_not_text="left of its disk")).to_have_count(0)
 
 
-def test_consumers_that_stop_are_on_the_first_screen_after_two_rounds(broken: AdminCluster, visit: Visits) -> None:
+def test_consumers_that_stop_and_do_not_come_back_are_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
     admin = open_admin(broken)
     page = ready(visit(admin))
     with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from nsqd_py.version import PROJECT_VERSION
 from tests.support.browser import DESK, PHONE, Visits, overflow, press, ready, rows_of, system_theme, tiles_of, violations
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
@@ -116,7 +117,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     follow(page, "Nodes")
     nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert sorted(nodes) == sorted((first, second))
-    assert [nodes[first][name] for name in ("Depth", "Clients", "Version")] == ["4", "1", "1.3.0"]
+    assert [nodes[first][name] for name in ("Depth", "Clients", "Version", "nsqd-py")] == ["4", "1", "1.3.0", PROJECT_VERSION]
     assert nodes[first]["Topics"].split() == ["3", "orders", "payments", "payments.dead"]
     page.get_by_role("link", name=first).first.click()
     ready(page)

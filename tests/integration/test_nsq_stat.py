@@ -228,20 +228,20 @@ def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNs
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("checked", "archive")
     wait_until(lambda: nsqlookupd.channels("checked") == ["archive"])
-    assert run(*by(nsqlookupd), "--check", "--filter=checked*").stderr == ""
+    assert "checked" not in run(*by(nsqlookupd), "--check", "--filter=checked*").stderr
     nsqd.post("/pub?topic=checked", b"1")
     nsqd.wait_for_channel("checked", "archive", depth=1)
     nsqd.post("/topic/pause?topic=checked")
     nsqlookupd.create_channel("checked-lost", "c")
     result = run(*by(nsqlookupd), "--check", "--filter=checked*", "--format=json")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert rows_by_name(json.loads(result.stdout))["checked/archive"]["depth"] == 1
     assert re.findall(r"(?:checked).*", result.stderr) == [
-        "checked: paused, 0 waiting",
-        "checked/archive: no consumer, 1 waiting",
-        "checked-lost: listed by an nsqlookupd, but no nsqd has it",
+        "checked/archive: no consumer: 1 message waits, and no consumer is connected",
+        "checked: paused: The topic is paused; 0 messages wait in it",
+        "checked-lost: no nsqd: listed by an nsqlookupd, but no nsqd has it",
     ]
-    assert run(*by(nsqlookupd), "--check", "--filter=none").returncode == 0
+    assert "checked" not in run(*by(nsqlookupd), "--check", "--filter=none").stderr
 
 
 # --- one report after the other

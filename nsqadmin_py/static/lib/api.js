@@ -191,7 +191,7 @@ export async function loadSession() {
 /**
  * Who looks at the page, and what they may do.
  * @returns {{user: string, may_act: boolean, permissions: [permission: string, pattern: string][] | null,
- *   read_only: boolean, token: string, version: string,
+ *   read_only: boolean, token: string, version: string, project_version: string,
  *   poll_interval_s: number, lookupds: number}}
  */
 export function session() {

@@ -56,6 +56,7 @@ const NODE_STATES = new Map(Object.entries({
   slow: ["warning", "…", "does not answer in time; its metrics are old"],
   failed: ["error", "✕", "does not answer"],
   gone: ["error", "✕", "does not answer, and no nsqlookupd lists it any more"],
+  stopped: ["muted", "■", "was stopped on purpose"],
   new: ["muted", "·", "has not been asked yet"],
 }));
 

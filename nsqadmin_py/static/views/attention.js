@@ -60,9 +60,10 @@ function keyOf({ kind, topic, channel, node, cause, count: number }) {
   return (number > 1 ? [kind, cause] : [kind, topic, channel, node]).join("|");
 }
 
-function countsText({ errors, warnings }) {
+function countsText({ errors, warnings, infos }) {
   const parts = [[errors, "error"], [warnings, "warning"]].filter(([number]) => number > 0);
-  return parts.map(([number, word]) => `${count(number)} ${word}${number === 1 ? "" : "s"}`).join(", ");
+  const texts = parts.map(([number, word]) => `${count(number)} ${word}${number === 1 ? "" : "s"}`);
+  return [...texts, infos > 0 && `${count(infos)} planned`].filter(Boolean).join(", ");
 }
 
 function moreText({ total }, rows) {
@@ -71,7 +72,7 @@ function moreText({ total }, rows) {
 
 function Item({ row }) {
   return html`<li class="attention-item">
-    <${Badge} kind=${row.severity}>${row.word}<//>
+    <${Badge} kind=${row.severity === "info" ? "muted" : row.severity}>${row.word}<//>
     <div class="attention-text">
       <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : placeOf(row)}</a>${row.count > 1 ? "" : " "}
       <span>${row.count > 1 && ": "}${plain(row.text)}.</span>${" "}
@@ -79,7 +80,7 @@ function Item({ row }) {
       <p class="muted">${row.advice}</p>
       ${row.count > 1 && html`<${Members} row=${row} />`}
     </div>
-    ${row.kind === "node_gone" && row.count === 1 && html`<${Dismiss} node=${row.node} />`}
+    ${["node_gone", "node_stopped"].includes(row.kind) && row.count === 1 && html`<${Dismiss} node=${row.node} />`}
   </li>`;
 }
 

@@ -5,7 +5,7 @@ import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
 import { Tiles } from "../parts/tiles.js";
-import { flowTiles } from "./flow_tiles.js";
+import { ageTile, flowTiles } from "./flow_tiles.js";
 
 export function ClusterTiles() {
   const { head } = useLive("overview");
@@ -15,6 +15,7 @@ export function ClusterTiles() {
 function itemsOf(head) {
   return [
     ...flowTiles(head),
+    { ...ageTile(head), href: `${paths.channels()}?sort=oldest_age_s&order=desc` },
     {
       label: "nsqds", value: nodesText(head), title: nodesTitle(head), href: paths.nodes(),
       alert: head.nodes_failed || head.nodes_gone ? "error" : head.nodes_slow > 0,
@@ -22,7 +23,8 @@ function itemsOf(head) {
   ];
 }
 
-const STATES = [["nodes_ok", "ok"], ["nodes_slow", "slow"], ["nodes_failed", "failed"], ["nodes_gone", "gone"]];
+const STATES = [["nodes_ok", "ok"], ["nodes_slow", "slow"], ["nodes_failed", "failed"], ["nodes_gone", "gone"],
+  ["nodes_stopped", "stopped"]];
 
 function nodesText(head) {
   const parts = STATES.filter(([key]) => head[key]).map(([key, word]) => `${count(head[key])} ${word}`);

@@ -15,7 +15,7 @@ import { Metadata } from "./metadata.js";
 import { flowTiles } from "./flow_tiles.js";
 import { Charts } from "../parts/charts.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
-import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, isAway, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
@@ -57,7 +57,7 @@ function Contents({ node, live, query }) {
     <${Charts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
     ${!head.standby && html`
       <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
-      ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
+      ${!isAway(head) && html`<${NodeChannels} node=${node} />`}
       ${!isSilent(head) && html`<${NodeClients} node=${node} />`}
     `}
     <${Tombstones} topics=${head.tombstones} />
@@ -77,9 +77,11 @@ function LastKnown({ head }) {
   const leave = () => navigate(paths.nodes(), { replace: true });
   const metrics = head.seen_s ? `The metrics on this page are those of ${since(head.seen_s)}, its last answer.`
     : "Its topics are not known: it has never answered this nsqadmin.";
-  return html`<div class="banner ${head.state === "slow" ? "warning" : "error"}" role="status">
-    <p>${head.state === "gone" ? "This nsqd is gone. " : "This nsqd does not answer. "}${metrics}</p>
-    ${head.state === "gone" && html`<${Dismiss} node=${head.node} onDone=${leave} />`}
+  const kind = { slow: "warning", stopped: "" }[head.state] ?? "error";
+  const what = { gone: "This nsqd is gone. ", stopped: "This nsqd was stopped. " }[head.state] ?? "This nsqd does not answer. ";
+  return html`<div class="banner ${kind}" role="status">
+    <p>${what}${metrics}</p>
+    ${isAway(head) && html`<${Dismiss} node=${head.node} onDone=${leave} />`}
   </div>`;
 }
 
@@ -158,6 +160,7 @@ function About({ node, timeS }) {
     ["Broadcast address", name(node.broadcast_address || "unknown")],
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
     ["Version", html`<${Version} node=${node} />`],
+    ...(node.project_version ? [["nsqd-py", plain(node.project_version)]] : []),
     ["Zone, region", name(place(node) || "none given")],
     ["Health", html`<${Health} node=${node} />`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${age(upS)} ago`}`],

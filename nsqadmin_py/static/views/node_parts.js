@@ -8,14 +8,19 @@ import { counted } from "./lost_messages.js";
 
 /** An nsqd that answers, and says itself that something is wrong. @param {{health: string}} node */
 export function isUnwell(node) {
-  return node.health !== "" && node.health !== "OK";
+  return !["", "OK", "NOK - draining"].includes(node.health);
 }
 
 const DAY_S = 24 * 3600;
 
 /** True if its metrics are those of an earlier time. @param {{state: string}} node */
 export function isSilent(node) {
-  return ["slow", "failed", "gone"].includes(node.state);
+  return ["slow", "failed"].includes(node.state) || isAway(node);
+}
+
+/** True if it is no part of the cluster any more. @param {{state: string}} node */
+export function isAway(node) {
+  return ["gone", "stopped"].includes(node.state);
 }
 
 /** "16:22:54", with the date if that was not in the last 24 hours. @param {number} time_s @param {number} [now_s] */
@@ -39,7 +44,8 @@ function reasonOf(node) {
     node.state === "failed" && node.failure,
     node.state === "gone" && "no nsqlookupd lists it any more",
     isSilent(node) && (node.seen_s ? `no answer since ${since(node.seen_s)}` : "it has not answered yet"),
-    node.is_listed === false && node.state !== "gone" && "no nsqlookupd lists it",
+    typeof node.draining === "number" && `drains, ${counted(node.draining, "message")} left`,
+    node.is_listed === false && !isAway(node) && node.draining === null && "no nsqlookupd lists it",
     isUnwell(node) && node.health,
   ];
   return reasons.filter(Boolean).join("; ");
@@ -51,7 +57,7 @@ export function Dismiss({ node, onDone }) {
     title="Do not show this nsqd any more, unless it comes back" />`;
 }
 
-/** @param {{node: {version: string, out_of_date: boolean}}} props */
+/** The release of NSQ that it behaves like. @param {{node: {version: string, out_of_date: boolean}}} props */
 export function Version({ node }) {
   const old = node.out_of_date && html` <span class="badge warning" title="Other nsqds are newer">out of date</span>`;
   return html`${plain(node.version)}${old}`;

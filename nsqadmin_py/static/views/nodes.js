@@ -1,7 +1,7 @@
 // All nsqds: how they are, and what they hold.
 
 import { session } from "../lib/api.js";
-import { count, duration, figure, name } from "../lib/format.js";
+import { count, duration, figure, name, plain } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
@@ -11,13 +11,13 @@ import { Tiles } from "../parts/tiles.js";
 import { metricColumns } from "./columns.js";
 import { flowTiles } from "./flow_tiles.js";
 import { counted } from "./lost_messages.js";
-import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, FailedLookups, isAway, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
 const SHOWN = ["in_flight", "message_rate", "finish_rate", "clients"];
-const SORTABLE = ["node", "state", "version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
+const SORTABLE = ["node", "state", "version", "project_version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
 const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
@@ -46,7 +46,7 @@ const ROLE_FILTERS = new Map([
 ]);
 
 // What a column sorts by, where that is not its value; of states the worst comes first.
-const STATES = ["gone", "failed", "slow", "new", "unwell", "ok"];
+const STATES = ["gone", "failed", "slow", "new", "unwell", "ok", "stopped"];
 const VALUES = new Map([
   ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
   ["place", place],
@@ -84,9 +84,9 @@ function StateTiles({ rows }) {
 function tilesOf(rows) {
   const inState = (state) => rows.filter((row) => row.state === state).length;
   const standbys = rows.filter((row) => row.role === "standby");
-  const versions = [...new Set(rows.filter((row) => row.state !== "gone").map((row) => row.version))];
+  const versions = [...new Set(rows.filter((row) => !isAway(row)).map(versionOf))];
   return [
-    { label: "nsqds", value: count(rows.length - inState("gone")) },
+    { label: "nsqds", value: count(rows.length - inState("gone") - inState("stopped")) },
     { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their metrics are old" },
     {
       label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
@@ -103,6 +103,11 @@ function tilesOf(rows) {
     versions.length === 1 ? { label: "Version", value: versions[0] }
       : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
   ];
+}
+
+/** "1.0.1 (NSQ 1.3.0)", of Go's nsqd "1.3.0". */
+function versionOf({ project_version: own, version }) {
+  return own ? `${own} (NSQ ${version})` : version;
 }
 
 // ---- the list
@@ -161,6 +166,7 @@ function columnsOf(timeS, hasPlaces, areRoles) {
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
     ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
+    { key: "project_version", title: "nsqd-py", sortable: true, cell: (row) => plain(row.project_version || "–") },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
     ...metricColumns(["depth", ...SHOWN]),
     {
@@ -186,7 +192,7 @@ function minutesText(upS) {
 }
 
 function stateCell(row) {
-  return html`<${NodeState} node=${row} />${row.state === "gone" && html` <${Dismiss} node=${row.node} />`}`;
+  return html`<${NodeState} node=${row} />${isAway(row) && html` <${Dismiss} node=${row.node} />`}`;
 }
 
 function nameCell({ node }) {
@@ -205,7 +211,7 @@ function besideName(row) {
 
 /** One that some nsqlookupd does not know is missing for the consumers that ask there. */
 function lookupsCell({ lookups, state, role }) {
-  if (state === "gone" || role === "standby") return duration(null);
+  if (isAway({ state }) || role === "standby") return duration(null);
   const all = session().lookupds;
   if (lookups.length >= all) return html`<span title=${lookups.join("\n")}>${figure(lookups.length)}</span>`;
   return html`<span class="badge warning" title=${lookups.join("\n")}>${lookups.length} of ${all}</span>`;

@@ -77,6 +77,8 @@ def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
     assert kinds(away) == [(roles.AWAY, "b:4151")]
     (text,) = [found.text for found in troubles(pairs([away]))]
     assert text == "is not connected to its primary a:4150; it last heard from it 7 s ago"
+    assert kinds(away, primary()) == [(roles.REFUSED, "b:4151")]  # nobody should promote it
+    assert kinds(away, primary(is_answering=False)) == [(roles.AWAY, "b:4151")]
 
 
 def test_a_standby_lags_from_a_limit_on() -> None:

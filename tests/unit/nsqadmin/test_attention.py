@@ -11,10 +11,13 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, FoundProblems
 from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.problems import Problem, problems
-from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.web.events import Reader
+from nsqd_py.cluster.problems.finding import problems
+from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.problems.limits import Limits
+from nsqd_py.cluster.problems.trends import MOST_TRENDS, Trend, Trends
 from nsqd_py.cluster.producers import SharedAddress
+from nsqd_py.settings.types import ByTopic
 from tests.unit.nsqadmin.test_views import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -185,7 +188,7 @@ def test_two_nsqds_that_announce_one_address() -> None:
     text = "2 nsqds announce the address a:1, at which only one can be reached"
     assert row["text"] == f"{text}; topics that only the others have: orders"
     seen = VisibleCluster(console.cluster, lambda name: name != "orders")
-    assert [problem.text for problem in problems(seen, NodeMemory(), Trends(), 0.0)] == [text]
+    assert [problem.text for problem in problems(seen, NodeMemory(), Trends(), 0.0, EPOCH_S)] == [text]
 
 
 def test_the_channel_that_nsqadmin_made_for_dead_letters_lacks_no_consumer() -> None:
@@ -204,11 +207,12 @@ def test_a_consumer_that_times_out_and_one_that_requeues() -> None:
     console = Console()
     row = channel("c", message_count=1000, client_count=1, in_flight_count=10)
     console.say(a=stats(topic("t", row)))
-    for number in range(1, 3):
+    for number in range(1, 10):
+        assert console.kinds() != ["timing_out", "requeueing"]
         counts = {"timeout_count": 2 * number, "requeue_count": 20 * number, "finish_count": 20 * number}
         console.say(a=stats(topic("t", row | {"message_count": 1000 + 20 * number} | counts)))
     assert console.kinds() == ["timing_out", "requeueing"]
-    assert console.rows()[1]["text"] == "8/s are requeued: 50 % of all deliveries"  # what is usual is not known yet
+    assert console.rows()[1]["text"] == "9.47/s are requeued: 50 % of all deliveries"
 
 
 def test_rare_time_outs_and_requeues_are_normal() -> None:
@@ -218,6 +222,139 @@ def test_rare_time_outs_and_requeues_are_normal() -> None:
         counts = {"timeout_count": number, "requeue_count": number, "finish_count": 1000 * number}
         console.say(a=stats(topic("t", row | {"message_count": 1000 * number} | counts)))
     assert console.kinds() == []
+
+
+def waiting(**counts: Any) -> dict[str, Any]:
+    return stats(topic("t", channel("c", **{"depth": 5, "client_count": 1, "message_count": 9} | counts)))
+
+
+def test_consumers_that_finish_nothing_for_a_minute_are_stuck() -> None:
+    console = Console()
+    console.say(a=waiting(in_flight_count=1))
+    for _ in range(29):
+        console.say(a=waiting(in_flight_count=1))
+        assert console.kinds() == []
+    console.say(a=waiting(in_flight_count=1))
+    (row,) = console.rows()
+    assert (row["kind"], row["severity"]) == ("stuck", "error")
+    held = "1 message in flight to 1 consumer, and none of them is answered"
+    assert row["text"] == f"5 messages wait, and nothing was finished for 1 min: {held}"
+    console.say(a=waiting(in_flight_count=1, finish_count=1, message_count=10))
+    assert console.kinds() == []
+
+
+@pytest.mark.parametrize("counts", [{"client_count": 0}, {"paused": True}, {"depth": 0}])
+def test_stuck_counts_from_when_messages_can_flow(counts: dict[str, Any]) -> None:
+    console = Console()
+    for _ in range(35):
+        console.say(a=waiting(**counts))
+    for _ in range(30):
+        console.say(a=waiting())
+        assert "stuck" not in console.kinds()
+    console.say(a=waiting())
+    assert console.kinds() == ["stuck"]
+    assert "RDY is 0: 1 consumer asks for no messages" in console.rows()[0]["text"]
+
+
+def test_stuck_says_what_is_done_in_place_of_finishing() -> None:
+    for name, text in (("timeout_count", "deliveries time out (0.5/s)"), ("requeue_count", "1 consumer has requeued all")):
+        console = Console()
+        for number in range(45):
+            console.say(a=waiting(**{name: number, "in_flight_count": 1}))
+        (stuck,) = [row for row in console.rows() if row["kind"] == "stuck"]
+        assert text in stuck["text"]
+        assert "growing" not in console.kinds()
+
+
+def test_the_time_outs_of_one_moment_are_those_of_a_consumer_that_was_restarted() -> None:
+    console = Console()
+    row = channel("c", client_count=1, message_count=100)
+    console.say(a=stats(topic("t", row)))
+    for number in range(40):
+        counts = {"timeout_count": min(3, number), "finish_count": number}
+        console.say(a=stats(topic("t", row | counts | {"message_count": 100 + number})))
+        assert console.kinds() == []
+
+
+def test_consumers_have_time_to_come_back() -> None:
+    console = Console()
+    console.say(a=waiting(depth=0))
+    left = waiting(client_count=0, depth=3)
+    for _ in range(15):
+        console.say(a=left)
+        assert console.kinds() == []
+    console.say(a=left)
+    assert console.kinds() == ["no_consumer"]
+
+
+def test_consumers_have_time_to_find_an_nsqd_that_has_come_back() -> None:
+    console = Console()
+    for _ in range(2):
+        console.say(a=waiting(depth=0))
+    assert console.cluster.is_settled
+    for _ in range(45):
+        console.say(a=waiting(depth=0), b=waiting(client_count=0))
+        assert console.kinds() == []
+    console.say(a=waiting(depth=0), b=waiting(client_count=0))
+    assert console.kinds() == ["no_consumer"]
+
+
+def test_a_drain_says_how_long_it_takes() -> None:
+    console = Console()
+    for left in (1300, 1200, 1100, 1000):
+        answer = stats() | {"draining": True, "drain_messages_left": left, "health": "NOK - draining"}
+        console.say(a=answer, b=stats())
+    (row,) = console.rows()
+    assert (row["kind"], row["severity"], row["text"]) == ("draining", "info", "drains: 1,000 messages left, about 20 s")
+    assert console.findings.attention.view().head["infos"] == 1
+    seen = VisibleCluster(console.cluster, lambda name: True)  # of a user who may not see counts of all topics
+    assert list(problems(seen, NodeMemory(), Trends(), console.now_s, EPOCH_S)) == []
+
+
+def test_an_nsqd_that_was_started_four_times_in_ten_minutes() -> None:
+    console = Console()
+    for start in range(4):
+        assert console.kinds() == []
+        console.say(a=stats(start_time=int(EPOCH_S) + 100 + start))
+    (row,) = console.rows()
+    assert (row["kind"], row["text"]) == ("restarts", "was started 4 times within 8 s")
+    for _ in range(300):
+        console.say(a=stats(start_time=int(EPOCH_S) + 103))
+    assert console.kinds() == []
+
+
+def test_old_messages_have_a_limit_by_topic() -> None:
+    console = Console()
+    console.findings.limits = Limits(ByTopic(600 * 10**9, (("slow.*", 3600 * 10**9),)))
+    oldest_ns = int((EPOCH_S + 100 - 1800) * 1e9)
+    row = channel("c", depth=9, client_count=1, finish_count=5, message_count=9, oldest_timestamp=oldest_ns)
+    console.say(a=stats(topic("t", row), topic("slow.t", row), topic("t.dead", row)))
+    found = [(row["kind"], row["topic"]) for row in console.rows()]
+    assert found == [("old", "t"), ("dead_letters", "t.dead")]
+
+
+def test_an_nsqd_that_one_nsqlookupd_misses() -> None:
+    console = Console()
+    console.cluster.heard_lookups = ("l1:4161", "l2:4161", "l3:4161")
+    console.cluster.failed_lookups = {"l3:4161": "refused"}
+    console.cluster.lookups = 3
+    console.cluster.add_node("a", {"remote_addresses": ["l1:4161/1.2.3.4:5"]})
+    list(console.cluster.observing(console.cluster.nodes["a"], stats(), 1.0))
+    console.findings.note_round(console.cluster, 1.0, EPOCH_S)
+    assert console.kinds() == ["lookup_failed", "node_half_listed"]
+    assert console.rows()[1]["text"] == "is listed by l1:4161, and not by l2:4161"
+
+
+def test_problems_that_pass_by_themselves_are_listed_when_they_last() -> None:
+    console = Console()
+    console.say(a=stats())
+    console.cluster.nodes["a"].is_listed = False
+    for _ in range(10):
+        console.say(a=stats())
+        assert console.kinds() == []
+        assert console.findings.attention.counts.total() == 0
+    console.say(a=stats())
+    assert console.kinds() == ["node_unlisted"]
 
 
 # ---- since when
@@ -270,7 +407,7 @@ def test_no_error_is_hidden_by_others() -> None:
         ("no_consumer", 2 * MOST_OF_KIND, f"at least {MOST_OF_KIND:,} topics"),
         ("paused", MOST_OF_KIND + 5, f"at least {MOST_OF_KIND:,} topics"),
     ]
-    assert head == {"total": 3, "errors": 2, "warnings": 1, "problems": 3 * MOST_OF_KIND + 6}
+    assert head == {"total": 3, "errors": 2, "warnings": 1, "infos": 0, "problems": 3 * MOST_OF_KIND + 6}
 
 
 def test_a_row_of_many_problems_changes_with_each_of_them() -> None:

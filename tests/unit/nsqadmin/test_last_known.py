@@ -7,12 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from nsqadmin_py.cluster import metrics, node_views, views
+from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
 from nsqadmin_py.history.file import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
+from nsqd_py.cluster.problems import states
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -55,9 +56,9 @@ def test_an_nsqd_that_hangs_has_failed_once_its_figures_are_in_no_sum() -> None:
     console.say(10.0, a=stats(ORDERS))
     console.cluster.nodes["a"].is_slow = True
     console.say(14.0)
-    assert console.node(14.0)["state"] == metrics.SLOW
+    assert console.node(14.0)["state"] == states.SLOW
     console.say(10.0 + LONG_S)
-    assert (console.node(10.0 + LONG_S)["state"], console.node(10.0 + LONG_S)["depth"]) == (metrics.FAILED, 7)
+    assert (console.node(10.0 + LONG_S)["state"], console.node(10.0 + LONG_S)["depth"]) == (states.FAILED, 7)
 
 
 def test_an_nsqd_that_comes_back_is_not_gone() -> None:
@@ -65,7 +66,7 @@ def test_an_nsqd_that_comes_back_is_not_gone() -> None:
     console.say(10.0, a=stats(ORDERS))
     console.vanish(12.0)
     console.say(20.0, a=stats(topic("orders")))
-    assert (console.node(20.0)["state"], console.node(20.0)["depth"]) == (metrics.OK, 0)
+    assert (console.node(20.0)["state"], console.node(20.0)["depth"]) == (states.OK, 0)
     assert console.overview(20.0)["missing_depth"] == 0
 
 

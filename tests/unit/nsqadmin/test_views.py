@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster import metrics, node_views, views
+from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key, records
@@ -20,6 +20,7 @@ from nsqadmin_py.web.events import Reader
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes
 from nsqadmin_py.web.views_api import Views, ViewsOfUsers
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
+from nsqd_py.cluster.problems import states
 from tests.support.examples import examples
 from tests.support.fake_nsqd import CHANNEL_COUNTS
 
@@ -183,12 +184,12 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     cluster.fail(node, "Connection refused")
     cluster.say(20.0)
     assert (cluster.row("t")["messages"], cluster.row("t")["message_rate"]) == (10, 0.0)
-    assert metrics.state_of(node, 20.0) == metrics.FAILED
+    assert states.state_of(node, 20.0) == states.FAILED
     cluster.say(12.0 + FORGET_AFTER_S + 1)
     assert cluster.topics == {}
     cluster.say(60.0, a=stats(topic("t", message_count=12)))
     assert cluster.row("t")["messages"] == 12
-    assert metrics.state_of(node, 60.0) == metrics.OK
+    assert states.state_of(node, 60.0) == states.OK
 
 
 @pytest.mark.parametrize(
@@ -311,15 +312,15 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
 def test_states_of_nsqds() -> None:
     cluster = Cluster2()
     node: Node = cluster.add_node("a", {})
-    assert metrics.state_of(node, 10.0) == metrics.NEW
+    assert states.state_of(node, 10.0) == states.NEW
     node.is_slow = True
-    assert metrics.state_of(node, 10.0) == metrics.SLOW
+    assert states.state_of(node, 10.0) == states.SLOW
     node.is_slow = False
     cluster.say(10.0, a=stats())
-    assert metrics.state_of(node, 60.0) == metrics.OK  # no one has asked since
+    assert states.state_of(node, 60.0) == states.OK  # no one has asked since
     node.asked_s = 61.0
-    assert metrics.state_of(node, 62.0) == metrics.OK
-    assert metrics.state_of(node, 67.0) == metrics.SLOW
+    assert states.state_of(node, 62.0) == states.OK
+    assert states.state_of(node, 67.0) == states.SLOW
 
 
 # ---- what a reader of events is found

@@ -171,3 +171,39 @@ def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     assert (position.finished.floor, position.finished.islands()) == (3, [(5, 6)]), "lost is not finished"
     assert position.settled_floor == 6
     assert position.is_settled(0, 6)
+
+
+# --- messages that consumers do not finish
+
+
+def test_a_channel_is_stalled_while_its_consumers_finish_nothing(bench: Bench) -> None:
+    clock, channel = bench.world.clock, bench.channel
+    clock.now_ns += 100 * SECOND
+    consumer = bench.consumer(rdy=1, msg_timeout_ns=1000 * SECOND)
+    began_ns = clock.now_ns
+    bench.release(*numbered(3))
+    bench.run()
+    clock.now_ns += 9 * SECOND
+    assert channel.stalled_ns == 0
+    clock.now_ns += 2 * SECOND
+    assert (channel.stalled_ns >= began_ns, channel.stalled_ns < clock.now_ns, channel.ready_count) == (True, True, 1)
+    channel.pause()
+    assert channel.stalled_ns == 0
+    channel.unpause()
+    assert channel.stalled_ns == 0
+    clock.now_ns += 11 * SECOND
+    assert channel.stalled_ns == clock.now_ns - 11 * SECOND
+    assert channel.finish(consumer, [consumer.received[0].id]) == []
+    assert channel.stalled_ns == 0
+
+
+def test_the_message_that_was_tried_most_often_is_known_until_it_is_finished(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=1)
+    bench.release(b"poison")
+    for attempt in range(1, 4):
+        bench.run()
+        assert consumer.requeue(consumer.received[-1])
+        assert bench.channel.most_attempts == attempt
+    bench.run()
+    assert consumer.finish(consumer.received[-1]) == []
+    assert bench.channel.most_attempts == 0

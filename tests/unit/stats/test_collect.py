@@ -19,6 +19,9 @@ def make_channel(name: str, *clients: Any, is_paused: bool = False, **statistics
         "lost_count": 0,
         "finish_count": 0,
         "oldest_ns": 0,
+        "most_attempts": 0,
+        "stalled_ns": 0,
+        "ready_count": 0,
         "distributor": SimpleNamespace(expired_count=0, unreadable_count=0),
         **statistics,
     }
@@ -70,6 +73,8 @@ def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None
         health=lambda: problem,
         memory=MemoryBudget(1 << 20),
         space=SimpleNamespace(left_percent=lambda: left_percent),
+        tls=None,
+        auth_failures=None,
     )
 
 
@@ -95,7 +100,7 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
 
 def test_a_scarce_disk_shows_before_the_topics() -> None:
     document = render_json(make_broker(left_percent=19), Stats([], None), include_memory=False)
-    assert (list(document)[3:5], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
+    assert (list(document)[4:6], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
     assert "disk_left_percent" not in render_json(make_broker(left_percent=20), Stats([], None), include_memory=False)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from nsq_tools.stat.rows import VALUES, Filter, Order
+from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
 from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import DURATION, INT, STRING, choice
+from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, by_topic, choice
 from nsqd_py.tool_completion import channel_names, topic_names
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
@@ -74,10 +75,17 @@ class _Reports(Options, title="Reports"):
     )
     once: bool = switch("Report the current state and exit. There are no rates then; --count=1 shows rates.")
     check: bool = switch(
-        "Like --once, and report on standard error, with exit status 1, each topic or channel that is paused, has "
-        "waiting messages and no consumer, or is listed by an nsqlookupd and on no nsqd; and each server that does not "
-        "answer. "
-        "--topic, --channel, --filter and --per-node choose what is checked."
+        "Like --once, and report on standard error what nsqadmin lists under Attention: an nsqd that does not answer or "
+        "refuses publishes, a full disk, channels that are stuck, old, paused or without a consumer, dead letters, "
+        "standbys, certificates. The exit status is that of a Nagios plugin: 0, 1 if there are warnings, 2 if there are "
+        "errors. --topic, --channel and --filter choose the topics and channels that are checked."
+    )
+    max_message_age_ns: ByTopic[int] = setting(
+        by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
+        ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS),
+        "Age from which the oldest waiting message of a channel is a warning of --check; 0s means never. With topic=, for "
+        "topics with that name or pattern (`reports.*=24h`; may be given several times).",
+        check=check_ages,
     )
     format: str = setting(
         _FORMAT,
@@ -107,7 +115,7 @@ PROGRAM = Program(
         ),
         ("All depths at this moment, for a script", "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
         (
-            "Is anything paused, gone, or without a consumer? Exit status 1 if so; what it is, is on standard error",
+            "Is anything wrong? Exit status 1 for warnings, 2 for errors; what it is, is on standard error",
             "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'",
         ),
         (

@@ -7,18 +7,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import gevent
 
 from nsq_tools.stat import export
+from nsq_tools.stat.checking import Checked
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
-from nsq_tools.stat.rows import Filter, Name, Order, Row, problems_of, select
+from nsq_tools.stat.rows import Filter, Name, Order, Row, select
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
+from nsqd_py.cluster.problems.kinds import ERROR, WARNING
 from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES, http_client, http_url
@@ -60,7 +62,9 @@ class Reports:
 
     def run(self, form: str) -> int:
         """Write reports until --count is reached. Return the exit status. Raises ToolError without an answer."""
-        if self.options.once or self.options.check:
+        if self.options.check:
+            return self._check(form)
+        if self.options.once:
             return self._once(form)
         options = self.options
         if form == GO and options.topic and options.channel and not (options.per_node or options.filter):
@@ -78,19 +82,35 @@ class Reports:
             rows = self.model.rows  # those of the next round would have rates, over a few milliseconds
             failures = one_round(self.poller)  # asks the standbys that the first one found
             self.model.rows = rows
-        gone = []  # topics that nsqlookupds list, and that no nsqd has
-        if self.options.check:
-            listed = self.poller.listed_topics() - self.poller.cluster.topics.keys()
-            gone = [Name(one_line(name)) for name in listed if self.options.topic in ("", name)]
-        if not self.model.rows and not failures and not gone and (self.options.topic or self.options.channel):
-            raise ToolError("no nsqd has that topic and channel")
+        self._require_rows(failures)
         _write(self._text(form, failures, is_first=True))
-        checked = self.model.rows if self.options.check else []
         problems = [*map(str, failures), *export.all_troubles(self._standbys())]
-        problems += problems_of(checked, gone, Filter(self.options.filter))
         for problem in problems:
             self.log.error("%s", problem)
         return FAILED if problems else DONE
+
+    def _check(self, form: str) -> int:
+        """Write a report and all problems. Return the exit status of a Nagios plugin."""
+        failures = one_round(self.poller)
+        rows = self.model.rows
+        if self.poller.cluster.pairs():
+            failures = one_round(self.poller)  # asks the standbys that the first one found
+            self.model.rows = rows
+        self.poller.check_tcp_ports()
+        listed = self.poller.listed_topics() - self.poller.cluster.topics.keys()
+        gone = [name for name in listed if self.options.topic in ("", name)]
+        _write(self._text(form, failures, is_first=True))
+        checked = Checked(self.options, self.poller.cluster, gone)
+        for severity, text in checked.findings(time.monotonic(), time.time()):
+            self._log_of(severity)("%s", text)
+        return checked.status
+
+    def _log_of(self, severity: str) -> Callable[..., None]:
+        return {ERROR: self.log.error, WARNING: self.log.warning}.get(severity, self.log.info)
+
+    def _require_rows(self, failures: Sequence[Failure]) -> None:
+        if not self.model.rows and not failures and (self.options.topic or self.options.channel):
+            raise ToolError("no nsqd has that topic and channel")
 
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
@@ -196,6 +216,7 @@ def run(options: StatOptions, log: Log) -> int:
         lambda error: log.exception("%r", error),
         topic=options.topic,
         channel=options.channel,
+        asks_info=options.check,
     )
     form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
 

@@ -1,11 +1,11 @@
-"""Rows of topics and channels: their values, selection, order and problems. Pure."""
+"""Rows of topics and channels: their values, selection and order. Pure."""
 
 from __future__ import annotations
 
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,30 +147,3 @@ class Order(NamedTuple):
 
 def select(rows: Iterable[Row], wanted: Filter, order: Order) -> list[Row]:
     return order.arrange([row for row in rows if wanted.shows(row.name)])
-
-
-# --- problems
-
-
-def problems_of(rows: Sequence[Row], gone: Iterable[Name], wanted: Filter) -> Iterator[str]:
-    """Yield a sentence, without a full stop, for each problem of the wanted rows.
-
-    `gone` are topics that nsqlookupds list, and that no nsqd has.
-    """
-    with_channels = {(row.name.topic, row.node) for row in rows if row.name.channel}
-    for row in rows:
-        if wanted.shows(row.name):
-            problem = _problem_of(row, has_channels=(row.name.topic, row.node) in with_channels)
-            if problem:
-                yield f"{row.name}{f' on {row.node}' if row.node else ''}: {problem}, {row.counts.depth:.0f} waiting"
-    for name in sorted(gone):
-        if wanted.shows(name):
-            yield f"{name}: listed by an nsqlookupd, but no nsqd has it"
-
-
-def _problem_of(row: Row, *, has_channels: bool) -> str:
-    if row.is_paused:
-        return "paused"
-    if not row.counts.depth or row.counts.clients or (has_channels and not row.name.channel):
-        return ""
-    return "no consumer" if row.name.channel else "no channel"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsqadmin_py.cluster.metrics import Pace
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
+from nsqd_py.cluster.values import Pace
 
 _SPAN_S = 30.0
 # A channel without messages keeps its averages for this long, so that a pause of its traffic does not erase them.
@@ -20,9 +20,14 @@ MOST_TRENDS = 5000
 _FIRST_S = 1.0
 _NO_RATES = (0.0,) * len(Rates._fields)
 _DEPTH = 0  # of ChannelCounts
+_TIMED_OUT = Rates._fields.index("timed_out")
 # A backlog grows if this part of the incoming messages is not finished. Less is noise.
 _LEAST_GROWTH_PART = 0.02
 _LEAST_DEPTH = 10
+# Time-outs are a problem when they go on for this long. Those of a consumer that was restarted, or of an nsqd that goes on
+# after a stop, come at once; a longer pause between two ends the episode.
+_TIMING_OUT_S = 15.0
+_TIME_OUT_PAUSE_S = 90.0
 # A backlog that consumers finish within this time is none.
 _LEAST_DRAIN_S = 10.0
 
@@ -43,6 +48,8 @@ class Trend:
     requeued: float = 0.0
     timed_out: float = 0.0
     depth_growth: float = 0.0
+    _first_time_out_s: float = 0.0  # of the present episode
+    _last_time_out_s: float = 0.0
     _sums: tuple[float, ...] = _NO_RATES  # of the current span: each rate times the time for which it held
     _sums_s: float = 0.0
     _last: tuple[float, ...] = _NO_RATES  # of the span before
@@ -55,6 +62,10 @@ class Trend:
         self.depth, rates = row.counts[_DEPTH], row.rates
         if self.depth or any(rates):
             self.busy_s = now_s
+        if rates[_TIMED_OUT]:
+            if not self._first_time_out_s or now_s - self._last_time_out_s > _TIME_OUT_PAUSE_S:
+                self._first_time_out_s = now_s
+            self._last_time_out_s = now_s
         if self._sums_s >= _SPAN_S / 2:
             is_recent = self._sums_s < _SPAN_S
             self._last, self._last_s = (self._sums, self._sums_s) if is_recent else (_NO_RATES, 0.0)
@@ -76,6 +87,11 @@ class Trend:
     def timed_out_part(self) -> float:
         """The part of all deliveries that timed out."""
         return _part(self.timed_out, self.finished)
+
+    @property
+    def is_timing_out(self) -> bool:
+        """True if time-outs go on, and are not only those of one moment."""
+        return self._last_time_out_s - self._first_time_out_s >= _TIMING_OUT_S
 
     @property
     def growth(self) -> float:

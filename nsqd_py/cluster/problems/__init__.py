@@ -1,0 +1,11 @@
+"""The problems of a cluster, for nsqadmin's page and metrics and for `nsq-stat --check`: one place decides. Pure.
+
+kinds        the kinds of problems: how bad each is, and what to do
+limits       from which age and lag on something is a problem
+states       ok, slow, failed: the state of an nsqd
+trends       how the backlog of each channel develops
+finding      all problems of a cluster, as of one round
+of_nodes     those of nsqlookupds and nsqds
+of_channels  those of topics and channels
+words        numbers, rates and times in sentences
+"""

@@ -1,0 +1,33 @@
+"""Finds what is wrong in the cluster now. Pure.
+
+Each problem names its place, and says in one sentence what is wrong, with numbers. It is true of the last round; what
+was wrong before is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
+from nsqd_py.cluster.problems.of_channels import of_channel, of_topic
+from nsqd_py.cluster.problems.of_nodes import Memory, of_lookups, of_nodes, of_versions
+from nsqd_py.cluster.problems.trends import Trends
+from nsqd_py.cluster.roles import troubles
+
+
+def problems(
+    cluster: Cluster, memory: Memory, trends: Trends, now_s: float, time_s: float, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Problem]:
+    """Yield all problems, those of nsqds first. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
+    yield from of_nodes(cluster, memory, limits, now_s, time_s)
+    for trouble in troubles(cluster.pairs(), limits.lagging_after_s):
+        yield Problem(trouble.kind, trouble.text, node=trouble.node)
+    yield from of_lookups(cluster)
+    yield from of_versions(cluster)
+    for name, topic in cluster.topics.items():
+        yield from of_topic(name, topic)
+        for channel_name, channel in topic.channels.items():
+            trend = trends.of(name, channel_name)
+            yield from of_channel(name, channel_name, channel, trend, limits, now_s, time_s)

@@ -1,0 +1,143 @@
+"""The kinds of problems: how bad each is, the words of its badge, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (ERROR, WARNING, INFO)
+# Kinds whose `node` is an nsqlookupd.
+LOOKUP_KINDS = ("no_lookup", "lookup_failed")
+
+
+class ProblemKind(NamedTuple):
+    """A kind of problem: how bad it is, the words of its badge, and what to do about it."""
+
+    severity: str
+    word: str
+    advice: str
+
+
+# The order is that of the list, by harm: publishes are refused, clients are not served, messages are lost or in danger,
+# messages wait, and what may become one of these.
+KINDS = {
+    "disk_full": ProblemKind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
+    "unhealthy": ProblemKind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
+    "standby_acks": ProblemKind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
+    "lease_no_primary": ProblemKind(
+        ERROR, "no primary", "Their processes live: bring back the store of the lease, or the nsqds that they wait for."
+    ),
+    "no_nsqd": ProblemKind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
+    "node_failed": ProblemKind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
+    "node_gone": ProblemKind(
+        ERROR,
+        "gone",
+        "If its process has ended, start it again with its data directory; dismiss it if it was taken away on purpose.",
+    ),
+    "lease_store": ProblemKind(
+        ERROR, "lease", "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving."
+    ),
+    "no_lookup": ProblemKind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
+    "damage": ProblemKind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
+    "same_address": ProblemKind(
+        ERROR,
+        "same address",
+        "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
+        "lost a connection, nsqlookupd soon forgets the old one.",
+    ),
+    "standby_alone": ProblemKind(
+        ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
+    ),
+    "no_consumer": ProblemKind(
+        ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."
+    ),
+    "stuck": ProblemKind(
+        ERROR, "stuck", "Look at its consumers: restart those that hold messages, or that are in back-off after errors."
+    ),
+    "timing_out": ProblemKind(
+        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
+    ),
+    "auth_server": ProblemKind(
+        ERROR, "auth server", "Bring back an auth server of --auth-http-address: clients that connect now are refused."
+    ),
+    "certificate_ends": ProblemKind(
+        ERROR, "certificate", "Renew its TLS certificate now, then send it SIGHUP: clients that check it will refuse it."
+    ),
+    "disk": ProblemKind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "lookup_failed": ProblemKind(
+        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd, or not all. Look at its process and log."
+    ),
+    "restarts": ProblemKind(WARNING, "restarts", "Its log, or that of its supervisor, says why it ends again and again."),
+    "tcp_unreachable": ProblemKind(
+        WARNING, "no TCP", "Consumers cannot connect. Check its --broadcast-address and --broadcast-tcp-port, and firewalls."
+    ),
+    "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
+    "node_half_listed": ProblemKind(
+        WARNING, "half listed", "Consumers that ask only the others do not find it. Check its --lookupd-tcp-address."
+    ),
+    "standby_damaged": ProblemKind(
+        WARNING,
+        "damaged copy",
+        "Look at its log and its disk. If its primary is damaged in the same place, the messages are lost.",
+    ),
+    "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
+    "standby_away": ProblemKind(
+        WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
+    ),
+    "lease_standby_away": ProblemKind(
+        WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its promotion."
+    ),
+    "standby_refused": ProblemKind(
+        WARNING,
+        "refused",
+        "Do not promote it: another primary serves. The logs of both say why it cannot follow; its messages stay on its disk.",
+    ),
+    "standby_lags": ProblemKind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
+    "standby_missing": ProblemKind(
+        WARNING, "no standby", "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease."
+    ),
+    "growing": ProblemKind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
+    "old": ProblemKind(
+        WARNING, "old", "Add consumers, or find out why they are slow. --max-message-age sets the limit of a topic."
+    ),
+    "many_attempts": ProblemKind(
+        WARNING,
+        "many attempts",
+        "Peek at it and see why its consumers fail, then discard it; --max-attempts moves such messages to dead letters.",
+    ),
+    "no_channel": ProblemKind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
+    "requeueing": ProblemKind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
+    "dead_letters": ProblemKind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
+    "node_slow": ProblemKind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
+    "clock": ProblemKind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
+    "certificate": ProblemKind(WARNING, "certificate", "Renew its TLS certificate, then send it SIGHUP."),
+    "paused": ProblemKind(WARNING, "paused", "Resume it once the reason for the pause is over."),
+    "draining": ProblemKind(INFO, "draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
+    "versions": ProblemKind(INFO, "versions", "An upgrade is under way. If it is not, bring the others to the same version."),
+    "node_stopped": ProblemKind(
+        INFO, "stopped", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
+    ),
+}
+
+
+class Problem(NamedTuple):
+    """A problem and its place; names that do not apply are empty.
+
+    text     what is wrong
+    weight   problems of one kind are listed by it, highest first
+    since_s  since when, in s since the epoch; 0: since it was found
+    cause    problems of one kind with the same cause are one row of the list; most kinds have only one
+    """
+
+    kind: str
+    text: str
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+    weight: float = 0.0
+    since_s: float = 0.0
+    cause: str = ""
+
+    @property
+    def key(self) -> str:
+        return "|".join((self.kind, self.topic, self.channel, self.node))

@@ -1,0 +1,214 @@
+"""The problems of nsqlookupds and nsqds. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.problems.limits import (
+    CERTIFICATE_ERROR_S,
+    CERTIFICATE_WARNING_S,
+    CLOCK_DIFFERENCE_S,
+    MANY_STARTS,
+    STARTS_WITHIN_S,
+    Limits,
+)
+from nsqd_py.cluster.problems.states import FAILED, SLOW, state_of
+from nsqd_py.cluster.problems.words import counted, named, span
+from nsqd_py.cluster.producers import SharedAddress
+from nsqd_py.cluster.roles import KnownStandby
+from nsqd_py.runtime.documents import TOO_MANY_NSQDS
+
+_MOST_TOPICS = 3
+_PROMPT_S = 0.25
+_MOST_VERSIONS = 5
+
+
+class Remembered(Protocol):
+    """What an observer remembers of an nsqd. Times are in s since the epoch; see `LastKnown` of nsqadmin."""
+
+    address: str
+    seen_s: float
+    primary: str
+    has_left: bool
+    was_draining: bool
+    starts: list[int]
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def is_counted(self) -> bool:
+        """True if its depth is known."""
+
+
+class Memory(Protocol):
+    """What an observer remembers of nsqds."""
+
+    @property
+    def nodes(self) -> Mapping[str, Remembered]: ...
+
+    def gone(self) -> Sequence[Remembered]: ...
+
+
+class NoMemory:
+    """The memory of an observer that has only begun."""
+
+    nodes: Mapping[str, Remembered] = MappingProxyType({})
+
+    def gone(self) -> Sequence[Remembered]:
+        return ()
+
+
+# ---- nsqlookupds
+
+
+def of_lookups(cluster: Cluster) -> Iterator[Problem]:
+    failed = cluster.failed_lookups.copy()  # it may change while other greenlets run
+    silent = sum(reason != TOO_MANY_NSQDS for reason in failed.values())
+    kind = "no_lookup" if silent >= cluster.lookups else "lookup_failed"
+    for address, reason in failed.items():
+        verb = "" if reason == TOO_MANY_NSQDS else "does not answer: "
+        yield Problem(kind, f"{verb}{reason}", node=address)
+    for address, shared in cluster.shared.items():
+        yield Problem("same_address", _shared_text(cluster, address, shared), node=shared.node)
+
+
+def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
+    text = f"{shared.nsqds} nsqds announce the address {address}, at which only one can be reached"
+    unseen = [topic for topic in shared.topics if topic not in cluster.topics]
+    shown = ", ".join(unseen[:_MOST_TOPICS]) + (" and others" if len(unseen) > _MOST_TOPICS else "")
+    return f"{text}; topics that only the others have: {shown}" if unseen else text
+
+
+# ---- nsqds
+
+
+def of_nodes(cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float) -> Iterator[Problem]:
+    all_lookups_fail = 0 < cluster.lookups <= len(cluster.failed_lookups)
+    if cluster.is_settled and not cluster.nodes and not all_lookups_fail:  # else the nsqlookupds are the cause
+        yield Problem("no_nsqd", f"{limits.observer} knows no nsqd")
+    for known in memory.gone():
+        yield _gone(known)
+    for address, node in cluster.nodes.items():
+        seen = memory.nodes.get(address)
+        state, depth = state_of(node, now_s), seen.depth if seen is not None else 0
+        since_s = seen.seen_s if seen is not None else 0.0
+        if state == FAILED:
+            reason = f" ({node.failure})" if node.failure else ""
+            held = _held(seen) if seen is not None else f"; it has not answered since {limits.observer} started"
+            text = f"does not answer{reason}{held}"
+            yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
+        elif state == SLOW and (node.is_late or node.took_s > _PROMPT_S):  # not one that answers again
+            yield Problem("node_slow", f"answers late{_held(seen)}", "", "", address, depth, since_s)
+        else:
+            yield from _of_answering(cluster, address, node, limits, time_s)
+        yield from _of_starts(address, seen, time_s)
+
+
+def _gone(known: Remembered) -> Problem:
+    if is_planned(known):
+        how = "was drained, and has ended" if known.was_draining else "was stopped"
+        text = f"{how}{_held(known)}"
+        return Problem("node_stopped", text, node=known.address, weight=known.depth, since_s=known.seen_s)
+    text = f"does not answer, and no nsqlookupd lists it{_held(known)}"
+    if known.primary:
+        text = f"does not answer, and its primary {known.primary} has no connection to it"
+    return Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
+
+
+def is_planned(known: Remembered) -> bool:
+    """True if an nsqd that does not answer any more was stopped or drained on purpose."""
+    return known.has_left or known.was_draining
+
+
+def of_versions(cluster: Cluster) -> Iterator[Problem]:
+    """Yield how many of our nsqds run which version, if they differ. Go's nsqds do not count."""
+    versions = Counter(node.project_version for node in cluster.nodes.values() if node.project_version)
+    if len(versions) > 1:
+        (version, count), *others = versions.most_common()
+        rest = ", ".join(f"{number} {other}" for other, number in others[:_MOST_VERSIONS])
+        yield Problem("versions", f"{count} of {versions.total()} nsqds run {version}; the others: {rest}")
+
+
+def _held(known: Remembered | None) -> str:
+    if known is None or not known.is_counted:
+        return ""
+    return f"; {counted(known.depth, 'message')} waited there when it was last seen"
+
+
+def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, time_s: float) -> Iterator[Problem]:
+    """Yield the problems of an nsqd that answers."""
+    if node.slow_answers >= limits.slow_answers:
+        yield Problem("node_slow", f"takes {node.took_s:.1f} s to answer", node=address, weight=node.took_s)
+    if node.answered_s is None:
+        return
+    yield from _of_health(address, node)
+    if abs(node.clock_ahead_s) >= CLOCK_DIFFERENCE_S:
+        way = "ahead of" if node.clock_ahead_s > 0 else "behind"
+        text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of {limits.observer}"
+        yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
+    if node.drain is not None:
+        yield _draining(address, node)
+    elif not isinstance(node.role, KnownStandby):
+        yield from _of_listing(cluster, address, node)
+    if node.tcp_failure:
+        yield Problem("tcp_unreachable", node.tcp_failure, node=address)
+    if node.auth_failure:
+        yield Problem("auth_server", f"gets no answer from its auth servers: {node.auth_failure}", node=address)
+    yield from _of_certificate(address, node, time_s)
+
+
+def _of_health(address: str, node: Node) -> Iterator[Problem]:
+    """Yield one problem for a disk that is full, also where it makes the nsqd refuse publishes."""
+    left, is_healthy = node.disk_left_percent, node.health in ("", "OK") or is_only_draining(node)
+    texts = [] if is_healthy else [f"reports: {node.health}"]
+    if left < 100:
+        texts.append(f"has {left} % left of its disk, or of the limit that it has been given")
+    if texts:
+        kind = "disk_full" if left <= 0 else "disk" if is_healthy else "unhealthy"
+        yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
+
+
+def is_only_draining(node: Node) -> bool:
+    """True if its health says nothing but that it drains."""
+    return node.drain is not None and node.health == "NOK - draining"
+
+
+def _draining(address: str, node: Node) -> Problem:
+    assert node.drain is not None
+    left, rest_s = node.drain.left, node.drain.rest_s
+    about = f", about {span(rest_s)}" if rest_s is not None and left else ""
+    return Problem("draining", f"drains: {counted(left, 'message')} left{about}", node=address, weight=left)
+
+
+def _of_listing(cluster: Cluster, address: str, node: Node) -> Iterator[Problem]:
+    if not node.is_listed:
+        yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
+        return
+    listing = {place.rpartition("/")[0] for place in node.reported.get("remote_addresses") or ()}
+    missing = [lookup for lookup in cluster.heard_lookups if lookup not in listing and lookup not in cluster.failed_lookups]
+    if listing and missing:
+        text = f"is listed by {named(sorted(listing))}, and not by {named(missing)}"
+        yield Problem("node_half_listed", text, node=address, cause=named(missing))
+
+
+def _of_certificate(address: str, node: Node, time_s: float) -> Iterator[Problem]:
+    if not node.certificate_ends_s:
+        return
+    left_s = node.certificate_ends_s - time_s
+    if left_s < CERTIFICATE_WARNING_S:
+        kind = "certificate_ends" if left_s < CERTIFICATE_ERROR_S else "certificate"
+        when = f"ends in {span(left_s)}" if left_s > 0 else f"ended {span(-left_s)} ago"
+        yield Problem(kind, f"has a TLS certificate that {when}", node=address, weight=-left_s)
+
+
+def _of_starts(address: str, seen: Remembered | None, time_s: float) -> Iterator[Problem]:
+    starts = [start for start in seen.starts if time_s - start <= STARTS_WITHIN_S] if seen is not None else []
+    if len(starts) >= MANY_STARTS:
+        text = f"was started {len(starts)} times within {span(time_s - starts[0])}"
+        yield Problem("restarts", text, node=address, weight=len(starts))
