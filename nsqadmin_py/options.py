@@ -134,11 +134,12 @@ class _Safety(Options, title="Access"):
 class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = string(
-        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
-        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host."
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. It is sent only to "
+        "--nsqd-http-address, --lookupd-http-address and --http-client-token-host, and over HTTPS to servers with a "
+        "certificate of --http-client-tls-root-ca-file."
     )
     http_client_token_host: tuple[str, ...] = strings(
-        "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
+        "host:port of an nsqd, found by nsqlookupds, that receives the token; or a host, IP address or "
         "CIDR block, with all its ports (may be given several times)."
     )
 

@@ -18,14 +18,18 @@ from nsqd_py.settings.declaration import BadOptions, bad_options
 class TokenRule:
     """The bearer token of `--http-client-token-file`, and the servers that may see it.
 
-    Anybody can register an address with an nsqlookupd. So over plain HTTP the token is sent only to addresses that the
-    options of nsqadmin name. Others get it only over HTTPS with a certificate that is checked.
+    Anybody can register an address with an nsqlookupd, and answer there with another port for HTTPS. A certificate of
+    a public authority proves only that he owns the name that he registered. So the token is sent only to addresses
+    that the options of nsqadmin name, and over HTTPS to servers with a certificate of the cluster's own authority.
     """
 
-    def __init__(self, token: str, places: Iterable[str], *, checks_certificates: bool) -> None:
-        """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError."""
+    def __init__(self, token: str, places: Iterable[str], *, has_own_authority: bool) -> None:
+        """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError.
+
+        has_own_authority  True if HTTPS requests accept only certificates of the authorities that the options name
+        """
         self._headers = {"Authorization": f"Bearer {token}"}
-        self._checks_certificates = checks_certificates
+        self._has_own_authority = has_own_authority
         named = [place.lower() for place in places]
         self._blocks = AddressBlocks(place for place in named if "/" in place)
         self._places = frozenset(place for place in named if "/" not in place)
@@ -34,7 +38,8 @@ class TokenRule:
         """Return the headers with the token, or none."""
         host = url.host.lower()
         is_named = not self._places.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
-        return self._headers if is_named or (url.is_secure and self._checks_certificates) else {}
+        is_proven = url.is_secure and self._has_own_authority
+        return self._headers if is_named or is_proven else {}
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
@@ -55,7 +60,8 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
         return TokenRule(
             _read_token(token_file),
             [*named, *options.http_client_token_host],
-            checks_certificates=not options.http_client_tls_insecure_skip_verify,
+            has_own_authority=bool(options.http_client_tls_root_ca_file)
+            and not options.http_client_tls_insecure_skip_verify,
         ).headers_for
 
 

@@ -16,7 +16,7 @@ from tests.support.certificates import Certificates
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 from tests.support.web_server import Reply, WebServer
 
 pytestmark = pytest.mark.ours
@@ -91,6 +91,51 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
     assert (nsqd.topic_stats("orders") or {})["paused"]
 
 
+def _register(nsqlookupd: NsqlookupdProcess, host: str, http_port: int) -> socket.socket:
+    """Return the connection of a stranger that has registered an address; it stays registered until this is closed."""
+    registration = socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port))
+    rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": http_port, "version": "1"}
+    body = json.dumps(rogue).encode()
+    registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
+    assert registration.recv(4096)
+    return registration
+
+
+@pytest.mark.parametrize("has_own_authority", [False, True])
+def test_an_answer_does_not_move_the_token_to_https(
+    has_own_authority: bool,
+    make_nsqlookupd: MakeNsqlookupd,
+    make_nsqadmin: MakeNsqadmin,
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stranger has a certificate that the system trusts, for the name that he registers, and asks for HTTPS.
+
+    A certificate of the cluster's own authority is a proof that he belongs to it.
+    """
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    flags = []
+    if has_own_authority:
+        flags.append(f"--http-client-tls-root-ca-file={certificates.authority}")
+    else:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    nsqlookupd = make_nsqlookupd()
+    with WebServer(lambda _: Reply(body=b"{}"), tls=context) as secure:
+        refusal = json.dumps({"message": "TLS_REQUIRED", "https_port": secure.port}).encode()
+        with WebServer(lambda _: Reply(403, body=refusal)) as plain, _register(nsqlookupd, "localhost", plain.port):
+            make_nsqadmin(
+                f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}", *flags
+            )
+            secure.wait_until_asked(2)
+            assert not any("authorization" in asked.headers for asked in plain.asked)
+            shown = {asked.headers.get("authorization") for asked in secure.asked}
+    assert shown == {"Bearer s3cret" if has_own_authority else None}
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])  # the second is the host of an option
 def test_a_server_that_registered_itself_does_not_see_the_token(
     host: str, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
@@ -98,12 +143,7 @@ def test_a_server_that_registered_itself_does_not_see_the_token(
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     nsqlookupd = make_nsqlookupd()
-    registration = socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port))
-    with registration, WebServer(lambda _: Reply(body=b"{}")) as server:
-        rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": server.port, "version": "1"}
-        body = json.dumps(rogue).encode()
-        registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
-        assert registration.recv(4096)
+    with WebServer(lambda _: Reply(body=b"{}")) as server, _register(nsqlookupd, host, server.port):
         admin = make_nsqadmin(
             f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
             f"--http-client-token-file={token}",

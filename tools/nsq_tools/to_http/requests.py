@@ -46,8 +46,8 @@ POST = "POST"
 GET = "GET"
 
 _REDIRECTS = {GET: frozenset((301, 302, 303, 307, 308)), POST: frozenset((307, 308))}
-# These headers are not sent to another host after a redirect.
-_SECRET = frozenset(("authorization", "cookie"))
+# Other headers may be secrets, such as X-Api-Key. They are not sent where only a redirect says so.
+_NO_SECRETS = frozenset(("accept", "content-type", "user-agent"))
 # Represents the message while a URL is parsed.
 _MARKER = "nsq0message0goes0here"
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -96,8 +96,10 @@ class HttpRequest:
             return None
         address = urljoin(self._url.replace(_MARKER, quote_plus(message)), location)
         headers = self._headers
-        if parse_url(address).host != self.server.host:
-            headers = {name: value for name, value in headers.items() if name.lower() not in _SECRET}
+        url = parse_url(address)
+        is_less_secure = self.server.is_secure and not url.is_secure
+        if is_less_secure or url.host != self.server.host:
+            headers = {name: value for name, value in headers.items() if name.lower() in _NO_SECRETS}
         return HttpRequest(self.method, address, headers)
 
 
