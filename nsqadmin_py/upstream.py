@@ -60,8 +60,7 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
         return TokenRule(
             _read_token(token_file),
             [*named, *options.http_client_token_host],
-            has_own_authority=bool(options.http_client_tls_root_ca_file)
-            and not options.http_client_tls_insecure_skip_verify,
+            has_own_authority=bool(options.http_client_tls_root_ca_file) and not options.http_client_tls_insecure_skip_verify,
         ).headers_for
 
 

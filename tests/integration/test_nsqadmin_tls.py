@@ -127,9 +127,7 @@ def test_an_answer_does_not_move_the_token_to_https(
     with WebServer(lambda _: Reply(body=b"{}"), tls=context) as secure:
         refusal = json.dumps({"message": "TLS_REQUIRED", "https_port": secure.port}).encode()
         with WebServer(lambda _: Reply(403, body=refusal)) as plain, _register(nsqlookupd, "localhost", plain.port):
-            make_nsqadmin(
-                f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}", *flags
-            )
+            make_nsqadmin(f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}", *flags)
             secure.wait_until_asked(2)
             assert not any("authorization" in asked.headers for asked in plain.asked)
             shown = {asked.headers.get("authorization") for asked in secure.asked}
