@@ -126,7 +126,10 @@ class _Safety(Options, title="Access"):
     http_allowed_hosts: tuple[str, ...] = tls_options.HTTP_ALLOWED_HOSTS
     read_only: bool = switch("Refuse all actions.")
     allow_config_from_cidr: str = setting(
-        STRING, "127.0.0.1/8", "Addresses that may use /config, as a CIDR block; if empty, all addresses."
+        STRING,
+        "127.0.0.1/8",
+        "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy passed on are "
+        "from an unknown address.",
     )
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 

@@ -23,6 +23,11 @@ class AddressBlocks:
     def __bool__(self) -> bool:
         return self._has_unix or bool(self._networks)
 
+    @property
+    def has_all(self) -> bool:
+        """True if a block holds all addresses: it limits nothing."""
+        return any(not network.prefixlen for network in self._networks)
+
     def __contains__(self, host: str) -> bool:
         """True if a block holds `host`, an address as a socket gives it; it is empty for a unix socket."""
         if not host:

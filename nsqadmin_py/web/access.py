@@ -15,7 +15,7 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, VIEW, AddressBlocks, Scope, read_rule, scope_of
 from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http import browsers
+from nsqd_py.net.http import browsers, proxies
 from nsqd_py.net.http.guard import Guard
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
@@ -31,8 +31,16 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# The headers by which `nsqd_py.net.http.browsers` decides, and their names in WSGI's environment.
-_OF_BROWSERS = [(name, f"HTTP_{name.decode().upper().replace('-', '_')}") for name in (b"host", *browsers.HEADERS)]
+
+
+def environ_key(header: str) -> str:
+    """Return the name of a header in WSGI's environment."""
+    return f"HTTP_{header.upper().replace('-', '_')}"
+
+
+# The headers by which `browsers` and `proxies` of nsqd_py.net.http decide, and their names in WSGI's environment.
+_OF_BROWSERS = [(name, environ_key(name.decode())) for name in (b"host", *browsers.HEADERS)]
+_OF_PROXIES = [(name, environ_key(name.decode())) for name in proxies.HEADERS]
 
 
 class AccessRights:
@@ -43,6 +51,8 @@ class AccessRights:
         self._guard = guard
         self._known_hosts = browsers.KnownHosts.of(options)
         self._proxies = AddressBlocks(options.acl_http_header_from)
+        self._config_block = AddressBlocks(filter(None, [options.allow_config_from_cidr]))
+        self._user_key = environ_key(options.acl_http_header)
         self._rules = [read_rule(text) for text in options.topic_permission]
         self._key = secrets.token_bytes(32)  # tokens are valid until the next start
 
@@ -116,6 +126,22 @@ class AccessRights:
         message = browsers.refusal(request.method, b"", fields, self._known_hosts)
         if message is not None:
             raise RequestRefused(403, message)
+
+    def check_config(self, request: Request) -> None:
+        """Refuse /config to addresses that --allow-config-from-cidr does not name.
+
+        A request that a proxy passed on has the address of the proxy, which says nothing about the client.
+        """
+        block, environ = self._config_block, request.environ
+        if not block:
+            return
+        is_unknown = self._is_passed_on(environ) and not block.has_all
+        if is_unknown or host_of(environ) not in block:
+            raise RequestRefused(403, "FORBIDDEN")
+
+    def _is_passed_on(self, environ: dict[str, Any]) -> bool:
+        names = [name for name, key in _OF_PROXIES if key in environ]
+        return self._user_key in environ or proxies.is_passed_on(names)
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""

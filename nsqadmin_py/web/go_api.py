@@ -12,8 +12,6 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.clusterinfo import Errors, warning
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
-from nsqadmin_py.permissions import AddressBlocks
-from nsqadmin_py.web.access import host_of
 from nsqadmin_py.web.actions import ActionRequest, Actions
 from nsqadmin_py.web.answers import RequestRefused, as_go, body_of, object_in, plain, text_of
 from nsqadmin_py.web.app import Services
@@ -177,9 +175,7 @@ class GoApi:
     # ---- settings
 
     def config(self, request: Request, opt: str) -> Response:
-        block = self.services.options.allow_config_from_cidr
-        if block and host_of(request.environ) not in AddressBlocks([block]):
-            raise RequestRefused(403, "FORBIDDEN")
+        self.services.access.check_config(request)
         self.services.access.check_sees_all(request)
         if request.method == "PUT":
             self.services.access.check_action(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import itertools
+import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -156,6 +157,29 @@ def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer: str
     refused = access_refusal(Access.SHUT_DOWN, peer, has_guard=False, clients_authorize=False)
     assert (refused.status if refused is not None else None) == expected
     assert access_refusal(Access.SHUT_DOWN, peer, has_guard=True, clients_authorize=False) is None
+
+
+@pytest.mark.parametrize(
+    "header", [("X-Forwarded-For", "127.0.0.1"), ("Forwarded", "for=127.0.0.1"), ("via", "1.1 proxy"), ("X-Real-IP", "::1")]
+)
+def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(
+    make_nsqd: MakeNsqd, auth_file: Path, header: tuple[str, str]
+) -> None:
+    """A proxy on nsqd's machine serves the whole world."""
+    name, value = header
+    nsqd = make_nsqd()
+    for path in ("/drain", "/promote"):
+        refused = nsqd.http("POST", path, headers={name: value})
+        assert (refused.status, refused.json()) == (403, {"message": "HTTP_AUTH_FILE_REQUIRED"})
+    assert nsqd.http("POST", "/topic/create?topic=t", headers={name: value}).status == 200
+    guarded = make_nsqd(f"--http-auth-file={auth_file}")
+    assert guarded.http("POST", "/promote", headers={name: value, **WITH_TOKEN}).status == 409
+
+
+def test_each_proxy_on_the_way_may_add_its_line(nsqd: NsqdProcess) -> None:
+    with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=40) as sock:
+        sock.sendall(b"POST /drain HTTP/1.1\r\nHost: localhost\r\nVia: 1.1 a\r\nVia: 1.1 b\r\nContent-Length: 0\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 403 Forbidden\r\n")
 
 
 def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) -> None:

@@ -218,6 +218,18 @@ def test_settings_are_for_some_addresses_only(cluster: AdminCluster) -> None:
     assert send(admin, "GET", "/config/log_level") == (403, {"message": "FORBIDDEN"})
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-User"])
+def test_settings_are_not_for_the_clients_of_a_proxy_on_this_machine(cluster: AdminCluster, header: str) -> None:
+    passed_on = {header: "127.0.0.1"}
+    admin = cluster.admin("--acl-http-header=X-User")
+    for method, body in (("GET", None), ("PUT", b"debug")):
+        assert admin.http(method, "/config/log_level", body, passed_on).status == 403
+    assert admin.http("GET", "/api/topics", headers=passed_on).status == 200
+    for everybody in ("", "0.0.0.0/0"):
+        open_admin = cluster.admin(f"--allow-config-from-cidr={everybody}")
+        assert open_admin.http("GET", "/config/log_level", headers=passed_on).status == 200
+
+
 def test_base_path(cluster: AdminCluster) -> None:
     admin = cluster.admin("--base-path=/a/b")
     assert admin.get("/a/b/api/topics")["message"] == ""

@@ -6,6 +6,7 @@ router       the table of routes and their kinds of access; a request as handler
 answers      encodes responses, and bounds the memory for long ones
 
 browsers     refuses what a foreign web page makes a browser send
+proxies      tells requests that a reverse proxy passed on
 guard        the file of --http-auth-file; checks passwords and tokens for admin paths
 
 debug        the paths under /debug

@@ -7,7 +7,7 @@ A client needs for each kind of route:
 | STATISTICS, PUBLISH | open | open |
 | BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
 | ADMINISTER | open | credentials |
-| SHUT_DOWN | only from this machine | as ADMINISTER |
+| SHUT_DOWN | only from this machine, not through a proxy | as ADMINISTER |
 
 Requests that a foreign web page may have caused are refused before (`nsqd_py.net.http.browsers`).
 """
@@ -18,7 +18,7 @@ import re
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.addresses import host_of, is_loopback
-from nsqd_py.net.http import answers, browsers
+from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 from nsqd_py.net.http.router import OPEN, Access, App, Request
 from nsqd_py.protocol.names import quote
@@ -28,9 +28,9 @@ from nsqd_py.settings.durations import format_duration
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_RELEVANT = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS}
+_RELEVANT = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS, *proxies.HEADERS}
 # The first one counts, as in Go.
-_MAY_BE_DOUBLED = {b"accept-language", b"authorization", b"referer", b"sec-fetch-mode", b"user-agent"}
+_MAY_BE_DOUBLED = {b"accept-language", b"authorization", b"referer", b"sec-fetch-mode", b"user-agent", *proxies.HEADERS}
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 
@@ -134,16 +134,22 @@ class Head:
 NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
 
 
-def access_refusal(access: Access, peer: str, *, has_guard: bool, clients_authorize: bool) -> Reply | None:
+def access_refusal(
+    access: Access, peer: str, *, has_guard: bool, clients_authorize: bool, is_passed_on: bool = False
+) -> Reply | None:
     """Return the answer to a request that is refused with any credentials; None if it may run or they decide.
 
     peer               `host:port` of the client, `@` or empty for a unix socket
     has_guard          True if credentials are required (`--http-auth-file`)
     clients_authorize  True if TCP clients have to AUTH
+    is_passed_on       True if a proxy passed the request on: then the peer is the proxy, and the client may be anybody
     """
     if access in OPEN or has_guard:
         return None
-    is_refused = not is_local(peer) if access is Access.SHUT_DOWN else access is Access.BODIES and clients_authorize
+    if access is Access.SHUT_DOWN:
+        is_refused = is_passed_on or not is_local(peer)
+    else:
+        is_refused = access is Access.BODIES and clients_authorize
     return NEEDS_AUTH_FILE if is_refused else None
 
 
@@ -181,7 +187,13 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
     """Return the refusal of a client that may not use the route. `perform` checks passwords later."""
     app = request.app
     guard = app.admin_guard
-    refusal = access_refusal(request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize)
+    refusal = access_refusal(
+        request.route.access,
+        peer,
+        has_guard=guard is not None,
+        clients_authorize=app.clients_authorize,
+        is_passed_on=proxies.is_passed_on(head.fields),
+    )
     if refusal is not None or guard is None:
         return refusal
     authorization = head.fields.get(b"authorization", b"")
