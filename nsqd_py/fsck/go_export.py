@@ -6,6 +6,7 @@ Go's files have no due times: messages with one are the last of their queue. Eve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -151,13 +152,20 @@ def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
 
 def _remove(folder: Path) -> None:
     """Remove an export that was interrupted. Raises OSError, and DataRefused if the folder is anything else."""
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return
-    paths = list(folder.iterdir()) if folder.is_dir() else [folder]
-    if any(go_files.parse_go_name(path.name) is None and path.name != METADATA_FILE for path in paths):
-        raise DataRefused(f"{folder} is in the way; move it elsewhere")
-    for path in paths:
-        path.unlink()
+    try:
+        descriptor = private_files.open_directory(folder, is_own=True)
+    except OSError as error:
+        raise DataRefused(f"{folder} is in the way; move it elsewhere: {error.strerror}") from error
+    try:
+        names = os.listdir(descriptor)
+        if any(go_files.parse_go_name(name) is None and name != METADATA_FILE for name in names):
+            raise DataRefused(f"{folder} is in the way; move it elsewhere")
+        for name in names:
+            os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
     folder.rmdir()
 
 

@@ -28,6 +28,7 @@ from nsqd_py.go_import.go_queue import GoDamage, GoQueue, find_go_queues
 from nsqd_py.go_import.topics import GoTopic, ImportedTopic, TopicImport, existing_topic
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import make_directory, open_directory
 
 MARKER = "imported.json"
 _SYNCS_AT_ONCE = 16  # file systems commit many syncs at once
@@ -73,6 +74,7 @@ class ImportFolder:
 
     def discard(self) -> None:
         """Delete what was never committed. Raises StartError, with nothing done, if the folder holds other files."""
+        self._check()
         if not self.path.is_dir():
             return
         paths = list(self.path.iterdir())
@@ -84,8 +86,14 @@ class ImportFolder:
             path.unlink()
         self.path.rmdir()
 
+    def _check(self) -> None:
+        """Raise OSError if the folder is a symbolic link: the files at its target are of somebody else."""
+        if self.path.is_symlink():
+            os.close(open_directory(self.path))
+
     def committed(self) -> Marker | None:
         """Return the marker of a committed import that is unfinished, or None."""
+        self._check()
         try:
             return Marker.decode((self.path / MARKER).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -94,7 +102,7 @@ class ImportFolder:
     def commit(self, old_names: Iterable[str], now: str, summary: dict[str, Any]) -> Marker:
         """Commit the import; `now` names the folder for the old files."""
         aside = f"go-nsqd-{now}"
-        while (self._directory / aside).exists():
+        while os.path.lexists(self._directory / aside):
             aside += "-again"
         old = [_as_it_is(self._directory / name) for name in old_names]
         new = sorted(self.path.iterdir())
@@ -113,7 +121,7 @@ class ImportFolder:
         sync_directory(directory)
         sync_directory(self.path)  # durable before nsqd appends to them at their new place
         aside = directory / marker.aside
-        aside.mkdir(mode=0o700, exist_ok=True)
+        make_directory(aside)
         if not (aside / METADATA_FILE).exists():
             with contextlib.suppress(FileNotFoundError):
                 replace_file(aside / METADATA_FILE, (directory / METADATA_FILE).read_bytes())

@@ -1,7 +1,8 @@
 """Files that contain messages: only their owner can read them, whatever the umask is.
 
 A program writes only to regular files that have the given name themselves. Through a symbolic link, somebody who may
-write to the directory could make it overwrite any other file of its user.
+write to the directory could make it overwrite any other file of its user. The same holds for directories that a program
+makes, fills or removes.
 """
 
 from __future__ import annotations
@@ -80,18 +81,58 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def make_directory(path: str | Path) -> None:
+    """Make a directory for its owner only, or use the one that exists. Raises OSError, also if it is a symbolic link."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        os.close(open_directory(path))
+
+
+def open_directory(path: str | Path, *, is_own: bool = False) -> int:
+    """Open a directory and return its descriptor. Raises OSError, also if it is a symbolic link.
+
+    is_own  raise OSError if the directory belongs to another user, who may have made it before
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if os.path.islink(path):
+            raise OSError(error.errno, f"{path} is a symbolic link, which is not followed") from None
+        raise
+    if is_own and os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise OSError(errno.EPERM, f"{path} belongs to another user")
+    return descriptor
+
+
 def lock_directory(path: str | Path, *, is_exclusive: bool = True) -> int:
     """Return a descriptor that holds the lock of a data path; Go's nsqd uses the same lock.
 
     Raises BlockingIOError if an nsqd works there, and OSError.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    return _lock(os.open(path, os.O_RDONLY | os.O_DIRECTORY), is_exclusive=is_exclusive)
+
+
+def _lock(descriptor: int, *, is_exclusive: bool = True) -> int:
+    """Lock an open directory and return its descriptor. Close it if that fails. Raises OSError."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextmanager
+def making(path: str | Path, *, is_own: bool = False) -> Iterator[int]:
+    """Make a directory as `make_directory` does, and hold its lock. Yield its descriptor. Raises as `open_directory` does."""
+    make_directory(path)
+    descriptor = _lock(open_directory(path, is_own=is_own))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

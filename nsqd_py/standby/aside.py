@@ -27,7 +27,7 @@ from nsqd_py.diskqueue.journal import journal_name, read_journal
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat, decode_header, next_record
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, open_file, read_bytes, write_bytes
+from nsqd_py.runtime.private_files import make_directory, open_file, read_bytes, write_bytes
 
 
 class Leaving(NamedTuple):
@@ -254,7 +254,7 @@ class Aside:
         """Keep files in one of the directories. Raises OSError."""
         if not target.exists():
             self._forget_old()
-            target.mkdir(DIRECTORY_MODE)
+        make_directory(target)
         for path in paths:
             kept = target / path.name
             with suppress(FileExistsError, FileNotFoundError):  # it was kept before; it is gone

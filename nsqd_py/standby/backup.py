@@ -27,7 +27,7 @@ from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, locked, open_file, read_bytes
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, making, open_file, read_bytes
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.copy import check_name, sync_paths
 from nsqd_py.standby.follower import Follower, sentence
@@ -35,6 +35,8 @@ from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 
 _FORMAT = 1
+# The directory that is renamed when it is complete.
+_FILES = "files"
 _PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
 # has that log up to a later moment.
@@ -54,9 +56,14 @@ def run(options: NsqdOptions) -> int:
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
-    except (NsqdError, OSError) as error:
-        in_use = f"{options.backup_to or options.data_path} is in use by another nsqd-py"
-        complain(f"nsqd-py: {in_use if isinstance(error, BlockingIOError) else error}")
+    except BlockingIOError:
+        complain(f"nsqd-py: {options.backup_to or options.data_path} is in use by another nsqd-py")
+        return 1
+    except OSError as error:
+        complain(f"nsqd-py: {error if error.filename else error.strerror or error}")
+        return 1
+    except NsqdError as error:
+        complain(f"nsqd-py: {error}")
         return 1
     except KeyboardInterrupt:
         complain("nsqd-py: interrupted; nothing was kept")
@@ -114,20 +121,19 @@ def _back_up(options: NsqdOptions) -> tuple[str, str]:
     options = options.replace(tcp_address="", http_address="", https_address="", lease="")
     check_group(options)
     target, work = Path(options.backup_to), Path(f"{options.backup_to.rstrip('/')}.incomplete")
-    work.mkdir(DIRECTORY_MODE, exist_ok=True)
-    with locked(work):
+    files = work / _FILES
+    with making(work, is_own=True) as descriptor:
         try:
             if os.path.lexists(target):
                 raise BadBackup(f"{target} exists already: choose another --backup-to")
-            shutil.rmtree(work / "files", ignore_errors=True)
-            files = work / "files"
-            files.mkdir(DIRECTORY_MODE)
+            shutil.rmtree(_FILES, ignore_errors=True, dir_fd=descriptor)
+            os.mkdir(_FILES, DIRECTORY_MODE, dir_fd=descriptor)
             count, size_bytes = _copy_from(options, files)
             damage = _damage_in(files)
-            os.rename(files, target)
+            os.rename(_FILES, target, src_dir_fd=descriptor)
             sync_directory(target.parent)
         finally:
-            shutil.rmtree(work / "files", ignore_errors=True)
+            shutil.rmtree(_FILES, ignore_errors=True, dir_fd=descriptor)
             with suppress(OSError):  # it has files of somebody else
                 work.rmdir()
     text = f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
@@ -191,18 +197,16 @@ def _place(path: Path, damaged: Range) -> str:
 def _restore(options: NsqdOptions) -> tuple[str, str]:
     """Restore the backup. Return what was made, and a sentence about the damage in it, empty if there is none."""
     source, target = Path(options.restore_from), Path(options.data_path)
-    is_new = not target.exists()
-    target.mkdir(DIRECTORY_MODE, exist_ok=True)
-    with locked(target):
-        if not set(os.listdir(target)) <= {"lost+found"}:  # a new file system has that
+    is_new = not os.path.lexists(target)
+    with making(target) as descriptor:
+        if not set(os.listdir(descriptor)) <= {"lost+found"}:  # a new file system has that
             raise BadBackup(f"{target} is not empty: restore into a new directory")
         try:
             count = _write_files(source, target)
             damage = _damage_in(target)
         except BaseException as error:
-            for path in target.iterdir():
-                if path.is_file():
-                    path.unlink()
+            for name in set(os.listdir(descriptor)) - {"lost+found"}:
+                os.unlink(name, dir_fd=descriptor)
             if is_new:
                 target.rmdir()
             if not isinstance(error, Exception):

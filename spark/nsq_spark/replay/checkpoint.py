@@ -257,7 +257,7 @@ class Ledgers:
     def stop(self) -> None:
         """Ask all tasks to end."""
         with suppress(OSError):
-            (Path(self.directory) / "stop").touch()
+            _touch(Path(self.directory) / "stop")
 
     @property
     def is_stopped(self) -> bool:
@@ -305,7 +305,7 @@ class Checkpoint:
             replace_file(self.directory / "job.json", orjson.dumps(self._document), mode=SHARED)
 
     def completed(self) -> None:
-        (self.directory / "complete").touch()
+        _touch(self.directory / "complete")
         sync_directory(self.directory)
 
     def forget(self) -> None:
@@ -318,6 +318,11 @@ class Checkpoint:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _touch(path: Path) -> None:
+    """Make an empty file, or keep the one that is there. Raises OSError, also if it is a symbolic link."""
+    os.close(open_file(path, os.O_CREAT | os.O_WRONLY, SHARED))
 
 
 def has_checkpoint(directory: str) -> bool:

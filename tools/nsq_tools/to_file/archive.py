@@ -294,7 +294,7 @@ class Archive:
         work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
         token = secrets.token_hex(8)
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
-        make_directories(work_path.parent)
+        make_directories(work_path.parent, work_dir)
         details = ClaimDetails(
             plan.topic,
             plan.channel,

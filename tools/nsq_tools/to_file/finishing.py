@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -65,9 +66,28 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.E
 Make = Callable[[Path, Path], None]
 
 
-def make_directories(directory: Path) -> None:
-    """Make the directory and its parents, with the mode that Go's nsq_to_file uses. Raises OSError."""
+def make_directories(directory: Path, base: Path | None = None) -> None:
+    """Make the directory and its parents, with the mode that Go's nsq_to_file uses. Raises OSError.
+
+    base  a directory that contains it: below that, only symbolic links are followed that this user, root, or the
+          owner of their directory has made
+    """
+    if base is not None:
+        _check_links(directory, base)
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def _check_links(directory: Path, base: Path) -> None:
+    """Raise OSError if a stranger could lead us elsewhere: many users may write to a directory of archives."""
+    path = base
+    for part in directory.relative_to(base).parts:
+        owners = {0, os.geteuid(), path.stat().st_uid}
+        path /= part
+        status = _status(path)
+        if status is None:
+            return
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in owners:
+            raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
 
 
 def place(source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None) -> str:
@@ -154,7 +174,7 @@ def _link(source: Path, output_dir: Path, name: str, revision: int) -> str:
     while True:
         candidate = with_revision(name, revision)
         target = output_dir / candidate
-        make_directories(target.parent)
+        make_directories(target.parent, output_dir)
         try:
             _link_exclusively(source, target)
         except FileExistsError:

@@ -1,0 +1,150 @@
+"""Symbolic links that somebody planted where a program makes, fills or removes a directory: their targets stay as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsq_tools.to_file.finishing import make_directories
+from nsqd_py.go_import.take_over import ImportFolder
+from nsqd_py.runtime.private_files import open_directory
+from nsqd_py.standby.aside import Aside
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, nsqd_command
+from tests.support.standby_processes import DEADLINE_S
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A directory of somebody else, whose files have the names of ours."""
+    directory = tmp_path / "victim"
+    (directory / "files").mkdir(parents=True)
+    for name in ("files/precious", "nsqd.dat", "t.diskqueue.000000.dat", "t.00000000000000000000.log", "t:c.cursor"):
+        (directory / name).write_bytes(b"of somebody else")
+    return directory
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def run(*flags: str) -> tuple[int, str]:
+    process = subprocess.run([*nsqd_command(), *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S)
+    return process.returncode, process.stderr
+
+
+def is_refused(link: Path, victim: Path, *flags: str) -> None:
+    """Run nsqd-py with a link in place of a directory: one sentence names the link, and the victim has what it had."""
+    before = content(victim)
+    link.symlink_to(victim)
+    status, errors = run(*flags)
+    assert content(victim) == before
+    assert status == 1
+    assert len(errors.splitlines()) == 1
+    assert f"{link} is a symbolic link" in errors
+    assert os.readlink(link) == str(victim)
+
+
+def test_a_backup(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path) -> None:
+    nsqd = make_nsqd("--accept-standbys")
+    nsqd.post("/pub?topic=t", b"hello")
+    flags = (f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    is_refused(tmp_path / "copy.incomplete", victim, *flags)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_restore(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    nsqd = make_nsqd("--accept-standbys")
+    nsqd.post("/pub?topic=t", b"hello")
+    assert run(f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}") == (0, "")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    is_refused(tmp_path / "data", empty, f"--restore-from={tmp_path / 'copy'}", f"--data-path={tmp_path / 'data'}")
+
+
+@pytest.mark.parametrize("name", ["go", "go.tmp"])
+def test_an_export_to_go(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path, name: str) -> None:
+    """All files of the victim have names of Go's nsqd: they look like an export that was interrupted."""
+    for path in (victim / "files/precious", *victim.glob("*.log"), *victim.glob("*.cursor")):
+        path.unlink()
+    (victim / "files").rmdir()
+    nsqd = make_nsqd()
+    nsqd.post("/pub?topic=t", b"hello")
+    nsqd.stop()
+    is_refused(tmp_path / name, victim, f"--data-path={nsqd.data_path}", f"--export-to-go={tmp_path / 'go'}")
+
+
+def test_an_import_from_go(victim: Path, tmp_path: Path) -> None:
+    for name in ("files/precious", "nsqd.dat", "t.diskqueue.000000.dat"):
+        (victim / name).unlink()
+    (victim / "files").rmdir()
+    data = tmp_path / "data"
+    data.mkdir()
+    flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--log-level=fatal")
+    is_refused(data / "import", victim, f"--data-path={data}", *flags)
+
+
+def test_the_folder_for_the_files_of_go(victim: Path, tmp_path: Path) -> None:
+    """It is planted after the import was committed, when its name is known."""
+    (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
+    folder = ImportFolder(tmp_path)
+    folder.path.mkdir()
+    marker = folder.commit(["t.diskqueue.000000.dat"], "20260101T000000Z", {})
+    (tmp_path / marker.aside).symlink_to(victim)
+    before = content(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        folder.finish(marker)
+    assert content(victim) == before
+
+
+def test_the_directories_of_a_standby(victim: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    log = data / "u.00000000000000000000.log"
+    log.write_bytes(b"mine")
+    aside = Aside(data, "20260101")
+    aside.alone.symlink_to(victim)
+    before = content(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        aside.keep(aside.alone, [log])
+    assert content(victim) == before
+
+
+# ---- nsq-to-file: operators may link to another disk, strangers may not
+
+
+STRANGER = 12345
+
+
+def by_stranger(link: Path) -> None:
+    os.lchown(link, STRANGER, STRANGER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another user")
+@pytest.mark.parametrize("give", [lambda link: None, by_stranger])
+def test_directories_below_the_output_dir(victim: Path, tmp_path: Path, give: Callable[[Path], None]) -> None:
+    output = tmp_path / "output"
+    (output / "2026").mkdir(parents=True)
+    (output / "2026" / "11").symlink_to(victim)
+    give(output / "2026" / "11")
+    if give is by_stranger:
+        with pytest.raises(OSError, match="symbolic link of another user"):
+            make_directories(output / "2026" / "11" / "29", output)
+        assert not (victim / "29").exists()
+    else:
+        make_directories(output / "2026" / "11" / "29", output)
+        assert (victim / "29").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
+def test_a_directory_of_another_user_is_not_our_own(tmp_path: Path) -> None:
+    tmp_path.joinpath("theirs").mkdir()
+    os.chown(tmp_path / "theirs", STRANGER, STRANGER)
+    with pytest.raises(OSError, match="belongs to another user"):
+        open_directory(tmp_path / "theirs", is_own=True)
+    os.close(open_directory(tmp_path / "theirs"))
