@@ -144,15 +144,18 @@ class GoApi:
             raise RequestRefused(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
             raise RequestRefused(400, "INVALID_ARG_TARGET")
+        if not self.services.options.graphite_url:
+            raise RequestRefused(404, "GRAPHITE_URL_REQUIRED")
         interval_s = self.services.options.statsd_interval_ns // SECOND_NS
         begin_s, target = 2 * self.services.options.statsd_interval_ns // SECOND_NS, request.args["target"]
         asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
         try:
             url = parse_url(f"{self.services.options.graphite_url}/render?{urlencode(asked)}")
             rate = float(load_foreign_json(self.services.upstream.get_url(url))[0]["datapoints"][0][0])
-        except (HttpClientError, ValueError, TypeError, LookupError) as error:
-            self.services.log.of_clients.error("graphite request failed - %s", error)
-            raise RequestRefused(500, "INTERNAL_ERROR") from error
+        except HttpClientError as error:
+            raise self._graphite_failed(str(error)) from error
+        except (ArithmeticError, ValueError, TypeError, LookupError) as error:
+            raise self._graphite_failed("the answer has no datapoints") from error
         return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
 
     def render(self, request: Request) -> Response:
@@ -167,10 +170,13 @@ class GoApi:
             status = error.status if error.status in _ERRORS else 502
             return Response(error.body, status, {"Content-Type": "text/plain; charset=utf-8"})
         except HttpClientError as error:
-            self.services.log.of_clients.error("graphite request failed - %s", error)
-            raise RequestRefused(502, f"UPSTREAM_ERROR: {error}") from error
+            raise self._graphite_failed(str(error)) from error
         kind = next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")
         return Response(body, 200, {"Content-Type": kind, "Cache-Control": "no-store"})
+
+    def _graphite_failed(self, reason: str) -> RequestRefused:
+        self.services.log.of_clients.error("graphite request failed - %s", reason)
+        return RequestRefused(502, f"UPSTREAM_ERROR: {reason}")
 
     # ---- settings
 

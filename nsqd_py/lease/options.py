@@ -79,9 +79,9 @@ class StandbyOptions(Options, title="Standby"):
         "first line proves membership, all lines are accepted. It may change while nsqd runs."
     )
     standby_tls_allowed_names: tuple[str, ...] = strings(
-        "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
-        "follow, fence and be followed by this one. It needs --standby-tls-cert and "
-        "--tls-client-auth-policy=require-verify (may be given several times)."
+        "Names in the certificates of the group (subject alternative names, or the common name of a certificate without "
+        "them): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert "
+        "and --tls-client-auth-policy=require-verify (may be given several times)."
     )
 
 

@@ -74,9 +74,14 @@ def _common_name(certificate: Any) -> str:
 
 
 def names_in(certificate: Any) -> frozenset[str]:
-    """Return the subject alternative names and the common name in a verified certificate, as `ssl` has it."""
-    found = {value for _, value in (certificate or {}).get("subjectAltName", ())}
-    return frozenset({name for name in found if isinstance(name, str)} | {_common_name(certificate)} - {""})
+    """Return the names in a verified certificate, as `ssl` has it: its alternative names, or else its common name.
+
+    Authorities check alternative names; many let whoever asks for a certificate choose the common name (RFC 6125, 6.4.4).
+    """
+    alternatives = (certificate or {}).get("subjectAltName", ())
+    if alternatives:
+        return frozenset(name for _, name in alternatives if isinstance(name, str))
+    return frozenset({_common_name(certificate)} - {""})
 
 
 class TlsLayer:

@@ -108,7 +108,7 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("DELETE", f"/api/nodes/{NOBODY}", {"topic": ""}, 400, "INVALID_TOPIC"),
         ("GET", "/api/graphite?metric=x", None, 400, "INVALID_ARG_METRIC"),
         ("GET", "/api/graphite?metric=rate", None, 400, "INVALID_ARG_TARGET"),
-        ("GET", "/api/graphite?metric=rate&target=x", None, 500, "INTERNAL_ERROR"),
+        ("GET", "/api/graphite?metric=rate&target=x", None, 404, "GRAPHITE_URL_REQUIRED"),
         ("GET", "/config/none", None, 400, "INVALID_OPTION"),
         ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
         ("PUT", "/config/log_level", b"loud", 400, "INVALID_VALUE"),
@@ -265,7 +265,21 @@ def test_graphite(cluster: AdminCluster) -> None:
         answer = admin.http("GET", "/render?target=x&format=json", headers={"Authorization": "Basic Ym9iOng="})
         server.reply = lambda _: Reply(520, body=b"down")
         assert admin.http("GET", "/render").status == 502
+        server.asked.pop()
     assert (answer.status, answer.json(), answer.headers["Content-Type"]) == (200, series, "application/json")
-    targets = ["/below/render?format=json&from=-20sec&target=a.b&until=-10sec", "/render?target=x&format=json", "/render?"]
+    targets = ["/below/render?format=json&from=-20sec&target=a.b&until=-10sec", "/render?target=x&format=json"]
     assert [asked.target for asked in server.asked] == targets
     assert {asked.headers["authorization"] for asked in server.asked} == {"Basic YWRhOnNlY3JldA=="}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"[]", b"{}", b"null", b"[{}]", b'[{"datapoints":[]}]', b'[{"datapoints":[[null,0]]}]', b'[{"datapoints":[["x",0]]}]',
+     b'[{"datapoints":[[1%b,0]]}]' % (b"0" * 400), b'[{"datapoints":[[1e999,0]]}]', b'[{"datapoints":[[NaN,0]]}]'],
+)  # fmt: skip
+def test_graphite_answers_something_else(cluster: AdminCluster, answer: bytes) -> None:
+    with WebServer(lambda _: Reply(body=answer)) as server:
+        admin = cluster.admin(f"--graphite-url={server.url}")
+        refused = admin.http("GET", "/api/graphite?metric=rate&target=a.b")
+    assert (refused.status, refused.json()["message"].partition(":")[0]) == (502, "UPSTREAM_ERROR")
+    assert "Traceback" not in admin.log_text()

@@ -76,7 +76,6 @@ def paths(cluster: AdminCluster) -> list[tuple[str, str, bytes | None]]:
         "/api/counter",
         "/api/graphite",
         "/api/graphite?metric=rate",
-        "/api/graphite?metric=rate&target=x",
         "/ping",
         "/none",
         "/render",

@@ -89,13 +89,20 @@ def is_of_browser(fields: dict[bytes, bytes]) -> bool:
 def is_cross_site(fields: dict[bytes, bytes]) -> bool:
     """True if a browser says that a page of another site sent the request.
 
-    Chromium sends `Sec-Fetch-Site` only to https:// and to this machine; then `Origin` decides. For a request of the
-    same origin it does not count: a proxy may have changed `Host`.
+    Chromium sends `Sec-Fetch-Site` only to https:// and to this machine; then `Origin` decides, or without it `Referer`.
+    For a request of the same origin they do not count: a proxy may have changed `Host`.
     """
     site = fields.get(b"sec-fetch-site", b"none").lower()
     if site not in _OWN_SITES:
         return True
-    origin = fields.get(b"origin")
-    if origin is None or site == b"same-origin":
+    if site == b"same-origin":
         return False
-    return origin.partition(b"://")[2].lower() != fields.get(b"host", b"").lower()
+    host = fields.get(b"host", b"").lower()
+    origin = fields.get(b"origin")
+    if origin is not None:
+        return origin.partition(b"://")[2].lower() != host
+    referer = fields.get(b"referer")
+    if not referer:
+        return False
+    found = re.match(_AUTHORITY, referer)
+    return found is None or found[1].lower() != host
