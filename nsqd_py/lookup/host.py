@@ -12,7 +12,7 @@ import gevent
 from gevent import socket as green_socket
 from gevent.event import Event
 
-from nsqd_py.net.addresses import join_address, parse_host_port
+from nsqd_py.net.addresses import check_host, join_address, parse_host_port
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
@@ -110,10 +110,8 @@ def resolve(host: str, port: int, look_up: Callable[..., list[Any]] = green_sock
     literal = literal_endpoint(host, port)
     if literal is not None:
         return [literal]
-    try:
-        found = look_up(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a name that cannot be one
-        raise OSError(str(error)) from error
+    check_host(host)
+    found = look_up(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
 
 

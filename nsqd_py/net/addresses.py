@@ -60,6 +60,12 @@ def is_host(host: str) -> bool:
     return all(0 < len(label) <= _LONGEST_LABEL for label in labels)
 
 
+def check_host(host: str) -> None:
+    """Raise OSError if no resolver can take the host. gevent's resolver would print a traceback."""
+    if host and not is_host(host):
+        raise OSError(f"{host!a:.100} is not a host name")
+
+
 def check_listen_address(address: str) -> None:
     """The check of a setting: `host:port`, where port 0 lets the system choose, or the path of a unix socket."""
     is_foreign = "://" in address or address.startswith("unix:")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields as fields_of
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -84,8 +84,21 @@ def _has_too_many_values(body: bytes, pace: Callable[[Iterable[int]], Iterable[i
     return False
 
 
+def load_member_json(body: bytes) -> Any:
+    """Return the document of another nsqd. Raises ValueError if it is not JSON in UTF-8, or RecursionError.
+
+    Half of a surrogate pair is an error too: it could be written to no log, file or answer.
+    """
+    text = body.decode()
+    document = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(document, ensure_ascii=False).encode()
+    return document
+
+
 # ---- zstd (RFC 8878)
 
+_ZSTD_BLOCK_BYTES = 128 * 1024  # the most that a block has when decompressed
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -94,6 +107,19 @@ _RLE_BLOCK = 1
 
 def zstd_frame_end(data: Any, start: int) -> int | None:
     """Return the end of the frame in bytes or an mmap that begins at `start`, or None if there is no complete frame."""
+    frame = zstd_frame(data, start)
+    return frame.end if frame is not None else None
+
+
+class ZstdFrame(NamedTuple):
+    """A complete frame: its end in the file, and the most bytes that it can have when decompressed."""
+
+    end: int
+    most_bytes: int
+
+
+def zstd_frame(data: Any, start: int) -> ZstdFrame | None:
+    """Return the frame in bytes or an mmap that begins at `start`, or None if there is no complete frame."""
     if data[start : start + 4] != _ZSTD_MAGIC or len(data) < start + 5:
         return None
     descriptor = data[start + 4]
@@ -101,12 +127,14 @@ def zstd_frame_end(data: Any, start: int) -> int | None:
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or (1 if is_single else 0)
     position: int | None = start + 5 + (not is_single) + _DICTIONARY_BYTES[descriptor & 3] + size_bytes
     is_last = False
+    blocks = 0
     while not is_last and position is not None:
         is_last, position = _zstd_block(data, position)
+        blocks += 1
     if position is None:
         return None
     end = position + (4 if descriptor & 4 else 0)
-    return end if end <= len(data) else None
+    return ZstdFrame(end, blocks * _ZSTD_BLOCK_BYTES) if end <= len(data) else None
 
 
 def _zstd_block(data: Any, position: int) -> tuple[bool, int | None]:

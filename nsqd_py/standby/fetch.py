@@ -17,7 +17,7 @@ from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.errors import NsqdError
 from nsqd_py.options import NsqdOptions
-from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
 from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES, NodeState
 from nsqd_py.standby.messages import FETCH, STREAM_FRAME
 
@@ -179,7 +179,7 @@ class FetchLink:
         self._request(kind, **fields)
         _, data = self._link.response()
         try:
-            answer = json.loads(data)
+            answer = load_member_json(data)
         except (ValueError, RecursionError) as error:
             raise FetchFailed("the answer is not JSON") from error
         if not isinstance(answer, dict) or "error" in answer:
@@ -205,7 +205,7 @@ def whole_records(data: bytes, salt: int) -> int:
 
 def _error_of(data: bytes) -> str:
     try:
-        return str(json.loads(data)["error"])[:500]
+        return str(load_member_json(data)["error"])[:500]
     except BAD_CONTENT:
         return "the answer is not valid"
 

@@ -36,7 +36,7 @@ from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import Invalid
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.messages import STREAM_FRAME
@@ -108,7 +108,7 @@ class FetchServer:
     def _work(self, document: bytes) -> Callable[[], _Answer]:
         """Return what answers a request; it runs in a thread. Raises Invalid."""
         try:
-            request = json.loads(document)
+            request = load_member_json(document)
             if request["format"] != FORMAT:
                 raise ValueError(f"format {request['format']!a:.20}, not {FORMAT}")
             kind = request["fetch"]

@@ -15,11 +15,12 @@ from gevent import ssl
 from gevent.hub import Waiter
 
 from nsqd_py.errors import NsqdError
-from nsqd_py.net.addresses import socket_address
+from nsqd_py.net.addresses import check_host, socket_address
 from nsqd_py.net.tls import names_in
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
+from nsqd_py.runtime.documents import load_member_json
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.messages import Caller, Offer
 
@@ -60,6 +61,7 @@ class Link:
         self._heartbeat_ms = heartbeat_ms
         self._host, _, port = options.standby_of.rpartition(":")
         self._host = self._host.strip("[]")
+        check_host(self._host)
         self.sock: Any = green_socket.create_connection((self._host, int(port)), connect_timeout_s)
         loop = gevent.get_hub().loop
         self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(silence_s, silence_s)
@@ -74,7 +76,7 @@ class Link:
         self.sock.settimeout(self._silence_s)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options, self._heartbeat_ms)))
-        answer = json.loads(self.response()[1])
+        answer = self._identified()
         if options.standby_tls:
             if not answer.get("tls_v1"):
                 raise FollowRefused("it has no TLS, and --standby-tls is set")
@@ -84,6 +86,16 @@ class Link:
         self._command(b"MEMBER", caller.prove(self.response()[1]))
         caller.check(self.response()[1])
         return caller
+
+    def _identified(self) -> dict[str, Any]:
+        """Return the answer to IDENTIFY. Raises FollowRefused."""
+        try:
+            answer = load_member_json(self.response()[1])
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise FollowRefused("its answer to IDENTIFY is not a JSON object: it is no nsqd-py")
+        return answer
 
     def offer(self, purpose: str, offer: Callable[[], Offer]) -> None:
         """Send an offer, after both sides have proven their membership."""

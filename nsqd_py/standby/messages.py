@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.runtime.documents import checked_number
+from nsqd_py.runtime.documents import checked_number, load_member_json
 
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
@@ -180,7 +180,7 @@ def _encode(**fields: object) -> bytes:
 
 def _decode(body: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(body) if len(body) <= _MOST_BYTES else None
+        fields = load_member_json(body) if len(body) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
@@ -315,7 +315,7 @@ def decode(data: bytes) -> Message:
             _, number, *lag = _ROUND.unpack(data)
             return Round(number, StandbyLag(*lag))
         if kind == TOPIC:
-            return _topic_files(json.loads(data[1:]))
+            return _topic_files(load_member_json(data[1:]))
         if kind == LISTED:
             return TopicsListed()
     except Exception as error:
@@ -388,7 +388,7 @@ def encode_offer(offer: Offer, most_bytes: int) -> bytes:
 def decode_offer(body: bytes) -> Offer:
     """Return the offer in the document of STANDBY. Raises BadStandbyMessage."""
     try:
-        document = json.loads(body)
+        document = load_member_json(body)
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}, not {FORMAT}")
         logs = {

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import cramjam
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
@@ -153,6 +159,95 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
     assert cat(path)[0] == BODIES
     line = json.dumps({"timestamp": 1, "id": "a", "body_base64": "/w=="}).replace(": ", ":").replace(", ", ",")
     assert cat(given=line.encode()) == ([b"\xff"], "")
+
+
+ODD_LINES = {
+    "a number as the body": '{"timestamp":1,"id":"a","body":5}',
+    "a number as the topic": '{"timestamp":1,"id":"a","topic":5,"body":"x"}',
+    "a list as the nsqd": '{"timestamp":1,"id":"a","nsqd":["a"],"body":"x"}',
+    "a number as the id": '{"timestamp":1,"id":"a","id":7,"body":"x"}',
+    "text as the time": '{"timestamp":1,"id":"a","timestamp":"now","body":"x"}',
+    "a fraction as attempts": '{"timestamp":1,"id":"a","attempts":1.5,"body":"x"}',
+    "half of a surrogate pair": '{"timestamp":1,"id":"a","body":"\\ud800"}',
+    "no body": '{"timestamp":1,"id":"a"}',
+    "a list": "[1]",
+}
+
+
+@pytest.mark.parametrize("name", ODD_LINES)
+def test_a_line_with_other_types_is_reported(name: str) -> None:
+    good = '{"timestamp":1,"id":"a","body":"good"}'
+    shown, said = cat("--jsonl", given=f"{good}\n{ODD_LINES[name]}\n{good}\n".encode(), expected=1)
+    assert [json.loads(line)["body"] for line in shown] == ["good", "good"]
+    assert said.startswith("nsq-cat: -: a line is no message: ")
+    assert said.count("\n") == 1
+
+
+def test_missing_fields_and_null_are_empty() -> None:
+    line = b'{"timestamp":1,"id":"","topic":null,"attempts":null,"body":"x"}'
+    (shown,) = cat("--jsonl", given=line)[0]
+    assert json.loads(shown) == {"timestamp": 1, "id": "", "attempts": 0, "topic": "", "channel": "", "nsqd": "", "body": "x"}
+
+
+def test_parquet_files_of_other_programs(tmp_path: Path) -> None:
+    """Columns of other types are used if that is clear, and else are an error of one line."""
+    time = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    topic = pyarrow.array(["t", "t"]).dictionary_encode()
+    tables: list[dict[str, Any]] = [
+        {"body": ["a", "b"], "id": [b"7", None], "timestamp": [time, None], "topic": topic, "other": [1, 2]},
+        {"body": [1]},
+        {"body": [None]},
+        {"body": [{"a": 1}]},
+        {"body": [b"x"], "topic": [5]},
+        {"body": [b"x"], "id": [5]},
+        {"body": [b"x"], "timestamp": ["now"]},
+        {"body": [b"x"], "attempts": [1.5]},
+        {"body": [b"x"], "topic": [b"\xff"]},
+        {"other": [b"x"]},
+    ]
+    paths = [tmp_path / f"{number}.parquet" for number in range(len(tables))]
+    for path, columns in zip(paths, tables, strict=True):
+        parquet.write_table(pyarrow.table(columns), path)
+    lines, said = cat("--jsonl", *paths, expected=1)
+    shown = [json.loads(line) for line in lines]
+    assert [(row["body"], row["id"], row["topic"]) for row in shown] == [("a", "7", "t"), ("b", "", "t")]
+    assert [row["timestamp"] for row in shown] == [int(time.timestamp()) * 10**9, 0]
+    errors = said.splitlines()
+    assert len(errors) == len(paths) - 1
+    for path, error in zip(paths[1:], errors, strict=True):
+        assert error.startswith(f"nsq-cat: {path}: parquet: ")
+
+
+_PEAK = """
+import re, sys
+from nsq_apps.tools import nsq_cat as main
+status = main(sys.argv[1:])
+print(re.search("VmHWM: *([0-9]+) kB", open("/proc/self/status").read().replace(chr(9), " "))[1], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def bomb(codec: str, line_bytes: int, path: Path) -> Path:
+    """A small file with one huge line between two short ones."""
+    pieces = [b"first\n", *[bytes(1 << 20).replace(b"\0", b"x")] * (line_bytes >> 20), b"\nlast\n"]
+    if codec == "gzip":
+        packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+        path.write_bytes(b"".join([*map(packer.compress, pieces), packer.flush()]))
+    else:
+        path.write_bytes(bytes(cramjam.zstd.compress(b"".join(pieces), 1)))
+    return path
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_a_small_file_with_a_huge_line_takes_little_memory(codec: str, tmp_path: Path) -> None:
+    path = bomb(codec, 160 << 20, tmp_path / "bomb")
+    assert path.stat().st_size < 1 << 20
+    command = [sys.executable, "-c", _PEAK, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "first\nlast\n")
+    said, peak_kb = done.stderr.splitlines()
+    assert said == f"nsq-cat: {path}: a line of {160 << 20} bytes is left out; at most {64 << 20} are read"
+    assert int(peak_kb) < 200 * 1024
 
 
 def test_layouts_that_exclude_each_other() -> None:

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket, ssl
 
-from nsqd_py.net.addresses import MAX_PORT, is_host, join_address
+from nsqd_py.net.addresses import MAX_PORT, check_host, is_host, join_address
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import HttpClientOptions, peer_context
@@ -133,6 +133,7 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
     """
     if literal := literal_target(host, port):
         return [literal]
+    check_host(host)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(int(family), target) for family, _, _, _, target in found]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
 
-from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, LookupHost, parse_address
+from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import LookupPeer
+from nsqd_py.net.http.client import resolve_by_hub
 from nsqd_py.runtime.logs import Log
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
@@ -38,6 +40,15 @@ def test_addresses(text: str, host: str, endpoint: Endpoint | None) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="port|brackets"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("host", ["\N{REPLACEMENT CHARACTER}", "\ud800", "a" * 64, "a..b", ".", "a\0b", "a b", "xn--\xe9"])
+@pytest.mark.parametrize("resolve_name", [resolve, resolve_by_hub])
+def test_what_no_resolver_can_take(host: str, resolve_name: Callable[[str, int], Any], capfd: pytest.CaptureFixture[str]) -> None:
+    """Anybody can register such an address. gevent's resolver would print a traceback for it."""
+    with pytest.raises(OSError, match="is not a host name"):
+        resolve_name(host, 4161)
+    assert capfd.readouterr() == ("", "")
 
 
 def nobody(endpoint: Endpoint) -> bool:

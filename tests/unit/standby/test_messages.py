@@ -15,6 +15,7 @@ from nsqd_py.standby.messages import (
     FOLLOW,
     NONCE_BYTES,
     PROOF_BYTES,
+    BadStandbyMessage,
     Caller,
     GroupListener,
     NotMember,
@@ -32,6 +33,30 @@ OFFER = Offer(200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.0000000000000000
 
 def test_logs_that_do_not_fit_are_left_out() -> None:
     assert decode_offer(encode_offer(OFFER, 150)) == Offer(200, "b:4151", {})
+
+
+HALF = b"\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"b:4151"', b'"%b"' % HALF),
+        (b'"b:4151"', b'"\xed\xa0\x80"'),
+        (b'"fenced_by": ""', b'"fenced_by": "%b"' % HALF.upper()),
+        (b'{"t":', b'{"%b":' % HALF),
+        (b'"t.00000000000000000000.log"', b'"%b"' % HALF),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(old: bytes, new: bytes) -> None:
+    """It could be written to no log, answer or file."""
+    document = encode_offer(OFFER, 10_000)
+    assert old in document
+    with pytest.raises(BadStandbyMessage) as refusal:
+        decode_offer(document.replace(old, new))
+    str(refusal.value).encode()
+    whole = document.replace(b'"b:4151"', b'"\\ud83d\\ude00"')
+    assert decode_offer(whole).http_address == "\N{GRINNING FACE}"
 
 
 # --- the handshake of a group: what each side accepts, and what it gives away

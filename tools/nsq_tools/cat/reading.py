@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain, groupby
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import orjson
@@ -29,6 +30,9 @@ _COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
 _PARQUET_MAGIC = b"PAR1"
 _JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
 _BATCH_ROWS = 10_000
+_COLUMNS = {"topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd"}
+# As in Spark's reader.
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
@@ -72,9 +76,9 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Mess
     pieces = _pieces(data, codec, on_damage)
     head = next(pieces, b"")
     if not head.startswith((FILE_MAGIC, _PARQUET_MAGIC)):
-        lines = _lines(chain([head], pieces))
+        lines = _lines(chain([head], pieces), on_damage)
         return _objects(lines, on_damage) if _JSONL_START.match(head) else _bodies(lines)
-    whole = data if codec.is_plain else b"".join((head, *pieces))
+    whole = data if codec.is_plain else _on_disk(chain([head], pieces))
     if head.startswith(_PARQUET_MAGIC):
         return _rows(whole, on_damage)
     return _records(whole, log_name[1] if log_name else "", on_damage)
@@ -100,16 +104,43 @@ def _pieces(data: Data, codec: Codec, on_damage: OnDamage) -> Iterator[bytes]:
         on_damage(f"{codec.name}: bytes {end} to {len(data)} cannot be decompressed")
 
 
+def _on_disk(pieces: Iterable[bytes]) -> Data:
+    """Return a temporary file with the pieces: a small file may decompress to more than the memory. Raises OSError."""
+    with TemporaryFile() as file:
+        file.writelines(pieces)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 # --- lines and jsonl
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines of each piece. Empty ones are left out, since no message is empty."""
-    rest = b""
+def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]]:
+    """Yield the lines of each piece. Empty ones are left out, since no message is empty; so are those that are too long."""
+    rest: list[bytes] = []
+    rest_bytes = 0
     for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        yield [line for line in lines if line]
-    yield [rest] if rest else []
+        begin, newline, behind = piece.partition(b"\n")
+        rest_bytes += len(begin)
+        if rest_bytes <= LONGEST_LINE_BYTES:
+            rest.append(begin)
+        else:
+            rest.clear()
+        if newline:
+            first = _joined(rest, rest_bytes, on_damage)
+            *lines, last = behind.split(b"\n")
+            yield [line for line in (first, *lines) if line]
+            rest, rest_bytes = [last], len(last)
+    line = _joined(rest, rest_bytes, on_damage)
+    yield [line] if line else []
+
+
+def _joined(parts: list[bytes], size_bytes: int, on_damage: OnDamage) -> bytes:
+    """Return a line; nothing if it was too long."""
+    if size_bytes > LONGEST_LINE_BYTES:
+        on_damage(f"a line of {size_bytes} bytes is left out; at most {LONGEST_LINE_BYTES} are read")
+        return b""
+    return b"".join(parts)
 
 
 def _bodies(blocks: Iterable[list[bytes]]) -> Iterator[Messages]:
@@ -124,18 +155,43 @@ def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Mes
         for line in lines:
             try:
                 message = orjson.loads(line)
-                body = message["body"].encode() if "body" in message else b64decode(message["body_base64"], validate=True)
+                body = message["body"] if "body" in message else b64decode(message["body_base64"], validate=True)
                 rows.append(_row(message, body))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                on_damage(f"a line is no message: {line[:60]!r}: {error}")
+                on_damage(f"a line is no message: {line[:60]!r}: {_reason_of(error)}")
         yield from _grouped(rows)
 
 
-def _row(message: Any, body: bytes) -> tuple[Any, ...]:
-    """Return an object in the order of the columns of `Messages`."""
-    names = (message.get(name) or "" for name in ("topic", "channel", "nsqd"))
-    time_ns = message.get("timestamp_ns", message.get("timestamp", 0))
-    return (*names, time_ns, message.get("attempts", 0), message.get("id", "").encode(), body)
+def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:
+    """Return an object in the order of the columns of `Messages`; what is missing or null is empty. Raises TypeError."""
+    names = (_text(message, name).decode() for name in ("topic", "channel", "nsqd"))
+    time_ns = _number(message, "timestamp_ns" if "timestamp_ns" in message else "timestamp")
+    return (*names, time_ns, _number(message, "attempts"), _text(message, "id"), _encoded("body", body))
+
+
+def _text(message: Any, name: str) -> bytes:
+    return _encoded(name, message.get(name) or "")
+
+
+def _encoded(name: str, value: object) -> bytes:
+    """Other programs may store texts as binary, and bodies as text."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    raise TypeError(f"{name} is of the type {type(value).__name__}")
+
+
+def _number(message: Any, name: str) -> int:
+    value = message.get(name) or 0
+    if type(value) is not int:
+        raise TypeError(f"{name} is of the type {type(value).__name__}")
+    return value
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the text of an error; a KeyError has only the name of what is missing."""
+    return f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
@@ -181,10 +237,15 @@ def _rows(data: Data, on_damage: OnDamage) -> Iterator[Messages]:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
     try:
         file = parquet.ParquetFile(pyarrow.BufferReader(data))
-        names = set(file.schema_arrow.names)
+        names = _COLUMNS & set(file.schema_arrow.names)
         if "timestamp_ns" in names:
             names.discard("timestamp")
         for batch in file.iter_batches(_BATCH_ROWS, columns=sorted(names)):
-            yield from _grouped([_row(row, row["body"]) for row in batch.to_pylist()])
-    except (OSError, KeyError, pyarrow.ArrowException) as error:
-        on_damage(f"parquet: {error}")
+            rows = pyarrow.Table.from_batches([batch])
+            if "timestamp" in names and pyarrow.types.is_timestamp(rows.schema.field("timestamp").type):
+                index = rows.schema.get_field_index("timestamp")
+                in_ns = rows.column("timestamp").cast(pyarrow.timestamp("ns")).cast(pyarrow.int64())
+                rows = rows.set_column(index, "timestamp", in_ns)
+            yield from _grouped([_row(row, row["body"]) for row in rows.to_pylist()])
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, pyarrow.ArrowException) as error:
+        on_damage(f"parquet: {_reason_of(error)}")

@@ -12,11 +12,12 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Callable, Iterator
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import cramjam
 
-from nsqd_py.runtime.documents import zstd_frame_end
+from nsqd_py.runtime.documents import zstd_frame
 
 _fast: Any
 try:
@@ -32,6 +33,8 @@ _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 256 * 1024
+_PIECE_BYTES = 1024 * 1024
+_IN_MEMORY_BYTES = 64 * 1024 * 1024
 
 Data = bytes | mmap.mmap
 
@@ -118,12 +121,18 @@ def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
         member = library.decompressobj(_GZIP_WINDOW_BITS)
         while not member.eof and position < len(data):
             chunk = data[position : position + _READ_BYTES]
-            try:
-                plain = member.decompress(chunk)
-            except errors:
-                return
-            position += len(chunk) - len(member.unused_data)
-            yield DecodedPiece(plain, position if member.eof else 0)
+            position += len(chunk)
+            has_more = True
+            while has_more:
+                try:
+                    plain = member.decompress(chunk, _PIECE_BYTES)
+                except errors:
+                    return
+                chunk = member.unconsumed_tail
+                # A full piece may have a rest in the decompressor, although there is no input left.
+                has_more = not member.eof and (bool(chunk) or len(plain) == _PIECE_BYTES)
+                yield DecodedPiece(plain, position - len(member.unused_data) if member.eof else 0)
+        position -= len(member.unused_data)
 
 
 def _gzip_ends_inside(data: Data, start: int) -> bool:
@@ -152,13 +161,25 @@ def _zstd_ends_inside(data: Data, start: int) -> bool:
 
 def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     position = start
-    while (end := zstd_frame_end(data, position)) is not None:
+    while (frame := zstd_frame(data, position)) is not None:
+        packed = data[position : frame.end]
         try:
-            plain = bytes(cramjam.zstd.decompress(data[position:end]))
+            if frame.most_bytes <= _IN_MEMORY_BYTES:
+                yield DecodedPiece(bytes(cramjam.zstd.decompress(packed)), frame.end)
+            else:
+                yield from _from_disk(packed, frame.end)
         except cramjam.DecompressionError:
             return
-        yield DecodedPiece(plain, end)
-        position = end
+        position = frame.end
+
+
+def _from_disk(packed: bytes, end: int) -> Iterator[DecodedPiece]:
+    """Yield a frame that may be larger than the memory: a few kB of it may be gigabytes. Raises DecompressionError, OSError."""
+    with NamedTemporaryFile() as file:
+        cramjam.zstd.decompress_into(packed, cramjam.File(file.name))
+        while plain := file.read(_PIECE_BYTES):
+            yield DecodedPiece(plain, 0)
+    yield DecodedPiece(b"", end)
 
 
 CODECS = {
