@@ -30,6 +30,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import Turns
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, tune_gc
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import in_slices
@@ -67,12 +68,13 @@ class Nsqadmin:
         self._audit_log = AuditLog(options, log, access)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings))
-        self._events = Events(self._views, access)
+        turns = Turns(gevent.get_hub().loop)
+        self._events = Events(self._views, access, turns)
         self._notifier = Notifier.from_environment()
         self.routes = [*self._routes(services), *_go_routes(services)]
         app = App(self.routes, options.base_path, access, log)
         self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
-        self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
+        self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log, turns)
         self._saver: gevent.Greenlet[[], None] | None = None
 
     def run(self) -> None:
@@ -151,7 +153,7 @@ class Nsqadmin:
         return [
             *((path, {"GET": shell.index}) for path in pages),
             ("/static/<path:name>", {"GET": shell.asset}),
-            ("/metrics", {"GET": Metrics(services, self._history, lambda: self._events.readers).handle}),
+            ("/metrics", {"GET": Metrics(services, self._history, lambda: self._events.readers.total()).handle}),
             ("/api/v2/session", {"GET": api.session}),
             ("/api/v2/overview", {"GET": api.view("overview")}),
             ("/api/v2/topics", {"GET": api.view("topics")}),

@@ -8,6 +8,7 @@ closes one that reads nothing. A reader that reconnects gets the whole view agai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from time import time
@@ -20,11 +21,14 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.permissions import Scope
-from nsqadmin_py.web.access import AccessRights
+from nsqadmin_py.web.access import AccessRights, host_of
 from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
+from nsqd_py.runtime.pacing import Turns
 
 MOST_READERS = 500
+# Of one address, or of one user where a login or a trusted proxy names users: others must find room.
+MOST_READERS_OF_ONE = 100
 MOST_VIEWS = 50  # of a stream
 HEARTBEAT_S = 15.0
 _RETRY_MS = 2000
@@ -66,13 +70,14 @@ class Reader:
 class Events:
     """Sends changes to readers after each round. `close` ends all streams."""
 
-    def __init__(self, views: ViewsOfUsers, access: AccessRights) -> None:
+    def __init__(self, views: ViewsOfUsers, access: AccessRights, turns: Turns) -> None:
         self._views = views
         self._access = access
+        self._turns = turns
         self._round = Event()
         self._tick = 0
         self._is_closed = False
-        self.readers = 0
+        self.readers: Counter[str] = Counter()
 
     def publish(self, tick: int) -> None:
         """Wake readers: a round has ended, and the views are those of `tick`."""
@@ -97,23 +102,26 @@ class Events:
         for query in queries.values():
             with suppress(NotThere):
                 self._views.of(scope).read(query)
-        if self.readers >= MOST_READERS:
+        one = self._access.user(request) if self._access.is_identified(request) else ""
+        one = one or f"address {host_of(request.environ)}"
+        if self.readers.total() >= MOST_READERS or self.readers[one] >= MOST_READERS_OF_ONE:
             raise RequestRefused(503, "TOO_MANY_READERS")
         headers = {
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
-        return Response(self._stream(scope, queries), 200, headers)
+        return Response(self._stream(one, scope, queries), 200, headers)
 
-    def _stream(self, scope: Scope, queries: Mapping[str, Query]) -> Iterator[bytes]:
-        self.readers += 1
+    def _stream(self, one: str, scope: Scope, queries: Mapping[str, Query]) -> Iterator[bytes]:
+        self.readers[one] += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
             readers = {of: Reader() for of in queries}
             while not self._is_closed:
                 coming = self._round
                 for of, reader in readers.items():
+                    self._turns.wait(one, "events")
                     event = self._event(self._views.of(scope), of, reader, queries[of])
                     if event:
                         yield event
@@ -121,7 +129,9 @@ class Events:
                     yield b": alive\n\n"
             yield b"event: bye\ndata: {}\n\n"
         finally:
-            self.readers -= 1
+            self.readers[one] -= 1
+            if not self.readers[one]:
+                del self.readers[one]
 
     def _event(self, views: Views, of: str, reader: Reader, query: Query) -> bytes:
         try:

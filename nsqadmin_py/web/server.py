@@ -15,13 +15,14 @@ from gevent import socket, ssl
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 
 from nsqd_py.errors import StartError
-from nsqd_py.net.addresses import split_address
+from nsqd_py.net.addresses import host_of, split_address
 from nsqd_py.net.http.client import yielding_reader
 from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.net.tls_context import server_context, set_lowest_version
 from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import Turns
 
 # A connection without progress for this long is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0
@@ -33,6 +34,8 @@ HEAD_S = 120.0
 BODY_S = 60.0
 _MOST_HEAD_BYTES = 64 * 1024
 _STOP_S = 0.5
+# Characters of method and path by which requests of an address take turns.
+_MOST_KIND = 100
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 WsgiApp = Callable[..., Any]
@@ -114,6 +117,7 @@ class _Handler(WSGIHandler):
     """Notifies its connection when it waits. A client that disconnects or reads nothing causes no error message."""
 
     connection: ServedConnection
+    turns: Turns
     ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
 
     def read_requestline(self) -> Any:
@@ -121,6 +125,7 @@ class _Handler(WSGIHandler):
         return super().read_requestline()
 
     def read_request(self, raw_requestline: Any) -> Any:
+        self.turns.wait(host_of(self.connection.peer), raw_requestline.partition("?")[0][:_MOST_KIND])
         try:
             return super().read_request(raw_requestline)
         except (HTTPException, IndexError) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
@@ -153,8 +158,10 @@ class _Handler(WSGIHandler):
 class HttpServer:
     """Serves `app` from `start` to `close`. Raises StartError if it cannot listen."""
 
-    def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log) -> None:
+    def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log, turns: Turns) -> None:
+        """`turns` spreads requests that arrive together over iterations of the event loop."""
         self._log = log
+        self._turns = turns
         self._tls = tls
         self._loop = gevent.get_hub().loop
         self._served: dict[ServedConnection, None] = {}
@@ -207,10 +214,12 @@ class HttpServer:
             if isinstance(address, tuple):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
+                self._turns.wait(host_of(connection.peer), "TLS")
                 with gevent.Timeout(HANDSHAKE_S, TimeoutError(f"no TLS handshake within {HANDSHAKE_S:g}s")):
                     sock = self._tls.wrap_socket(sock, server_side=True)
             handler = _Handler(sock, address, self._wsgi, yielding_reader(sock))  # type: ignore[call-arg]
             handler.connection = connection
+            handler.turns = self._turns
             handler.handle()
         except OSError as error:  # before or between requests: the client has gone, or does not speak TLS
             self._log.of_clients.debug("HTTP: client(%s) - %s", connection.peer, error)

@@ -1,14 +1,19 @@
-"""The event loop's time: `LoopLag` measures how late the loop is, `WorkSlices` splits long work into slices; and histograms."""
+"""The event loop's time: `LoopLag` measures how late the loop is, `WorkSlices` splits long work into slices, `Turns` spreads
+the short work of many; and histograms.
+"""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import inf
+from typing import Any
 
 import gevent
+from gevent.event import Event
 
 from nsqd_py.alarms import Alarms
 
@@ -18,6 +23,9 @@ SLICE_S = 0.001
 PAUSE_S = 0.001
 # For work that a client waits for: one iteration of the loop, in which everything that is ready is served once.
 ONE_ROUND_S = 0.00001
+
+# Time for all jobs of `Turns` in one iteration of the loop.
+TURNS_S = 0.002
 
 INTERVAL_NS = 250_000_000
 _BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -61,6 +69,55 @@ class WorkSlices:
         if time.perf_counter() >= self._ends_s:
             gevent.sleep(self._pause_s)
             self._ends_s = time.perf_counter() + SLICE_S
+
+
+class Turns:
+    """Spreads short jobs of many greenlets that become ready at once over iterations of the event loop.
+
+    gevent runs all ready greenlets before it looks at sockets again. With `wait` before each job, they run for
+    TURNS_S in an iteration, and then one by one, each in an iteration of its own. Addresses take turns, and so do the
+    kinds of jobs of an address: who asks for something else need not wait for a crowd.
+    """
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+        self._timer = loop.timer(0.0)
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[Event]]] = OrderedDict()
+        self._iteration = -1
+        self._ends_s = 0.0
+
+    def wait(self, address: str, kind: str) -> None:
+        """Return when the greenlet may work for about a millisecond. `address` is that of its client."""
+        if not self._waiting and self._has_time():
+            return
+        if not self._waiting:
+            self._timer.start(self._next)
+        turn = Event()
+        self._waiting.setdefault(address, OrderedDict()).setdefault(kind, deque()).append(turn)
+        try:
+            turn.wait()
+        finally:
+            if not turn.is_set():  # the greenlet was killed; its turn passes unused
+                turn.set()
+
+    def _has_time(self) -> bool:
+        now_s = time.perf_counter()
+        if self._loop.iteration != self._iteration:
+            self._iteration = self._loop.iteration
+            self._ends_s = now_s + TURNS_S
+        return now_s < self._ends_s
+
+    def _next(self) -> None:
+        """Wake one greenlet. A timer of 0 rings in the next iteration, after the loop has looked at its sockets."""
+        address, kinds = self._waiting.popitem(last=False)
+        kind, turns = kinds.popitem(last=False)
+        turns.popleft().set()
+        if turns:
+            kinds[kind] = turns
+        if kinds:
+            self._waiting[address] = kinds
+        if self._waiting:
+            self._timer.start(self._next)
 
 
 class LoopLag:

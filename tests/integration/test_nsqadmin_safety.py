@@ -7,10 +7,12 @@ import gzip
 import hashlib
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from nsqadmin_py.web.events import MOST_READERS_OF_ONE
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
@@ -36,6 +38,21 @@ def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
         assert b"<script>" not in answer.body
     for path in ("/", "/api/topics", "/api/v2/overview"):
         assert admin.http("GET", path).headers["Cache-Control"] == "no-store"
+
+
+def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluster) -> None:
+    admin = cluster.admin()
+    with ExitStack() as stack:
+
+        def opened(source: str) -> bytes:
+            """The status of one more stream from this address, which stays open."""
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port), 40, (source, 0)))
+            sock.sendall(b"GET /api/v2/events?view=overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return sock.recv(4096).split()[1]
+
+        assert [opened("127.0.0.1") for _ in range(MOST_READERS_OF_ONE)] == [b"200"] * MOST_READERS_OF_ONE
+        assert opened("127.0.0.1") == b"503"
+        assert opened("127.0.0.2") == b"200"
 
 
 def test_read_only(cluster: AdminCluster) -> None:

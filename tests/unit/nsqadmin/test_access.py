@@ -6,6 +6,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from gevent import socket
 from werkzeug.test import EnvironBuilder
@@ -16,6 +17,7 @@ from nsqadmin_py.web.access import AccessRights, host_of, peer_of
 from nsqadmin_py.web.answers import RequestRefused
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import Turns
 
 BOB = "Basic " + b64encode(b"bob:secret").decode()
 LOGINS: Any = object()  # a guard that let pass whoever comes here
@@ -127,7 +129,7 @@ def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:
         start_response("200 OK", [])
         return [b"hello"]
 
-    server = HttpServer(app, str(tmp_path / "http.sock"), 10, None, Log())
+    server = HttpServer(app, str(tmp_path / "http.sock"), 10, None, Log(), Turns(gevent.get_hub().loop))
     server.start()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(tmp_path / "http.sock"))

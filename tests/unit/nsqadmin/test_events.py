@@ -19,6 +19,7 @@ from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqadmin_py.web.events import MOST_VIEWS, Events
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.pacing import Turns
 
 TEXT = "x" * (1 << 20)
 TIMEOUT_S = 0.4
@@ -28,8 +29,8 @@ MOST_BUFFERED = 12
 
 
 def events_of(views: Any) -> Events:
-    access: Any = SimpleNamespace(scope=lambda request: EVERYTHING)
-    return Events(views, access)
+    access: Any = SimpleNamespace(scope=lambda request: EVERYTHING, is_identified=lambda request: False)
+    return Events(views, access, Turns(gevent.get_hub().loop))
 
 
 class GrowingViews:
@@ -52,7 +53,7 @@ class Stream:
     def __init__(self) -> None:
         self.views = GrowingViews()
         self.events = events_of(self.views)
-        self.server = HttpServer(self._app, "127.0.0.1:0", 10, None, Log())
+        self.server = HttpServer(self._app, "127.0.0.1:0", 10, None, Log(), Turns(gevent.get_hub().loop))
         self.rounds = 0
 
     def _app(self, environ: dict[str, Any], start_response: Any) -> Any:

@@ -16,6 +16,7 @@ from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.net.addresses import split_address
 from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.pacing import Turns
 from nsqd_py.settings.types import OPENSSL_DEFAULT
 from tests.support.certificates import Certificates
 
@@ -38,7 +39,7 @@ def limits() -> Iterator[None]:
 @contextmanager
 def served(tls: SSLContext | None = None) -> Iterator[int]:
     """The port of a server."""
-    server = HttpServer(app, "127.0.0.1:0", 100, tls, Log(level=FATAL))
+    server = HttpServer(app, "127.0.0.1:0", 100, tls, Log(level=FATAL), Turns(gevent.get_hub().loop))
     server.start()
     host = split_address(server.address)
     assert host is not None
