@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from nsqd_py.version import PROJECT_VERSION
-from tests.support.nsqd_process import REPOSITORY
+from tests.support.certificates import Certificates
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, wait_until
 
 BIN = Path(sys.executable).parent
 MANIFESTS = REPOSITORY / "contrib/kubernetes"
@@ -138,6 +139,92 @@ def test_the_chart_uses_its_values(helm: str) -> None:
     assert ("Deployment", "nsqadmin") not in rendered(helm, "nsqadmin.enabled=false")
 
 
+LOCKED = (
+    'nsqd={"existingSecret": "nsqd", "probeScheme": "HTTPS", "drainTimeout": "2m", "terminationGracePeriodSeconds": 180, '
+    '"flags": ["--tls-cert=/etc/nsq/secret/tls.crt", "--tls-key=/etc/nsq/secret/tls.key", "--tls-required", '
+    '"--http-auth-file=/etc/nsq/secret/accounts"], '
+    '"extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}], '
+    '"extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}], '
+    '"env": [{"name": "NSQD_LEASE", "valueFrom": {"secretKeyRef": {"name": "lease", "key": "url"}}}]}',
+    'nsqlookupd={"existingSecret": "nsqlookupd", "env": [{"name": "TZ", "value": "UTC"}]}',
+    'nsqadmin={"existingSecret": "nsqadmin", "probeScheme": "HTTPS", '
+    '"extraVolumeMounts": [{"name": "history", "mountPath": "/history"}], '
+    '"extraVolumes": [{"name": "history", "emptyDir": {}}], '
+    '"env": [{"name": "TZ", "value": "UTC"}], "flags": ["--http-client-token-file=/etc/nsq/secret/token"]}',
+    'networkPolicy.from=[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}]',
+)
+
+
+def test_the_chart_with_locks(helm: str) -> None:
+    objects = rendered(helm, *LOCKED)
+    pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
+    assert set(pods) == {"nsqd", "nsqlookupd", "nsqadmin"}
+    for name, pod in pods.items():
+        (container,) = pod["containers"]
+        secret = {"name": "secret", "mountPath": "/etc/nsq/secret", "readOnly": True}
+        assert secret in container["volumeMounts"]
+        assert {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o440}} in pod["volumes"]
+        assert pod["securityContext"]["fsGroup"] == 10001  # with it, the user of the container may read those files
+        mounted = {mount["name"] for mount in container["volumeMounts"]} - {"data"}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
+        assert len(container["env"]) == (1 if name == "nsqadmin" else 2)
+    nsqd = pods["nsqd"]["containers"][0]
+    probes = [nsqd[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert {(probe["port"], probe["scheme"]) for probe in probes} == {("https", "HTTPS")}
+    assert "--drain-timeout=2m" in nsqd["command"]
+    assert pods["nsqd"]["terminationGracePeriodSeconds"] == 180
+    assert pods["nsqadmin"]["containers"][0]["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert "scheme" not in pods["nsqlookupd"]["containers"][0]["livenessProbe"]["httpGet"]
+    ports = {name: [port["port"] for port in objects["Service", name]["spec"]["ports"]] for name in ("nsqd", "nsqd-publish")}
+    assert ports == {"nsqd": [4150, 4151, 4152], "nsqd-publish": [4150, 4151, 4152]}
+    (rule,) = objects["NetworkPolicy", "nsqd"]["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [4150, 4151, 4152]
+    assert len(rule["from"]) == 2
+
+
+def test_policies_name_the_ports_of_their_pods(helm: str) -> None:
+    """They are on by default: only pods of the namespace connect, and only nsqds to the port on which nsqds register."""
+    objects = rendered(helm)
+    pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
+    for name, pod in pods.items():
+        policy = objects["NetworkPolicy", name]["spec"]
+        assert policy["podSelector"]["matchLabels"] == {"app": name}
+        assert policy["policyTypes"] == ["Ingress"]
+        opened = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+        assert opened == {port["containerPort"] for port in pod["containers"][0]["ports"]}
+        assert all(list(peer) == ["podSelector"] for rule in policy["ingress"] for peer in rule["from"])
+    registering = objects["NetworkPolicy", "nsqlookupd"]["spec"]["ingress"][0]
+    assert registering["ports"] == [{"protocol": "TCP", "port": 4160}]
+    assert registering["from"] == [{"podSelector": {"matchLabels": {"app": "nsqd"}}}]
+    assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
+
+
+def hook_for(pid: int) -> list[str]:
+    """The hook at the end of an nsqd's pod, for an nsqd that is not the first process."""
+    *python, code = containers()["nsqd"]["lifecycle"]["preStop"]["exec"]["command"]
+    assert code.count("os.kill(1,") == 2
+    return [sys.executable, *python[1:], code.replace("os.kill(1,", f"os.kill({pid},")]
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_the_hook_drains_nsqd(make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, is_locked: bool) -> None:
+    """With accounts and certificates too, of which the hook has none. It ends with nsqd."""
+    accounts = tmp_path / "accounts"
+    accounts.write_text("token:ci:" + "0" * 64 + "\n")
+    locks = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={accounts}"]
+    nsqd = make_nsqd("--drain-timeout=60s", *(locks if is_locked else []))
+    nsqd.post("/pub?topic=t", b"hello")
+    hook = subprocess.Popen(hook_for(nsqd.pid))
+    try:
+        wait_until(lambda: nsqd.stats().get("draining"), what="the drain")
+        assert hook.poll() is None
+        nsqd.kill() if is_locked else nsqd.stop()
+        assert hook.wait(40) == 0
+    finally:
+        hook.kill()
+        hook.wait()
+
+
 def test_the_chart_has_the_version_of_the_programs() -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == PROJECT_VERSION
 
@@ -200,8 +287,8 @@ kill -{stop} $nsqd; wait $nsqd && echo stopped
 $inside {command} 2>> $tree/log & nsqd=$!
 until $inside {health} 2> /dev/null; do kill -0 $nsqd; sleep 0.2; done
 $inside nsq-tail --topic=t --channel=c --n=1 --nsqd-tcp-address=127.0.0.1:4150 2> /dev/null
-$inside {drain}
-wait $nsqd && echo drained
+$inside NSQD=$nsqd {drain} & hook=$!
+wait $nsqd && wait $hook && echo drained
 """
 
 
@@ -225,6 +312,7 @@ def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path: Path) -> No
     steps = "\n".join(f"chroot $tree env PATH={path} sh -c {run} > /dev/null" for run in runs)
     health = json.loads(last("HEALTHCHECK").partition("CMD")[2])
     drain = containers()["nsqd"]["lifecycle"]["preStop"]["exec"]["command"]
+    drain = [word.replace("os.kill(1,", 'os.kill(int(os.environ["NSQD"]),') for word in drain]
     script = RUN.format(
         user=last("USER"),
         command=shlex.join(json.loads(last("CMD"))),
