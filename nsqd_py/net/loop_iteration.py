@@ -25,6 +25,7 @@ from gevent import getcurrent
 
 from nsqd_py.interfaces import Committer, DaemonLog, Deliverer, Flusher
 from nsqd_py.runtime.bugs import report_bug
+from nsqd_py.runtime.pacing import Turns
 
 # Time for all workers together in one iteration of the event loop.
 SLICE_S = 0.002
@@ -171,6 +172,7 @@ class LoopIteration:
     is_coming      True if there is work for the end of this iteration
     before_output  called before output leaves; it may close connections. None if nothing has to be checked
     backlog        work that continues in later iterations
+    turns          lets greenlets work one after the other
     """
 
     def __init__(self, hub: Any, log: DaemonLog) -> None:
@@ -179,6 +181,7 @@ class LoopIteration:
         self.is_coming = False
         self.before_output: Callable[[], None] | None = None
         self.backlog = Backlog(hub.loop)
+        self.turns = Turns(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
         self._flushers: list[Flusher] = []

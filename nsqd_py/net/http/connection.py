@@ -17,6 +17,7 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.errors import HttpError, LayerError
+from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http import answers, browsers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.handling import MAX_HEAD_BYTES, Head, Refused, check_route, is_quick, log_answer, perform
@@ -338,6 +339,9 @@ class HttpConnection(Stream, Generic[App]):
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
+                self._iteration.turns.wait(host_of(self.peer), self._queue[0].url.partition("?")[0])
+                if self.closed:
+                    return
                 self._perform_in_turn(self._queue.popleft())
                 if self._queue:  # a client with many requests must not keep others waiting
                     gevent.sleep(ONE_ROUND_S)
