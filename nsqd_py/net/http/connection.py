@@ -355,9 +355,6 @@ class HttpConnection(Stream, Generic[App]):
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
-                self._iteration.turns.wait(host_of(self.peer), self._queue[0].url.partition("?")[0])
-                if self.closed:
-                    return
                 self._perform_in_turn(self._queue.popleft())
                 if self._queue:  # a client with many requests must not keep others waiting
                     gevent.sleep(ONE_ROUND_S)
@@ -397,7 +394,10 @@ class HttpConnection(Stream, Generic[App]):
         self._end_answer(request)
 
     def _perform_in_turn(self, request: Request[App]) -> None:
-        """Perform a request as soon as there is room for its answer."""
+        """Perform a request when it is this client's turn, and there is room for its answer."""
+        self._iteration.turns.wait(host_of(self.peer), request.url.partition("?")[0])
+        if self.closed:
+            return
         if request.reply is not None or not request.route.is_long:
             self._perform(request)
             return

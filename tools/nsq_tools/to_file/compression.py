@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import cramjam
 
-from nsqd_py.runtime.documents import zstd_frame
+from nsqd_py.runtime.documents import zstd_frame, zstd_frame_end
 
 _fast: Any
 try:
