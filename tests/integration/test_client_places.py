@@ -277,6 +277,50 @@ print(len(set(bodies)))
     assert (done.stdout, done.stderr) == ("50\n", "")
 
 
+LATE_PATCH = """
+import os
+from nsqd_py.client import Consumer, Producer
+bodies = []
+def make():
+    producer = Producer(ADDRESS, publish_timeout_s=20)
+    return producer, Consumer(TOPIC, "c", lambda message: bodies.append(message.body), nsqd_tcp_addresses=ADDRESS)
+if WHEN != "imported":
+    producer, consumer = make()
+if WHEN == "used before a fork":
+    producer.publish(TOPIC, b"parent")
+    consumer.start()
+    while not consumer.stats().finished:
+        pass
+    consumer.stop()
+    consumer = make()[1]
+if WHEN.endswith("fork") and (child := os.fork()):
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+from gevent import monkey
+monkey.patch_all()
+import gevent, time
+if WHEN == "imported":
+    producer, consumer = make()
+bodies.clear()
+gevent.joinall([gevent.spawn(producer.publish, TOPIC, b"%d" % n) for n in range(20)], raise_error=True)
+producer.publish_soon(TOPIC, b"soon").result(20)
+producer.flush()
+with consumer:
+    while len(bodies) < 21:
+        time.sleep(0.01)
+producer.close()
+print(len(bodies), flush=True)
+if WHEN.endswith("fork"):
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("when", ["imported", "made", "made before a fork", "used before a fork"])
+def test_gevent_may_patch_threads_after_the_import(address: str, topic: str, when: str) -> None:
+    """As in the workers of `gunicorn -k gevent --preload`."""
+    done = run_script(LATE_PATCH, ADDRESS=address, TOPIC=topic, WHEN=when)
+    assert (done.stdout, done.stderr, done.returncode) == ("21\n", "", 0)
+
+
 def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:
     done = run_script(
         """

@@ -42,8 +42,12 @@ class PublishFuture(PendingPublish):
     those who ask set that before they look at the state: one of the two always sees the other.
     """
 
-    make_lock: Callable[[], Any] = staticmethod(threading.Lock)
     is_asked = False
+
+    @staticmethod
+    def make_lock() -> Any:
+        """Return a lock of the kind that the interpreter has now: gevent may patch it after this module was imported."""
+        return threading.Lock()
 
     def done(self) -> bool:
         return self.is_over

@@ -17,11 +17,13 @@ from nsqd_py.client.blocking.connection import ClientContext, Connection, opened
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
+from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.process import ProcessHooks, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.protocol.incoming import Responses
+from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import Backoff
 
 _OK = b"OK"
@@ -69,6 +71,10 @@ class PublishingCore:
         self._finders = [Finder(address, "", context) for address in settings.lookupds]
         self._discovery = Discovery(settings.nsqds)
         self._next_sweep_s = 0.0
+        for address in settings.lookupds:
+            self.dispatcher.lookup_failures[address] = LookupFailed(f"{hidden_url(address)}: has not answered yet")
+        if self.has_discovered:
+            self._add_writers()  # so that errors name them from the beginning
 
     # ---- work
 
@@ -172,8 +178,8 @@ class PublishingCore:
     # ---- connecting
 
     def _connect(self, now_s: float) -> None:
-        for address in self._discovery.wanted if self.has_discovered else ():
-            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
+        if self.has_discovered:
+            self._add_writers()
         for writer in list(self.dispatcher.writers.values()):
             opening = self._opening.get(writer.address)
             if opening is not None and opening.is_done:
@@ -184,6 +190,10 @@ class PublishingCore:
             if may_dial and not self.dispatcher.pause_s(writer, now_s):
                 call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
                 self._opening[writer.address] = WorkerThread(self._backend, self.poller, call, Connection.close)
+
+    def _add_writers(self) -> None:
+        for address in self._discovery.wanted:
+            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
 
     def _opened(self, writer: ConnectionWriter, opening: WorkerThread[Connection]) -> None:
         try:
