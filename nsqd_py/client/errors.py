@@ -22,7 +22,7 @@ class BadAddress(BadClientOption):
 
 
 class WrongPlace(NsqClientError, RuntimeError):
-    """A client was used where it cannot work: in an event loop, another thread, or its own callback."""
+    """A client was used where it cannot work: in an event loop, another thread, or its own callback; or after it was stopped."""
 
 
 class NoNsqd(NsqClientError):

@@ -236,7 +236,7 @@ class Consumer(consumer.Consumer):
     _make_backend = Greenlets
 
     def start(self) -> None:
-        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
+        """Connect, and begin to consume. Returns at once. Idempotent. Raises WrongPlace if the consumer was stopped."""
         self._backend.refuse_to_wait("start")
         super().start()
 

@@ -150,6 +150,7 @@ def client(machine: Machine, cwd: Path) -> None:
         for channel in "billing", "audit", "archive":
             path = f"channel/create?topic=orders&channel={channel}"
             run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/{path}'")
+    run_in(machine, cwd, "curl -d paid 'http://10.0.0.1:4151/pub?topic=payments'")
     lines = [json.dumps({"id": number, "paid": True}) for number in range(5, 10)]
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 

@@ -11,7 +11,8 @@ answered.
 
 Threads
 TaskQueue._items  tasks, and `clear` in the I/O thread: who finds it emptied by the other one waits again
-Consumer  the event loop and the I/O thread of the blocking consumer, which calls the loop with `call_soon_threadsafe`
+Consumer  the event loop and the I/O thread of the blocking consumer, which calls the loop with `call_soon_threadsafe`; a loop
+    that was left ends in the thread that collects it, with calls of the blocking consumer that any thread may make
 """
 
 from __future__ import annotations
