@@ -1,4 +1,4 @@
-"""The consumer for asyncio: handlers are coroutines, or `async for` takes the messages."""
+"""The consumer for asyncio: handlers are coroutine functions, or plain ones in threads, or `async for` takes the messages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from nsqd_py.client.aio.handler_threads import HandlerThreads
 from nsqd_py.client.blocking import consumer as blocking
-from nsqd_py.client.callables import check_handler_result
+from nsqd_py.client.callables import check_handler_result, is_coroutine_function
 from nsqd_py.client.consuming.base import AT_ONCE, ENDINGS, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
@@ -79,6 +80,7 @@ class Consumer(blocking.Consumer):
 
     def _begin(self) -> None:
         super()._begin()
+        self._threads = HandlerThreads(self._concurrency)
         self._is_taking = False
         self._tasks: TaskQueue[Any] = TaskQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -174,6 +176,7 @@ class Consumer(blocking.Consumer):
         try:
             super()._close()
         finally:
+            self._threads.close()
             self._call_soon(self._end)
 
     def _end(self) -> None:
@@ -223,7 +226,7 @@ class Consumer(blocking.Consumer):
         is_spent = self._is_spent(message)
         handler = self._giving_up(message) if is_spent else self._handler
         try:
-            await _run(handler, message)
+            await self._call(handler, message)
         except BaseException as error:
             if self._fail(message, error, handler):
                 raise
@@ -231,6 +234,16 @@ class Consumer(blocking.Consumer):
             if is_spent:
                 self._subscription.gave_up()
             message.settle()
+
+    async def _call(self, handler: Callable[[Any], object], item: Message | MessageBatch) -> None:
+        """Call a coroutine function here, and another function in a thread. Await the result, which may itself be awaitable."""
+        if is_coroutine_function(handler):
+            result: Any = handler(item)
+        else:
+            result = await self._threads.run(handler, item)
+        while inspect.isawaitable(result):
+            result = await result
+        check_handler_result(handler, result)
 
     def _ends(self, error: BaseException) -> bool:
         if isinstance(error, asyncio.CancelledError):  # other code cancelled the task, or the handler raised it
@@ -400,11 +413,3 @@ class MessageLoop(Generic[Item]):
 
     def __del__(self) -> None:
         self._close()
-
-
-async def _run(handler: Callable[[Any], object], item: Message | MessageBatch) -> None:
-    """Call a handler, and await its result, which may itself be awaitable."""
-    result: Any = handler(item)
-    while inspect.isawaitable(result):
-        result = await result
-    check_handler_result(handler, result)
