@@ -8,6 +8,7 @@ They are the blocking clients with greenlets in place of threads. Greenlets of o
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - gevent resolves host names with it, and it cannot be imported at the end
+import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
@@ -170,6 +171,13 @@ class PublishFuture(producer.PublishFuture):
     __doc__ = producer.PublishFuture.__doc__
 
     make_lock = GreenletLock
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """Raises WrongPlace where waiting for a condition would stop all greenlets."""
+        if type(threading.Lock()).__module__.startswith("gevent"):
+            return super()._condition
+        raise WrongPlace("concurrent.futures would stop all greenlets: wait by `result`, or patch threads with gevent.monkey")
 
 
 class Producer(producer.Producer):

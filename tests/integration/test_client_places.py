@@ -7,7 +7,8 @@ import json
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
+from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from typing import Any
 
@@ -80,6 +81,69 @@ def test_futures_of_publishes(address: str, topic: str) -> None:
         assert isinstance(refused.exception(10), PublishFailed)
         with pytest.raises(FlushFailed):
             producer.flush()
+
+
+def test_futures_with_concurrent_futures(address: str, topic: str) -> None:
+    with Producer(address) as producer:
+        for _ in range(100):
+            futures = [producer.publish_soon(topic, b"%d" % number) for number in range(5)]
+            done, left = wait_for_futures(futures, 40)
+            assert (done, left) == (set(futures), set())
+            futures = [producer.publish_soon(topic, b"%d" % number) for number in range(5)]
+            assert {future.result() for future in as_completed(futures, 40)} == {None}
+            first = [producer.publish_soon(topic, b"x"), producer.publish_soon(topic, b"y")]
+            assert wait_for_futures(first, 40, return_when=FIRST_COMPLETED).done
+        refused = producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None)
+        stored = producer.publish_soon(topic, b"x")
+        assert wait_for_futures([refused, stored], 40).done == {refused, stored}
+        assert isinstance(refused.exception(), PublishFailed)
+        assert (refused.cancel(), refused.cancelled(), refused.running()) == (False, False, False)
+
+
+def test_futures_in_an_event_loop(address: str, topic: str) -> None:
+    async def publish() -> Any:
+        with Producer(address) as producer:
+            futures = [producer.publish_soon(topic, b"x"), producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None)]
+            return await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+
+    stored, refused = run_in_new_loop(publish())
+    assert stored is None
+    assert isinstance(refused, PublishFailed)
+
+
+def test_concurrent_futures_stop_no_greenlets(address: str, topic: str) -> None:
+    with on_gevent.Producer(address) as producer, pytest.raises(WrongPlace, match="wait by `result`"):
+        wait_for_futures([producer.publish_soon(topic, b"x")], 40)
+
+
+class CallbackFailed(BaseException):
+    """Such as the exception of pytest.fail()."""
+
+
+@pytest.mark.parametrize("shell", [Producer, on_gevent.Producer], ids=["threads", "gevent"])
+@pytest.mark.parametrize("is_over", [False, True], ids=["before", "after"])
+def test_callbacks_that_fail_are_logged(shell: Any, address: str, topic: str, is_over: bool, caplog: Any) -> None:
+    called: list[object] = []
+
+    def fail(future: object) -> None:
+        called.append(future)
+        raise CallbackFailed
+
+    async def never_awaited(future: object) -> None:
+        pass
+
+    with shell(address) as producer:
+        future = producer.publish_soon(topic, b"x")
+        if is_over:
+            future.result(40)
+        future.add_done_callback(fail)
+        future.add_done_callback(never_awaited)
+        future.add_done_callback(called.append)
+        future.result(40)
+        producer.flush()
+    assert called == [future, future]
+    assert [line.partition(":")[0] for line in caplog.messages] == ["callback of a publish"] * 2
+    assert "returned an awaitable" in caplog.text
 
 
 def test_futures_asked_at_the_moment_of_the_answer(address: str, topic: str) -> None:

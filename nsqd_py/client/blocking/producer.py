@@ -16,7 +16,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -24,33 +25,56 @@ from weakref import ref
 
 from nsqd_py.client.blocking.backend import Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
+from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
+from nsqd_py.interfaces import LineWriter
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
 _GATHERING_S = 0.001
+_LOCK_S = 1.0  # how long the I/O thread waits for a lock that others hold for a few steps
 _END_S = 1.0  # how long callers wait for the I/O thread after the time of a publish or of `close` is over
 
 
-class PublishFuture(PendingPublish):
+class PublishFuture(PendingPublish, Future[None]):
     """A publish, whose result is None once nsqd has stored it. It cannot be cancelled.
 
     Most futures are never asked. The I/O thread changes the state of the publish before it looks at `is_asked`, and
     those who ask set that before they look at the state: one of the two always sees the other.
+
+    It has what `concurrent.futures` reads of a future: `_condition`, made when it is first read, and `_state` and `_waiters`,
+    which only change under it.
     """
 
+    __slots__ = ("log",)
+
+    log: LineWriter
     is_asked = False
+    _is_settled = False
 
     @staticmethod
     def make_lock() -> Any:
         """Return a lock of the kind that the interpreter has now: gevent may patch it after this module was imported."""
         return threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"<PublishFuture, {self.state}>"
+
     def done(self) -> bool:
         return self.is_over
+
+    def running(self) -> bool:
+        return not self.is_over
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        """Return False: a publish cannot be cancelled."""
+        return False
 
     def result(self, timeout: float | None = None) -> None:
         """Return once nsqd has stored it. Raises its error, and TimeoutError."""
@@ -61,14 +85,17 @@ class PublishFuture(PendingPublish):
     def exception(self, timeout: float | None = None) -> NsqClientError | None:
         """Return its error once it is over; None if nsqd has stored it. Raises TimeoutError."""
         if not self.is_over:
-            waiters: Waiters = vars(self).setdefault("_waiters", Waiters(self.make_lock))
+            askers: Waiters = vars(self).setdefault("_askers", Waiters(self.make_lock))
             self.is_asked = True
-            if not waiters.wait_until(lambda: self.is_over, timeout):
+            if not askers.wait_until(lambda: self.is_over, timeout):
                 raise TimeoutError
         return self.error
 
     def add_done_callback(self, fn: Callable[[PublishFuture], object]) -> None:
-        """Call `fn` with this future when it is over: at once, or in the thread that reads the answers."""
+        """Call `fn` with this future when it is over: at once, or in the thread that reads the answers.
+
+        An exception of `fn` is logged.
+        """
         vars(self).setdefault("_calls", deque()).append(fn)
         self.is_asked = True
         if self.is_over:
@@ -77,12 +104,57 @@ class PublishFuture(PendingPublish):
     def notify(self) -> None:
         """Report that the publish is over. Each callback is called by the thread that removes it."""
         state = vars(self)
-        if "_waiters" in state:
-            state["_waiters"].wake_all()
+        if "_askers" in state:
+            state["_askers"].wake_all()
+        if "_its_condition" in state:
+            self._settle()
         if "_calls" in state:
-            with ExitStack() as stack, suppress(IndexError):  # the stack calls all, even if one raises
+            with suppress(IndexError):
                 while True:
-                    stack.callback(state["_calls"].pop(), self)
+                    self._call(state["_calls"].popleft())
+
+    def _call(self, fn: Callable[[PublishFuture], object]) -> None:
+        try:
+            check_result(fn, fn(self))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.log.exception("callback of a publish: %r", error)
+
+    # ---- for `concurrent.futures.wait` and `as_completed`
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        state = vars(self)
+        if "_its_condition" not in state:
+            state.setdefault("_waiters", [])
+            state.setdefault("_its_condition", threading.Condition())
+            self.is_asked = True
+            if self.is_over:
+                self._settle()
+        condition: threading.Condition = state["_its_condition"]
+        return condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return "FINISHED" if self._is_settled else "RUNNING"
+
+    def _settle(self) -> None:
+        """Tell those who wait with `concurrent.futures`, once."""
+        condition = vars(self)["_its_condition"]
+        # Ctrl-C may have ended another thread between two steps of `concurrent.futures`, while it held the lock.
+        has_lock = condition.acquire(timeout=_LOCK_S)
+        try:
+            if not self._is_settled:
+                self._is_settled = True
+                for waiter in vars(self)["_waiters"]:
+                    if self.error is None:
+                        waiter.add_result(self)
+                    else:
+                        waiter.add_exception(self)
+        finally:
+            if has_lock:
+                condition.release()
 
 
 class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
@@ -102,6 +174,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._core = PublishingCore(self.settings, self._backend)
         on_over: Callable[[Any], None] = partial(_notify_all, self.settings.log)
         self._core.on_over = on_over
+        self._log = self.settings.log
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._most = self.settings.window
         self._most_bytes = self.settings.window_bytes
@@ -132,6 +205,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PublishFuture:
         publish = self._make_publish(head, body, monotonic() + self._publish_timeout_s, on_done)
+        publish.log = self._log
         inbox = self._inbox
         if self._must_check or len(inbox) >= self._most or self._inbox_bytes >= self._most_bytes:
             self._make_room(publish)
