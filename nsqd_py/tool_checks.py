@@ -58,7 +58,7 @@ def check_name(name: str, flag: str) -> None:
 # --- clients made from options
 
 
-def client_options(given: Sequence[str], flag: str, **settings: object) -> ClientOptions:
+def client_options(given: Sequence[str], flag: str, **settings: Any) -> ClientOptions:
     """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt.
 
     Raises BadOptions if one of these is unknown or out of range. All have the names of go-nsq's Config.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent import select, socket
@@ -26,6 +26,11 @@ from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.threads import GreenletLock
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.publishing.base import ProducerKeywords
 
 __all__ = ["Consumer", "Producer", "PublishFuture", "connect"]
 
@@ -261,6 +266,6 @@ class Consumer(consumer.Consumer):
         gevent.sleep(0)  # they requeue their messages
 
 
-def connect(*addresses: str, **settings: Any) -> Producer:
+def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from nsqd_py.client.aio.handler_threads import HandlerThreads
 from nsqd_py.client.blocking import consumer as blocking
@@ -16,6 +16,11 @@ from nsqd_py.client.callables import check_handler_result, is_coroutine_function
 from nsqd_py.client.consuming.base import AT_ONCE, ENDINGS, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.consuming.base import AnyBatchHandler, AnyHandler, ConsumerKeywords
 
 _CANCEL_S = 1.0  # how long handlers may take to end when they are cancelled
 Item = TypeVar("Item")
@@ -77,6 +82,19 @@ class Consumer(blocking.Consumer):
     _endings = (*ENDINGS, GeneratorExit)
     # A `with` or `for` without `async` fails.
     __enter__ = __exit__ = __iter__ = None  # type: ignore[assignment]
+
+    if TYPE_CHECKING:  # the arguments of `BaseConsumer`
+
+        def __init__(
+            self,
+            topic: str,
+            channel: str,
+            handler: AnyHandler | None = None,
+            *,
+            batch_handler: AnyBatchHandler | None = None,
+            on_give_up: AnyHandler | None = None,
+            **keywords: Unpack[ConsumerKeywords],
+        ) -> None: ...
 
     def _begin(self) -> None:
         super()._begin()

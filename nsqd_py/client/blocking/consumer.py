@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from nsqd_py.client.addresses import parse_address
@@ -19,6 +19,11 @@ from nsqd_py.client.errors import WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.interfaces import LineWriter
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.consuming.base import BatchHandler, ConsumerKeywords, Handler
 
 __all__ = ["Consumer", "ConsumerStats"]
 
@@ -45,6 +50,19 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     _io_task: Any = None
     _make_backend: type[Backend] = Backend
+
+    if TYPE_CHECKING:  # the arguments of `BaseConsumer`
+
+        def __init__(
+            self,
+            topic: str,
+            channel: str,
+            handler: Handler | None = None,
+            *,
+            batch_handler: BatchHandler | None = None,
+            on_give_up: Handler | None = None,
+            **keywords: Unpack[ConsumerKeywords],
+        ) -> None: ...
 
     def _set_up(self) -> None:
         self._backend = self._make_backend()

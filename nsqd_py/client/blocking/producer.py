@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import Backend, Waiters
@@ -31,6 +31,11 @@ from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
 from nsqd_py.interfaces import LineWriter
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.publishing.base import ProducerKeywords
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
@@ -451,7 +456,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._begin()
 
 
-def connect(*addresses: str, **settings: Any) -> Producer:
+def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))
 

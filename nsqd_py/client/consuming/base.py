@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsqd_py.client.addresses import Discovery
 from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
@@ -18,9 +18,32 @@ from nsqd_py.client.options import ClientOptions, read_argument, read_flag, read
 from nsqd_py.client.process import log_for
 from nsqd_py.interfaces import LineWriter
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.keywords import ConnectionSettings
+
+    class ConsumerKeywords(ConnectionSettings, total=False):
+        """The keywords of a Consumer but for its handlers; `BaseConsumer` describes them."""
+
+        nsqd_tcp_addresses: str | Iterable[str]
+        lookupd_http_addresses: str | Iterable[str]
+        max_in_flight: int | None
+        concurrency: int
+        options: ClientOptions | None
+        log: LineWriter | None
+        auto_touch: bool
+        chance: Callable[[], float]
+
+
 # On asyncio, the consumer awaits what they return.
-Handler = Callable[[Message], object]
-BatchHandler = Callable[[MessageBatch], object]
+AnyHandler = Callable[[Message], object]
+AnyBatchHandler = Callable[[MessageBatch], object]
+
+# The result of a handler outside asyncio. It is not used, and is no coroutine or generator, which would not run.
+Unused: TypeAlias = None | bool | int | float | str | bytes | tuple[object, ...] | list[Any] | dict[Any, Any] | set[Any]
+Handler = Callable[[Message], Unused]
+BatchHandler = Callable[[MessageBatch], Unused]
 
 ENDINGS = (SystemExit, KeyboardInterrupt)
 AT_ONCE = Requeue(0, backoff=False)
@@ -53,19 +76,19 @@ class BaseConsumer:
         self,
         topic: str,
         channel: str,
-        handler: Handler | None = None,
+        handler: AnyHandler | None = None,
         *,
-        batch_handler: BatchHandler | None = None,
+        batch_handler: AnyBatchHandler | None = None,
         nsqd_tcp_addresses: str | Iterable[str] = (),
         lookupd_http_addresses: str | Iterable[str] = (),
         max_in_flight: int | None = None,
         concurrency: int = 1,
         options: ClientOptions | None = None,
         log: LineWriter | None = None,
-        on_give_up: Handler | None = None,
+        on_give_up: AnyHandler | None = None,
         auto_touch: bool = True,
         chance: Callable[[], float] = random.random,
-        **go_settings: Any,
+        **go_settings: Unpack[ConnectionSettings],
     ) -> None:
         """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port, unix:/path or nsq://host:port.
 
@@ -89,9 +112,10 @@ class BaseConsumer:
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
         refuse_what_does_not_run("chance", chance, is_awaited=False)
         read_argument("concurrency", concurrency, read_limit)
+        settings: dict[str, Any] = {**go_settings}
         if max_in_flight is not None:
-            go_settings["max_in_flight"] = max_in_flight
-        self._options = ClientOptions.extending(options, go_settings)
+            settings["max_in_flight"] = max_in_flight
+        self._options = ClientOptions.extending(options, settings)
         self._log = log_for(log)
         most = self._options.max_in_flight
         if max_in_flight is None:
