@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadClientOption

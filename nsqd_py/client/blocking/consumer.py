@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -205,7 +206,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         """Stop because of an error, which `wait`, `run` and loops raise."""
         self._failure = self._failure or error
         self.begin_to_stop()
-        self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
+        with suppress(Exception):  # the log may be what failed; `wait` raises the error
+            self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -430,11 +432,11 @@ class Consumer(BaseConsumer, ProcessHooks):
                 consumer._end_with(error)
                 consumer._close()
             return
-        log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
-        warn_of_dropped(f"consumer of {name}")
         queue.close()
         for closing in (*sockets, poller):
             closing.close()
+        log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
+        warn_of_dropped(f"consumer of {name}")
 
     def _turn(self, ready: Collection[int]) -> tuple[list[Any], float] | None:
         """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""

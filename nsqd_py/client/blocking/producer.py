@@ -192,6 +192,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._is_idle = True  # apart from the inbox
         self._is_asleep = False
         self._is_closed = False
+        self._failure: Exception | None = None  # in the I/O thread
         self._close_by_s: float | None = None  # at the end of the process
         self._has_ended = False
         self._is_starting = False
@@ -227,7 +228,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._core.poller.wake()
             return
         self._is_asleep = True  # it has emptied the inbox for the last time
-        self._refuse_left(NoNsqd("the producer is closed"))
+        self._refuse_left(self._closed_error())
 
     def _make_room(self, publish: PendingPublish) -> None:
         self._check_that_there_is_any()
@@ -245,9 +246,14 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _check_that_there_is_any(self) -> None:
         if self._is_closed:
-            raise NoNsqd("the producer is closed")
+            raise self._closed_error()
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
+
+    def _closed_error(self) -> NoNsqd:
+        if self._failure is not None:
+            return NoNsqd(f"the producer has ended because of an error: {self._failure!r}")
+        return NoNsqd("the producer is closed")
 
     def _refuse_to_wait(self, method: str) -> None:
         if self._backend.current() == self._io_task:
@@ -323,8 +329,12 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
                 del producer
                 core.step(wait_s)
         except Exception as error:
-            log.exception("producer: %r", error)
-            raise
+            producer = producer_ref()
+            if producer is not None:
+                producer._failure = error
+                del producer
+            with suppress(Exception):  # the log may be what failed; publishes raise the error
+                log.exception("producer: %r", error)
         finally:
             producer = producer_ref()
             if producer is None:
@@ -423,8 +433,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         """Fail what is left, and close. The I/O thread, if there is one, does this last."""
         self._is_closed = self._must_check = self._is_asleep = True  # in this order: see `_wake_io`
         try:
-            self._refuse_left(NoNsqd("the producer is closed"))
-            self._core.close()
+            self._refuse_left(self._closed_error())
+            self._core.close(self._closed_error())
         finally:
             self._io_task = None
             self._is_idle = self._has_ended = True

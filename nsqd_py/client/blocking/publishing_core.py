@@ -27,6 +27,8 @@ from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import Backoff
 
 _OK = b"OK"
+_LASTED_S = 2.0  # a connection that lasted this long has ended the outage before it
+_REMIND_EVERY_S = 60.0
 
 
 class PublishingCore:
@@ -144,9 +146,19 @@ class PublishingCore:
 
     def _lost(self, writer: ConnectionWriter, reason: str) -> None:
         self.on_lost(writer)
-        self.log.warning("producer: %s: connection lost: %s", writer.address, reason)
+        if monotonic() - writer.opened_s >= _LASTED_S:
+            writer.reported_s = None
+        self._log_outage(writer, "producer: %s: connection lost: %s", writer.address, reason)
         self._disconnect(writer)
         self.report(self.dispatcher.closed(writer, reason, monotonic()))
+
+    def _log_outage(self, writer: ConnectionWriter, text: str, *args: object) -> None:
+        """Log the first failure of an outage, and one each minute while publishes wait."""
+        now_s = monotonic()
+        since_s = now_s - (writer.reported_s or 0.0)
+        if writer.reported_s is None or (self.dispatcher.unfinished and since_s >= _REMIND_EVERY_S):
+            writer.reported_s = now_s
+            self.log.warning(text, *args)
 
     def _disconnect(self, writer: ConnectionWriter) -> None:
         del self.connected[writer.connection.fileno()]
@@ -199,9 +211,10 @@ class PublishingCore:
         try:
             writer.connection = opening.result()
         except NsqClientError as error:
-            self.log.warning("producer: %s", error)
+            self._log_outage(writer, "producer: %s", error)
             self.report(self.dispatcher.not_opened(writer, error, monotonic()))
         else:
+            writer.opened_s = monotonic()
             self.connected[writer.connection.fileno()] = writer
             self.dispatcher.opened(writer)
             self.on_opened(writer)
@@ -239,9 +252,9 @@ class PublishingCore:
         for writer in self.connected.values():
             writer.connection.waits = True
 
-    def close(self) -> None:
-        """Fail all publishes, and close."""
-        self.report(self.dispatcher.give_up(NoNsqd("the producer is closed")))
+    def close(self, error: NsqClientError | None = None) -> None:
+        """Fail all publishes, by default since the producer is closed, and close."""
+        self.report(self.dispatcher.give_up(error or NoNsqd("the producer is closed")))
         for writer in list(self.connected.values()):
             self._disconnect(writer)
             self.dispatcher.closed(writer, "closed", monotonic())

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsqd_py.client.addresses import Discovery
-from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
+from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run, refuse_without_argument
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import addresses_of
@@ -110,6 +110,7 @@ class BaseConsumer:
             raise BadClientOption("give a handler or a batch_handler, not both")
         for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
+            refuse_without_argument(role, call)
         refuse_what_does_not_run("chance", chance, is_awaited=False)
         read_argument("concurrency", concurrency, read_limit)
         settings: dict[str, Any] = {**go_settings}
@@ -204,7 +205,7 @@ class BaseConsumer:
 
     def _giving_up(self, message: Any) -> Callable[[Any], object]:
         """Log that the message is given up, and return the function to call for that."""
-        self._log.warning("giving up on message %s after %d attempts", message.id.decode("latin-1"), message.attempts - 1)
+        self._log.warning("giving up on %s", _described(message))
         return self._on_give_up or (lambda message: None)
 
     @staticmethod
@@ -217,16 +218,17 @@ class BaseConsumer:
         """Requeue what a handler that failed has not answered. Return True if its exception ends the consumer."""
         if isinstance(error, Requeue):
             self._put_off(item, error)
+            self._log.info("the handler %s requeued %s", name_of(handler), _described(item))
             return False
         if self._ends(error):
             self._put_off(item, AT_ONCE)
             return True
         self._put_off(item, Requeue())
         if not isinstance(error, BadClientOption):
-            self._log.exception("the handler %s failed on %s: %r", name_of(handler), str(item), error)
+            self._log.exception("the handler %s failed on %s: %r", name_of(handler), _described(item), error)
         elif monotonic() >= self._next_log_s:  # the handler fails on every message
             self._next_log_s = monotonic() + _QUIET_S
-            self._log.error("the handler failed on %s: %s", item, error)
+            self._log.error("the handler failed on %s: %s", _described(item), error)
         return False
 
     # ---- how it stands
@@ -268,3 +270,9 @@ class BaseConsumer:
         # New messages may add an earlier deadline.
         longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
         return min(longest_s, max(0.0, subscription.due_s - monotonic()))
+
+
+def _described(item: Message | MessageBatch) -> str:
+    """Return the message, or batch, as the log names it."""
+    described = f"{item}/{item.channel}"  # "message ... of topic/channel"
+    return f"{described}, attempt {item.attempts}" if isinstance(item, Message) else described
