@@ -16,6 +16,8 @@ import pytest
 
 from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, TimedOut, WrongPlace, aio
 from nsqd_py.client import gevent as on_gevent
+from nsqd_py.client.blocking.backend import Poller
+from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
 from tests.support.fake_nsqd import listening, read_late
@@ -179,6 +181,35 @@ def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) ->
         with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"use nsqd_py\.client,"):
             pool.submit(producer.publish, topic, b"x").result(10)
         producer.flush(timeout_s=1)  # nothing of it is left
+
+
+class CountedPoller(Poller):
+    """Notes how long each wait may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float] = []
+
+    def wait(self, descriptors: Any, timeout_s: float) -> set[int]:
+        self.waits_s.append(timeout_s)
+        return super().wait(descriptors, min(timeout_s, 0.01))
+
+
+def test_a_producer_that_has_nothing_to_do_does_not_wake(address: str) -> None:
+    """A thousand of them in a process woke so often that few of their first publishes came through on a busy machine."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        connecting = NonBlockingProducer(f"127.0.0.1:{hangs.getsockname()[1]}")
+        core = connecting._core
+        core.poller = poller = CountedPoller()
+        for _ in range(3):
+            core.step(0.2)
+        assert poller.waits_s == [0.2] * 3
+        core.close()
+    core = NonBlockingProducer(address)._core
+    while not core.dispatcher.is_connected:
+        core.step(0.01)
+    assert core.idle_s == 2
+    core.close()
 
 
 # ---- event loops

@@ -157,9 +157,9 @@ class Producer(BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, async
         assert self._loop is not None
         self._work()
         interval_s = self.settings.sweep_interval_s
-        self._timer = self._loop.call_later(
-            interval_s if self._dispatcher.is_connected else min(interval_s, _CONNECTING_INTERVAL_S), self._keep_time
-        )
+        if not self._dispatcher.is_connected:
+            interval_s = min(interval_s, max(_CONNECTING_INTERVAL_S, self._core.until_dial_s()))
+        self._timer = self._loop.call_later(interval_s, self._keep_time)
 
     def _work(self) -> None:
         """Connect, ask nsqlookupds, and fail publishes whose time is over, as far as it is due."""

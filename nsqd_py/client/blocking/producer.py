@@ -364,7 +364,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             return self.settings.sweep_interval_s
         core.kept = self if core.dispatcher.unfinished else None  # before it falls asleep: `_wake_io` keeps it again
         self._is_asleep = True
-        return 0.0 if inbox else self.settings.sweep_interval_s
+        return 0.0 if inbox else core.idle_s
 
     def _take_in(self) -> bool:
         """Hand the inbox to the core, or refuse it. Return True if the core has publishes now."""

@@ -6,6 +6,7 @@ threads of their own: an nsqd that hangs does not delay the others.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,6 +28,8 @@ from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import Backoff
 
 _OK = b"OK"
+_IDLE_S = 2.0  # how long an idle producer may take to see that nothing refers to it
+_SHORTEST_WAIT_S = 0.001
 _LASTED_S = 2.0  # a connection that lasted this long has ended the outage before it
 _REMIND_EVERY_S = 60.0
 
@@ -124,7 +127,7 @@ class PublishingCore:
         connected = self.connected
         ready = [writer for writer in connected.values() if writer.connection.has_events]
         if not ready:
-            longest_s = timeout_s if connected else min(timeout_s, FIRST_PAUSE_S / 2)
+            longest_s = timeout_s if connected else min(timeout_s, self.until_dial_s())
             ready = [connected[descriptor] for descriptor in self.poller.wait(connected, longest_s)]
         for writer in ready:
             self.receive_from(writer)
@@ -206,6 +209,30 @@ class PublishingCore:
     def _add_writers(self) -> None:
         for address in self._discovery.wanted:
             self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
+
+    def until_dial_s(self) -> float:
+        """Return the time until an nsqd may be connected that is not; a connection that opens wakes the poller."""
+        if not self.has_discovered or len(self._opening) >= MOST_DIALS:
+            return math.inf
+        now_s = monotonic()
+        writers = self.dispatcher.writers.values()
+        due_s = [
+            self.dispatcher.pause_s(writer, now_s)
+            for writer in writers
+            if writer.connection is None and writer.address not in self._opening
+        ]
+        return max(_SHORTEST_WAIT_S, min(due_s, default=math.inf))
+
+    @property
+    def idle_s(self) -> float:
+        """Return how long to wait if there is nothing to publish. What comes from elsewhere wakes the poller.
+
+        A thousand producers in a process wake each other's threads as rarely as they can.
+        """
+        interval_s = self.settings.sweep_interval_s
+        if self._finders or self.dispatcher.unfinished:
+            return interval_s
+        return max(interval_s, min(_IDLE_S, self.until_dial_s()))
 
     def _opened(self, writer: ConnectionWriter, opening: WorkerThread[Connection]) -> None:
         try:
