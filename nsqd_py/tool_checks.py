@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadClientOption
@@ -58,7 +59,7 @@ def check_name(name: str, flag: str) -> None:
 # --- clients made from options
 
 
-def client_options(given: Sequence[str], flag: str, **settings: object) -> ClientOptions:
+def client_options(given: Sequence[str], flag: str, **settings: Any) -> ClientOptions:
     """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt.
 
     Raises BadOptions if one of these is unknown or out of range. All have the names of go-nsq's Config.

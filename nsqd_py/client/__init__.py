@@ -12,6 +12,7 @@ publishing  the logic of all producers, without I/O
 consuming   the logic of all consumers, without I/O
 message     messages, and their answers                                 pure
 options     the options of a client, by the names of go-nsq             pure
+keywords    their types, for type checkers                              pure
 callables   handlers that would not run, such as generator functions    pure
 addresses   addresses of nsqd, and which of them are in use             pure
 errors      the errors, with the address of the nsqd                    pure

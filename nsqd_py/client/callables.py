@@ -33,6 +33,21 @@ def refuse_what_does_not_run(role: str, call: Any, *, is_awaited: bool) -> None:
         raise BadClientOption(f"{role} {name_of(call)} is a coroutine function, which is not awaited here: {_REMEDY}")
 
 
+def refuse_without_argument(role: str, call: Any) -> None:
+    """Raise BadClientOption unless the function can be called with one argument."""
+    if call is None:
+        return
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # of a function in C that does not say what it takes
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        what = "batch" if role == "batch_handler" else "message"
+        raise BadClientOption(f"{role} {name_of(call)} must take one argument, the {what}: {error}") from None
+
+
 def check_result(call: Any, result: object) -> None:
     """Raise BadClientOption if the result of a call shows that the code of the function has not run."""
     if result is None:

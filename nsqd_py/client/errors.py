@@ -22,7 +22,7 @@ class BadAddress(BadClientOption):
 
 
 class WrongPlace(NsqClientError, RuntimeError):
-    """A client was used where it cannot work: in an event loop, another thread, or its own callback."""
+    """A client was used where it cannot work: in an event loop, another thread, or its own callback; or after it was stopped."""
 
 
 class NoNsqd(NsqClientError):
@@ -36,12 +36,12 @@ class NoNsqd(NsqClientError):
 class AtAddress(NsqClientError):
     """An error of one nsqd.
 
-    address  of the nsqd, as `host:port`
+    address  of the nsqd, as `host:port`; empty if none is known
     reason   the text without the address
     """
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"{address}: {reason}")
+        super().__init__(f"{address}: {reason}" if address else reason)
         self.address = address
         self.reason = reason
 

@@ -8,10 +8,11 @@ They are the blocking clients with greenlets in place of threads. Greenlets of o
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - gevent resolves host names with it, and it cannot be imported at the end
+import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent import select, socket
@@ -25,6 +26,11 @@ from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.threads import GreenletLock
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.publishing.base import ProducerKeywords
 
 __all__ = ["Consumer", "Producer", "PublishFuture", "connect"]
 
@@ -171,6 +177,13 @@ class PublishFuture(producer.PublishFuture):
 
     make_lock = GreenletLock
 
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """Raises WrongPlace where waiting for a condition would stop all greenlets."""
+        if type(threading.Lock()).__module__.startswith("gevent"):
+            return super()._condition
+        raise WrongPlace("concurrent.futures would stop all greenlets: wait by `result`, or patch threads with gevent.monkey")
+
 
 class Producer(producer.Producer):
     __doc__ = producer.Producer.__doc__
@@ -236,7 +249,7 @@ class Consumer(consumer.Consumer):
     _make_backend = Greenlets
 
     def start(self) -> None:
-        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
+        """Connect, and begin to consume. Returns at once. Idempotent. Raises WrongPlace if the consumer was stopped."""
         self._backend.refuse_to_wait("start")
         super().start()
 
@@ -253,6 +266,6 @@ class Consumer(consumer.Consumer):
         gevent.sleep(0)  # they requeue their messages
 
 
-def connect(*addresses: str, **settings: Any) -> Producer:
+def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))

@@ -313,6 +313,11 @@ class Message:
         return self._batch.nsqd
 
     @property
+    def batch(self) -> MessageBatch:
+        """Return the messages that arrived with it, and itself."""
+        return self._batch
+
+    @property
     def is_answered(self) -> bool:
         return not self._batch.is_open(self.id)
 
@@ -350,3 +355,21 @@ class Message:
 
 def _answered_before(message_id: bytes) -> AlreadyAnswered:
     return AlreadyAnswered(f"message {message_id.decode('latin-1')} was answered before")
+
+
+def whole_batches(items: Collection[Message | MessageBatch]) -> tuple[list[MessageBatch], list[Message]]:
+    """Return the batches of which all messages are here, in order, and the messages of the others."""
+    messages: dict[MessageBatch, list[Message]] = {}
+    for item in items:
+        if isinstance(item, MessageBatch):
+            messages[item] = []
+        else:
+            messages.setdefault(item.batch, []).append(item)
+    batches = []
+    rest = []
+    for batch, found in messages.items():
+        if not found or len(found) == len(batch):
+            batches.append(batch)
+        else:
+            rest += found
+    return batches, rest

@@ -15,6 +15,9 @@ from nsqd_py.version import PROJECT_VERSION
 
 if TYPE_CHECKING:
     from datetime import timedelta
+    from typing import Unpack
+
+    from nsqd_py.client.keywords import ClientSettings
 
 T = TypeVar("T")
 
@@ -240,12 +243,12 @@ class ClientOptions:
             raise BadClientOption("deflate and snappy cannot both be used: choose one")
 
     @classmethod
-    def of(cls, **settings: Any) -> ClientOptions:
+    def of(cls, **settings: Unpack[ClientSettings]) -> ClientOptions:
         """Create from values by the names of go-nsq: seconds, or texts such as "250ms". Raises BadClientOption."""
         return cls(**_read(settings))
 
     @classmethod
-    def parse(cls, texts: Iterable[str], **defaults: Any) -> ClientOptions:
+    def parse(cls, texts: Iterable[str], **defaults: Unpack[ClientSettings]) -> ClientOptions:
         """Create from texts `name,value`; a name alone means true. The last value of a name counts.
 
         `defaults`, as the values of `of`, are for options that no text names. Raises BadClientOption.
@@ -260,7 +263,7 @@ class ClientOptions:
             raise BadClientOption(f"options must be a ClientOptions, not {kind}: or give each by its name, as in snappy=True")
         return (options or cls()).with_settings(**settings)
 
-    def with_settings(self, **settings: Any) -> ClientOptions:
+    def with_settings(self, **settings: Unpack[ClientSettings]) -> ClientOptions:
         """Return a copy with some other values, which are given as for `of`. Raises BadClientOption."""
         own = {option.name: getattr(self, option.name) for option in fields(self)}
         return ClientOptions(**{**own, **_read(settings)})

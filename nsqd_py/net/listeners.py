@@ -38,6 +38,10 @@ def peer_name(peer: Any) -> str:
     return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
 
 
+# Called with the name and the address of each listener when it accepts connections.
+on_listening: list[Callable[[str, str], object]] = []
+
+
 @dataclass(eq=False, repr=False)
 class Listener:
     """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket.
@@ -100,6 +104,8 @@ class Listener:
     def start(self) -> None:
         self._log.info("%s: listening on %s", self.name, self.address)
         self._watcher.start(self._on_readable)
+        for call in on_listening:
+            call(self.name, self.address)
 
     def _on_readable(self) -> None:
         for _ in range(_ACCEPTS_PER_EVENT):

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 
 from nsqd_py.protocol.outgoing import mpub_body
 
-_LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+:\d+)\s")
+_LISTENING = re.compile(r"^(TCP|HTTP) (\S+:\d+)\n", re.MULTILINE)
 _TIMEOUT_S = 30.0  # of a start, a stop and a request
 _POLL_INTERVAL_S = 0.005
 _HOST = "127.0.0.1"
@@ -79,6 +79,7 @@ class EmbeddedDaemon:
         self._finalizer = weakref.finalize(self, _end, self._processes, self._owner, signal.SIGTERM, self._folder)
         self._log_path = self._folder / f"{self._name}.log"
         self._log_path.touch()
+        self._addresses_path = self._folder / f"{self._name}.addresses"
         self._launch()
 
     @property
@@ -136,19 +137,22 @@ class EmbeddedDaemon:
         def ready() -> bool:
             if not self.running:
                 raise RuntimeError(f"{self._name} did not start:\n" + "\n".join(self.log_lines()))
-            with self._log_path.open("rb") as log:
-                log.seek(self._log_start)
-                found = dict(_LISTENING.findall(log.read().decode(errors="replace")))
+            found = {}
+            with suppress(FileNotFoundError):
+                found = dict(_LISTENING.findall(self._addresses_path.read_text()))
             self._addresses = found if len(found) == 2 else {}
             return bool(self._addresses)
 
-        _wait(ready, _TIMEOUT_S, lambda: f"{self._name} does not listen after {_TIMEOUT_S:g} s")
+        _wait(ready, _TIMEOUT_S, lambda: f"{self._name} does not listen after {_TIMEOUT_S:g} s. {self._log_tail()}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self.close()
+
+    def _log_tail(self) -> str:
+        return "\n".join(["Last lines of its log:", *self.log_lines()])
 
     def _address(self, protocol: str) -> str:
         if not self._addresses:
@@ -160,11 +164,12 @@ class EmbeddedDaemon:
             raise RuntimeError(f"this {self._name} is closed; start another one with nsqd_py.embedded()")
         tcp, http_ = (self._addresses.get(name, f"{_HOST}:0") for name in ("TCP", "HTTP"))
         # -P: the files of the current folder must not hide modules.
-        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", self._module, f"--broadcast-address={_HOST}"]
+        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", str(self._addresses_path), self._module]
+        command.append(f"--broadcast-address={_HOST}")
         command += [f"--tcp-address={tcp}", f"--http-address={http_}", *self._arguments(), *self._flags]
         self._addresses = {}
+        self._addresses_path.unlink(missing_ok=True)
         with self._log_path.open("ab") as log:
-            self._log_start = log.tell()
             # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
             self._processes.append(process)
@@ -173,13 +178,17 @@ class EmbeddedDaemon:
         return []
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        with closing(http.client.HTTPConnection(self.http_address, timeout=_TIMEOUT_S)) as connection:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            content = answer.read()
-        if answer.status != 200:
-            text = content.decode(errors="replace")
-            raise RuntimeError(f"{self._name} answered {answer.status} to {method} {path}: {text}")
+        try:
+            with closing(http.client.HTTPConnection(self.http_address, timeout=_TIMEOUT_S)) as connection:
+                connection.request(method, path, body)
+                answer = connection.getresponse()
+                content = answer.read()
+            if answer.status != 200:
+                text = content.decode(errors="replace")
+                raise RuntimeError(f"{self._name} answered {answer.status} to {method} {path}: {text}")
+        except (OSError, http.client.HTTPException, RuntimeError) as error:
+            error.add_note(self._log_tail())
+            raise
         return content
 
 

@@ -237,6 +237,10 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.client.aio.consumer", "Consumer._give_up", "ending"): Work(
         ("nsqd_py.client.aio:Consumer", "nsqd_py.client.aio:TaskQueue._items")
     ),
+    Place("nsqd_py.client.aio.consumer", "MessageLoop.__del__", "__del__"): Work(
+        ("nsqd_py.client.aio:Consumer", "nsqd_py.client.aio:TaskQueue._items")
+    ),
+    Place("nsqd_py.client.aio.handler_threads", "_report", "_set"): Work(("nsqd_py.client.aio:HandlerThreads",)),
     Place("nsqd_py.client.aio.producer", "Producer.close", "self._core.close"): Work(PRODUCER),
     Place("nsqd_py.client.process", "<module>", "_at_exit"): Work(("nsqd_py.client.process:_Registry._refs, _most",)),
     Place("nsqd_py.client.process", "<module>", "os.register_at_fork(after_in_child=_after_fork)"): Work(

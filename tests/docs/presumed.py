@@ -147,9 +147,9 @@ def client(machine: Machine, cwd: Path) -> None:
     for address in HOSTS:
         nsqd(machine, address, lookupds=HOSTS)
         run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/topic/create?topic=orders'")
-        for channel in "billing", "audit", "archive":
-            path = f"channel/create?topic=orders&channel={channel}"
-            run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/{path}'")
+        run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/channel/create?topic=orders&channel=billing'")
+    for topic in "audits", "readings", "payments":
+        run_in(machine, cwd, f"for number in 1 2 3; do curl -d $number 'http://10.0.0.1:4151/pub?topic={topic}'; done")
     lines = [json.dumps({"id": number, "paid": True}) for number in range(5, 10)]
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 

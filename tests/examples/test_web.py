@@ -42,7 +42,10 @@ def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict
         return list(pool.map(lambda body: request(port, path, body, headers)[0], bodies))
 
 
-@pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
+WORKERS = [("gthread", "--threads=8"), ("gevent",), ("gevent", "--preload")]
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=["threads", "gevent", "gevent-preload"])
 def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[str, ...]) -> None:
     pytest.importorskip("flask")
     pytest.importorskip("gunicorn")

@@ -7,7 +7,8 @@ import json
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
+from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 
 from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, TimedOut, WrongPlace, aio
 from nsqd_py.client import gevent as on_gevent
+from nsqd_py.client.blocking.backend import Poller
+from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
 from tests.support.fake_nsqd import listening, read_late
@@ -82,6 +85,69 @@ def test_futures_of_publishes(address: str, topic: str) -> None:
             producer.flush()
 
 
+def test_futures_with_concurrent_futures(address: str, topic: str) -> None:
+    with Producer(address) as producer:
+        for _ in range(100):
+            futures = [producer.publish_soon(topic, b"%d" % number) for number in range(5)]
+            done, left = wait_for_futures(futures, 40)
+            assert (done, left) == (set(futures), set())
+            futures = [producer.publish_soon(topic, b"%d" % number) for number in range(5)]
+            assert {future.result() for future in as_completed(futures, 40)} == {None}
+            first = [producer.publish_soon(topic, b"x"), producer.publish_soon(topic, b"y")]
+            assert wait_for_futures(first, 40, return_when=FIRST_COMPLETED).done
+        refused = producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None)
+        stored = producer.publish_soon(topic, b"x")
+        assert wait_for_futures([refused, stored], 40).done == {refused, stored}
+        assert isinstance(refused.exception(), PublishFailed)
+        assert (refused.cancel(), refused.cancelled(), refused.running()) == (False, False, False)
+
+
+def test_futures_in_an_event_loop(address: str, topic: str) -> None:
+    async def publish() -> Any:
+        with Producer(address) as producer:
+            futures = [producer.publish_soon(topic, b"x"), producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None)]
+            return await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+
+    stored, refused = run_in_new_loop(publish())
+    assert stored is None
+    assert isinstance(refused, PublishFailed)
+
+
+def test_concurrent_futures_stop_no_greenlets(address: str, topic: str) -> None:
+    with on_gevent.Producer(address) as producer, pytest.raises(WrongPlace, match="wait by `result`"):
+        wait_for_futures([producer.publish_soon(topic, b"x")], 40)
+
+
+class CallbackFailed(BaseException):
+    """Such as the exception of pytest.fail()."""
+
+
+@pytest.mark.parametrize("shell", [Producer, on_gevent.Producer], ids=["threads", "gevent"])
+@pytest.mark.parametrize("is_over", [False, True], ids=["before", "after"])
+def test_callbacks_that_fail_are_logged(shell: Any, address: str, topic: str, is_over: bool, caplog: Any) -> None:
+    called: list[object] = []
+
+    def fail(future: object) -> None:
+        called.append(future)
+        raise CallbackFailed
+
+    async def never_awaited(future: object) -> None:
+        pass
+
+    with shell(address) as producer:
+        future = producer.publish_soon(topic, b"x")
+        if is_over:
+            future.result(40)
+        future.add_done_callback(fail)
+        future.add_done_callback(never_awaited)
+        future.add_done_callback(called.append)
+        future.result(40)
+        producer.flush()
+    assert called == [future, future]
+    assert [line.partition(":")[0] for line in caplog.messages] == ["callback of a publish"] * 2
+    assert "returned an awaitable" in caplog.text
+
+
 def test_futures_asked_at_the_moment_of_the_answer(address: str, topic: str) -> None:
     with Producer(address) as producer, ThreadPoolExecutor(4) as pool:
         for _ in range(300):
@@ -115,6 +181,35 @@ def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) ->
         with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"use nsqd_py\.client,"):
             pool.submit(producer.publish, topic, b"x").result(10)
         producer.flush(timeout_s=1)  # nothing of it is left
+
+
+class CountedPoller(Poller):
+    """Notes how long each wait may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float] = []
+
+    def wait(self, descriptors: Any, timeout_s: float) -> set[int]:
+        self.waits_s.append(timeout_s)
+        return super().wait(descriptors, min(timeout_s, 0.01))
+
+
+def test_a_producer_that_has_nothing_to_do_does_not_wake(address: str) -> None:
+    """A thousand of them in a process woke so often that few of their first publishes came through on a busy machine."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        connecting = NonBlockingProducer(f"127.0.0.1:{hangs.getsockname()[1]}")
+        core = connecting._core
+        core.poller = poller = CountedPoller()
+        for _ in range(3):
+            core.step(0.2)
+        assert poller.waits_s == [0.2] * 3
+        core.close()
+    core = NonBlockingProducer(address)._core
+    while not core.dispatcher.is_connected:
+        core.step(0.01)
+    assert core.idle_s == 2
+    core.close()
 
 
 # ---- event loops
@@ -275,6 +370,50 @@ print(len(set(bodies)))
         TOPIC=topic,
     )
     assert (done.stdout, done.stderr) == ("50\n", "")
+
+
+LATE_PATCH = """
+import os
+from nsqd_py.client import Consumer, Producer
+bodies = []
+def make():
+    producer = Producer(ADDRESS, publish_timeout_s=20)
+    return producer, Consumer(TOPIC, "c", lambda message: bodies.append(message.body), nsqd_tcp_addresses=ADDRESS)
+if WHEN != "imported":
+    producer, consumer = make()
+if WHEN == "used before a fork":
+    producer.publish(TOPIC, b"parent")
+    consumer.start()
+    while not consumer.stats().finished:
+        pass
+    consumer.stop()
+    consumer = make()[1]
+if WHEN.endswith("fork") and (child := os.fork()):
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+from gevent import monkey
+monkey.patch_all()
+import gevent, time
+if WHEN == "imported":
+    producer, consumer = make()
+bodies.clear()
+gevent.joinall([gevent.spawn(producer.publish, TOPIC, b"%d" % n) for n in range(20)], raise_error=True)
+producer.publish_soon(TOPIC, b"soon").result(20)
+producer.flush()
+with consumer:
+    while len(bodies) < 21:
+        time.sleep(0.01)
+producer.close()
+print(len(bodies), flush=True)
+if WHEN.endswith("fork"):
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("when", ["imported", "made", "made before a fork", "used before a fork"])
+def test_gevent_may_patch_threads_after_the_import(address: str, topic: str, when: str) -> None:
+    """As in the workers of `gunicorn -k gevent --preload`."""
+    done = run_script(LATE_PATCH, ADDRESS=address, TOPIC=topic, WHEN=when)
+    assert (done.stdout, done.stderr, done.returncode) == ("21\n", "", 0)
 
 
 def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:

@@ -13,11 +13,12 @@ import gevent
 import pytest
 from gevent.event import AsyncResult
 
-from nsqd_py.client import Producer, aio
+from nsqd_py.client import Producer, Requeue, aio
+from nsqd_py.client import gevent as gevent_client
 from nsqd_py.client.errors import BadClientOption, NsqClientError
-from tests.support.aio_client import run_in_new_loop
+from tests.support.aio_client import AioProducer, run_in_new_loop
 from tests.support.consumer_drivers import SHELLS, Driver
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -265,10 +266,10 @@ def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, top
 
 
 class Broken(Log):
-    """A log that fails in the thread that does the input and output."""
+    """A log that fails in all threads but the test's."""
 
     def error(self, text: str, *args: object) -> None:
-        if threading.current_thread() is not threading.main_thread() and "stops" not in text:
+        if threading.current_thread() is not threading.main_thread():
             raise OSError("the log is full")
 
     debug = info = warning = exception = error
@@ -295,3 +296,93 @@ def test_an_on_done_that_raises_ends_nothing(shared_nsqd: NsqdProcess, topic: st
         producer.flush()
         producer.publish(topic, b"x")
     assert len([line for line in log.lines if "on_done" in line]) == 1
+
+
+def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
+    with shared_nsqd.connect() as client:
+        client.mpub(topic, [b"x"])
+    consumer = SHELLS["threads"].consumer(
+        topic, "c", raises, nsqd_tcp_addresses=f"127.0.0.1:{shared_nsqd.tcp_port}", log=QuietBroken()
+    )
+    with pytest.raises(OSError, match="the log is full"):
+        consumer.run()
+    shared_nsqd.wait_for_channel(topic, "c", in_flight_count=0, client_count=0)
+
+
+class QuietBroken(Broken):
+    """A log that fails to write errors only."""
+
+    def info(self, text: str, *args: object) -> None:
+        pass
+
+    debug = info
+
+
+def test_a_log_that_fails_ends_the_producer_with_its_error(topic: str) -> None:
+    producer = Producer("127.0.0.1:1", log=Broken(), publish_timeout_s=20)
+    with pytest.raises(NsqClientError, match="the log is full"):
+        while True:
+            producer.publish(topic, b"x")
+    producer.close()
+
+
+# ---- what the log says
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_failures_name_channel_and_attempt(consume: Callable[..., Driver], topic: str, shell: str) -> None:
+    log = Log()
+
+    def handle(message: Any) -> None:
+        if message.attempts == 1:
+            raise ValueError("bad")
+        if message.attempts == 2:
+            raise Requeue(0, backoff=False)
+
+    driver = consume(shell, handle, log=log)
+    driver.wait(lambda: driver.stats().finished == 1)
+    lines = [line.partition(" on message ")[2] or line.partition(" requeued message ")[2] for line in log.lines]
+    failed, requeued = [line[line.index(" of ") :] for line in lines if line]
+    assert failed == f" of {topic}/c, attempt 1: ValueError('bad')"
+    assert requeued == f" of {topic}/c, attempt 2"
+
+
+def without() -> None:
+    pass
+
+
+def two(message: Any, more: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_handler_takes_one_argument(shell: str, role: str) -> None:
+    consumer = aio.Consumer if shell == "aio" else SHELLS[shell].consumer
+    for handler in (without, two, lambda: None, functools.partial(two)):
+        with pytest.raises(BadClientOption, match=rf"^{role} .* must take one argument, the (message|batch): "):
+            consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
+    for handler in (print, [].append, lambda *items: None, functools.partial(two, 1), raises):
+        consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
+
+
+@pytest.mark.parametrize("shell", [Producer, gevent_client.Producer, AioProducer], ids=["threads", "gevent", "aio"])
+def test_an_idle_producer_of_a_dead_nsqd_logs_once(make_nsqd: MakeNsqd, topic: str, shell: Any) -> None:
+    log = Log()
+    nsqd = make_nsqd()
+    producer = shell(f"127.0.0.1:{nsqd.tcp_port}", log=log)
+    producer.publish(topic, b"x")
+    nsqd.kill()
+    core = getattr(producer, "producer", producer)._core
+    failures: set[int] = set()
+
+    def has_failed_often() -> bool:
+        gevent.sleep(0.001)
+        failures.update(id(writer.failure) for writer in core.dispatcher.writers.values() if writer.failure is not None)
+        kept.extend(writer.failure for writer in core.dispatcher.writers.values())
+        return len(failures) >= 4
+
+    kept: list[Any] = []  # so that each has an id of its own
+    wait_until(has_failed_often)
+    assert len(log.lines) == 1
+    producer.close()

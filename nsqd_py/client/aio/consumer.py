@@ -1,20 +1,26 @@
-"""The consumer for asyncio: handlers are coroutines, or `async for` takes the messages."""
+"""The consumer for asyncio: handlers are coroutine functions, or plain ones in threads, or `async for` takes the messages."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from nsqd_py.client.aio.handler_threads import HandlerThreads
 from nsqd_py.client.blocking import consumer as blocking
-from nsqd_py.client.callables import check_handler_result
+from nsqd_py.client.callables import check_handler_result, is_coroutine_function
 from nsqd_py.client.consuming.base import AT_ONCE, ENDINGS, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.errors import NsqClientError, WrongPlace
-from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.message import Message, MessageBatch, whole_batches
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.consuming.base import AnyBatchHandler, AnyHandler, ConsumerKeywords
 
 _CANCEL_S = 1.0  # how long handlers may take to end when they are cancelled
 Item = TypeVar("Item")
@@ -77,8 +83,23 @@ class Consumer(blocking.Consumer):
     # A `with` or `for` without `async` fails.
     __enter__ = __exit__ = __iter__ = None  # type: ignore[assignment]
 
+    if TYPE_CHECKING:  # the arguments of `BaseConsumer`
+
+        def __init__(
+            self,
+            topic: str,
+            channel: str,
+            handler: AnyHandler | None = None,
+            *,
+            batch_handler: AnyBatchHandler | None = None,
+            on_give_up: AnyHandler | None = None,
+            **keywords: Unpack[ConsumerKeywords],
+        ) -> None: ...
+
     def _begin(self) -> None:
         super()._begin()
+        self._threads = HandlerThreads(self._concurrency)
+        self._is_taking = False
         self._tasks: TaskQueue[Any] = TaskQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers: list[asyncio.Task[None]] = []
@@ -88,14 +109,20 @@ class Consumer(blocking.Consumer):
     # ---- its life
 
     async def start(self) -> None:  # type: ignore[override]
-        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
+        """Connect, and begin to consume. Returns at once. Idempotent. Raises WrongPlace if the consumer was stopped.
+
+        One that was stopped before it was started starts nothing.
+        """
+        self._go_on()
         if self._loop is not None:
             if self._loop is not asyncio.get_running_loop():
                 raise WrongPlace("the consumer belongs to another event loop: make one for each")
             return
         self._loop = asyncio.get_running_loop()
         super().start()
-        if not self._is_iterated:
+        if self._io_task is None:  # stopped before it was started
+            self._has_ended.set()
+        elif not self._is_iterated:
             self._handlers = [asyncio.create_task(self._handle_all()) for _ in range(self._concurrency)]
 
     def _start_handlers(self) -> None:
@@ -105,8 +132,11 @@ class Consumer(blocking.Consumer):
         """Request no more messages, wait for those in flight, and close.
 
         After `timeout_s`, messages that no handler has begun are requeued, and running handlers are cancelled; their
-        messages are redelivered. Called from a handler, or from a loop over messages, this only begins to stop.
+        messages are redelivered. Called from a handler, or from a loop over messages, this only begins to stop. A message
+        that `next` returned in this task is requeued, unless it was answered.
         """
+        if self._given_to is asyncio.current_task():
+            self._return_given()
         self.begin_to_stop(timeout_s)
         if self._loop is None:
             self._has_ended.set()
@@ -136,6 +166,8 @@ class Consumer(blocking.Consumer):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._return_given()
+        self._iterating_task = None
         await self.stop()
 
     # ---- in the I/O thread
@@ -162,6 +194,7 @@ class Consumer(blocking.Consumer):
         try:
             super()._close()
         finally:
+            self._threads.close()
             self._call_soon(self._end)
 
     def _end(self) -> None:
@@ -211,7 +244,7 @@ class Consumer(blocking.Consumer):
         is_spent = self._is_spent(message)
         handler = self._giving_up(message) if is_spent else self._handler
         try:
-            await _run(handler, message)
+            await self._call(handler, message)
         except BaseException as error:
             if self._fail(message, error, handler):
                 raise
@@ -220,65 +253,181 @@ class Consumer(blocking.Consumer):
                 self._subscription.gave_up()
             message.settle()
 
+    async def _call(self, handler: Callable[[Any], object], item: Message | MessageBatch) -> None:
+        """Call a coroutine function here, and another function in a thread. Await the result, which may itself be awaitable."""
+        if is_coroutine_function(handler):
+            result: Any = handler(item)
+        else:
+            result = await self._threads.run(handler, item)
+        while inspect.isawaitable(result):
+            result = await result
+        check_handler_result(handler, result)
+
     def _ends(self, error: BaseException) -> bool:
         if isinstance(error, asyncio.CancelledError):  # other code cancelled the task, or the handler raised it
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
         return super()._ends(error)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> MessageLoop[Message]:
         return self.messages()
 
-    def messages(self, idle_timeout_s: float | None = None) -> AsyncIterator[Message]:  # type: ignore[override]
+    def messages(self, idle_timeout_s: float | None = None) -> MessageLoop[Message]:  # type: ignore[override]
         """Yield each message, which is finished when the loop asks for the next one.
 
-        Ends when the consumer is stopped, or after `idle_timeout_s` without a message. Leaving the loop by `break`
-        stops the consumer a moment later: `async with contextlib.aclosing(...)` stops it at once. Raises
-        BadClientOption if the consumer has a handler.
+        Ends when the consumer is stopped, or after `idle_timeout_s` without a message: then another loop goes on. Leaving
+        the loop by `break` stops the consumer a moment later: `async with contextlib.aclosing(...)` stops it at once.
+        `anext` may have a time limit. Raises BadClientOption if the consumer has a handler, and WrongPlace if it was
+        stopped, or a loop was left.
         """
         self._refuse_if_handled()
-        return self._iterate(idle_timeout_s)
+        return MessageLoop(self, idle_timeout_s, takes_batches=False)
 
-    def batches(self, idle_timeout_s: float | None = None) -> AsyncIterator[MessageBatch]:  # type: ignore[override]
+    def batches(self, idle_timeout_s: float | None = None) -> MessageLoop[MessageBatch]:  # type: ignore[override]
         """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
         self._refuse_if_handled()
-        self._takes_batches = True
-        return self._iterate(idle_timeout_s)
+        return MessageLoop(self, idle_timeout_s, takes_batches=True)
 
-    async def _iterate(self, idle_timeout_s: float | None) -> AsyncIterator[Any]:  # type: ignore[override]
-        message: Message | None = None
+    async def next(self, timeout_s: float | None = None) -> Message | None:  # type: ignore[override]
+        """Return the next message; None after the time-out, or once when the consumer was stopped since the last call.
+
+        The first call starts the consumer, and `stop` or `async with` ends it. The next call finishes the message, unless it
+        was answered or detached. Raises as `messages`, and WrongPlace while another task waits for a message.
+        """
+        self._refuse_if_handled()
+        self._refuse_another()
+        if self._given is not None:
+            self._given.settle()
+            self._given = None
+        if self._tells_stop():
+            return None
+        await self._begin_to_take(takes_batches=False)
+        self._must_tell = True
         try:
-            await self.start()
-            while self.running:
-                self._iterating_task = asyncio.current_task()
-                if (item := await self._tasks.take(idle_timeout_s)) is None:
-                    break
-                if self._takes_batches:
-                    if item.is_live:
-                        yield item
-                    continue
-                message = item
-                if self._is_spent(item):
-                    await self._handle(item)  # calls `on_give_up`
-                elif item.is_live:
-                    yield item
-                    item.settle()
-        except BaseException:
-            self._leave()
-            if message is not None:
-                self._put_off(message, AT_ONCE)
-            raise
+            self._given = await self._take(timeout_s)
         finally:
-            self._leave()
-            self._give_back()
             self._iterating_task = None
-            await self.stop()
-        self._raise_failure()
+        if self._given is None:
+            self._tells_stop()
+        self._given_to = asyncio.current_task()
+        return self._given
+
+    def _refuse_another(self) -> None:
+        if self._is_taking:
+            raise WrongPlace("another task waits for the next message of this consumer: one at a time may")
+
+    async def _begin_to_take(self, *, takes_batches: bool) -> None:
+        """Start, if that is not done."""
+        self._takes_batches = takes_batches
+        self._iterating_task = asyncio.current_task()
+        await self.start()
+
+    async def _take(self, timeout_s: float | None) -> Any:
+        """Return the next message, or batch; None after the time-out, or when the consumer stops.
+
+        A task that is cancelled here has taken no message.
+        """
+        self._refuse_another()
+        self._is_taking = True
+        try:
+            while self.running and (item := await self._tasks.take(timeout_s)) is not None:
+                if self._takes_batches:
+                    item = self._whole_batch(item)
+                    if item is not None and item.is_live:
+                        return item
+                elif self._is_spent(item):
+                    await self._give_up_one(item)
+                elif item.is_live:
+                    return item
+        finally:
+            self._is_taking = False
+        return None
+
+    async def _give_up_one(self, message: Message) -> None:
+        try:
+            await self._handle(message)  # calls `on_give_up`
+        except BaseException:
+            self._put_off(message, AT_ONCE)
+            raise
+
+    def _whole_batch(self, item: Message | MessageBatch) -> MessageBatch | None:
+        if isinstance(item, MessageBatch):
+            return item
+        batches, rest = whole_batches([item, *self._tasks.clear()])
+        self._requeue(rest)
+        self._tasks.put_all(batches[1:])
+        return batches[0] if batches else None
+
+    def _end_loop(self, message: Message | None) -> None:
+        """Stop, since a loop has ended. Any thread may call this: loops that were left end where they are collected."""
+        self._leave()
+        if message is not None:
+            self._put_off(message, AT_ONCE)
+        self._give_back()
+        self._iterating_task = None
+        self._request_stop(STOP_TIMEOUT_S)
+
+    def _note_idle(self) -> None:
+        """Note that a loop ends because no message came: another one may go on."""
+        with self._lock:
+            self._may_go_on = self.running
 
 
-async def _run(handler: Callable[[Any], object], item: Message | MessageBatch) -> None:
-    """Call a handler, and await its result, which may itself be awaitable."""
-    result: Any = handler(item)
-    while inspect.isawaitable(result):
-        result = await result
-    check_handler_result(handler, result)
+class MessageLoop(Generic[Item]):
+    """The messages, or batches, of a consumer, for `async for` and `anext`. See `Consumer.messages`."""
+
+    def __init__(self, consumer: Consumer, idle_timeout_s: float | None, *, takes_batches: bool) -> None:
+        self._consumer = consumer
+        self._idle_timeout_s = idle_timeout_s
+        self._takes_batches = takes_batches
+        self._message: Message | None = None  # that was yielded last
+        self._has_begun = self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        if self._is_over:
+            raise StopAsyncIteration
+        consumer = self._consumer
+        consumer._refuse_another()
+        if self._message is not None:
+            self._message.settle()
+            self._message = None
+        try:
+            if not self._has_begun:
+                await consumer._begin_to_take(takes_batches=self._takes_batches)
+                self._has_begun = True
+            consumer._iterating_task = asyncio.current_task()
+            item = await consumer._take(self._idle_timeout_s)
+        except asyncio.CancelledError:  # perhaps by a time limit: the next call goes on
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+        if item is None:
+            consumer._note_idle()
+            await self.aclose()
+            consumer._raise_failure()
+            raise StopAsyncIteration
+        if not self._takes_batches:
+            self._message = item
+        found: Item = item
+        return found
+
+    async def aclose(self) -> None:
+        """Stop the consumer, and return the last message to nsqd unless it was answered."""
+        self._close()
+        if self._has_begun:
+            await self._consumer._has_ended.wait()
+
+    def _close(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._has_begun:
+            self._consumer._end_loop(self._message)
+        self._message = None
+
+    def __del__(self) -> None:
+        self._close()

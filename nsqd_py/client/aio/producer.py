@@ -12,18 +12,24 @@ place in threads. All publishes of one loop iteration are sent together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
+from nsqd_py.client.options import Delay
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter
-from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
+from nsqd_py.client.publishing.publish import Body, Done, PendingPublish, ignore_result, several, single
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.publishing.base import ProducerKeywords
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
@@ -37,7 +43,7 @@ class _LoopPublish(PendingPublish):
     future: asyncio.Future[None]
 
 
-class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], ProcessHooks):
+class Producer(BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, asyncio.Future[None]]], ProcessHooks):
     __doc__ = BaseProducer.__doc__
 
     __enter__ = __exit__ = None  # type: ignore[assignment]  # a `with` without `async` fails
@@ -61,7 +67,27 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], P
         self._has_changed = asyncio.Event()  # there may be room, or a connection, or an error
         self._is_idle = asyncio.Event()
 
-    # ---- publishing
+    # ---- publishing. These are coroutine functions, so that type checkers and the interpreter see a missing `await`.
+
+    async def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
+        await self._publish(single(topic, body, defer_s))
+
+    async def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
+        await self._publish(*several(topic, bodies))
+
+    async def publish_soon(
+        self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: Delay = 0
+    ) -> asyncio.Future[None]:
+        return await self._publish_soon(single(topic, body, defer_s), b"", on_done)
+
+    async def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
+        return await self._publish_soon(*several(topic, bodies), on_done)
+
+    async def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> asyncio.Future[None]:
+        return await super().send_mpub_body(topic, body, count, on_done)
+
+    async def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
+        return await super().send_mpub_pieces(topic, pieces, on_done)
 
     async def _publish(self, head: bytes, body: bytes = b"") -> None:
         await (await self._publish_soon(head, body, ignore_result))
@@ -131,9 +157,9 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], P
         assert self._loop is not None
         self._work()
         interval_s = self.settings.sweep_interval_s
-        self._timer = self._loop.call_later(
-            interval_s if self._dispatcher.is_connected else min(interval_s, _CONNECTING_INTERVAL_S), self._keep_time
-        )
+        if not self._dispatcher.is_connected:
+            interval_s = min(interval_s, max(_CONNECTING_INTERVAL_S, self._core.until_dial_s()))
+        self._timer = self._loop.call_later(interval_s, self._keep_time)
 
     def _work(self) -> None:
         """Connect, ask nsqlookupds, and fail publishes whose time is over, as far as it is due."""
@@ -279,7 +305,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], P
                 raise
 
 
-async def connect(*addresses: str, **settings: Any) -> Producer:
+async def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     producer = Producer(*addresses, **settings)
     try:

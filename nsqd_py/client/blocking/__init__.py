@@ -20,7 +20,7 @@ PublishingCore  the I/O thread; others read counts and copies of its dictionarie
     asyncio, the event loop, and a thread that closes it after the loop has let go of it
 Connection  the thread that opens it, and then the I/O thread, which gets it through `WorkerThread.is_done`
 Consumer  the I/O thread; what others change too (`_stop_by_s`, subscriptions, windows) has the lock, `_workers` and `_nsqds`
-    are copied in one step
+    are copied in one step; a consumer begins again only after its I/O thread has set `_stopped`, its last step
 NsqdSubscription  the I/O thread; `leave`, and its window, under the lock of the consumer
 Finder  the I/O thread; a worker has the address and the options
 """

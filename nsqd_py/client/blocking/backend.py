@@ -82,7 +82,10 @@ class Backend:
         return threading.Lock()
 
     def make_answer_lock(self) -> AbstractContextManager[object]:
-        """Return the lock of everything that those who answer messages share with the I/O thread."""
+        """Return the lock of everything that those who answer messages share with the I/O thread.
+
+        If gevent patches threads after this, all greenlets count as one thread, which is enough: nothing that it guards waits.
+        """
         return threading.RLock()
 
     def make_poller(self) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from nsqd_py.client.addresses import parse_address
@@ -15,9 +16,15 @@ from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
 from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.errors import WrongPlace
+from nsqd_py.client.message import Message, MessageBatch, whole_batches
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.interfaces import LineWriter
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.consuming.base import BatchHandler, ConsumerKeywords, Handler
 
 __all__ = ["Consumer", "ConsumerStats"]
 
@@ -45,6 +52,19 @@ class Consumer(BaseConsumer, ProcessHooks):
     _io_task: Any = None
     _make_backend: type[Backend] = Backend
 
+    if TYPE_CHECKING:  # the arguments of `BaseConsumer`
+
+        def __init__(
+            self,
+            topic: str,
+            channel: str,
+            handler: Handler | None = None,
+            *,
+            batch_handler: BatchHandler | None = None,
+            on_give_up: Handler | None = None,
+            **keywords: Unpack[ConsumerKeywords],
+        ) -> None: ...
+
     def _set_up(self) -> None:
         self._backend = self._make_backend()
         self._begin()
@@ -68,6 +88,10 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._stop_by_s: float | None = None  # set by `stop`
         self._is_leaving = False
         self._stopped = Latch(backend.make_lock)
+        self._may_go_on = False  # it has stopped only because a loop was idle
+        self._given: Message | None = None  # by `next`
+        self._given_to: object = None  # the thread that called it
+        self._must_tell = False  # `next` returns None once after a stop
         self._is_asleep = False
         self._failure: BaseException | None = None
 
@@ -79,7 +103,11 @@ class Consumer(BaseConsumer, ProcessHooks):
         return self._io_task is not None and self._stop_by_s is None
 
     def start(self) -> None:
-        """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
+        """Connect, and begin to consume. Returns at once. Idempotent. Raises WrongPlace if the consumer was stopped.
+
+        One that was stopped before it was started starts nothing.
+        """
+        self._go_on()
         if self._io_task is None and self._stop_by_s is None:
             arguments = ref(self), self._poller, self._queue, str(self._subscription), self._log
             try:
@@ -88,6 +116,22 @@ class Consumer(BaseConsumer, ProcessHooks):
                 self._end_with(error)
             else:
                 self._has_started.wait()
+
+    def _go_on(self) -> None:
+        """Let a consumer whose last loop was idle begin again. Raises WrongPlace if it was stopped in another way."""
+        if self._stop_by_s is None:
+            return
+        if self._io_task is None:
+            if self._failure is None:
+                self._log.warning("the consumer of %s was stopped before it was started: it consumes nothing", self._subscription)
+            return
+        if not (self._may_go_on and self._stopped.is_set):
+            raise WrongPlace(
+                f"the consumer of {self._subscription} was stopped, or its loop was left: make another one, or call `next` "
+                "where single messages are wanted"
+            )
+        self._begin()
+        call_after_fork(self)
 
     def _begin_io(self) -> bool:
         """Start the handlers. Return False if another thread does the input and output, or if nothing is left to do."""
@@ -116,9 +160,15 @@ class Consumer(BaseConsumer, ProcessHooks):
 
         After `timeout_s`, messages that no handler has begun are requeued. Handlers that still run go on, but their
         messages are redelivered after their time-out. Called from a handler, or from a loop over messages, this only begins
-        to stop. Ctrl-C, or another exception of a signal handler, ends the time-out.
+        to stop. A message that `next` returned in this thread is requeued, unless it was answered. Ctrl-C, or another exception
+        of a signal handler, ends the time-out.
         """
+        if self._given_to == self._backend.current():
+            self._return_given()
         self.begin_to_stop(timeout_s)
+        self._wait_for_stop()
+
+    def _wait_for_stop(self) -> None:
         if self._backend.current() not in (self._io_task, self._iterating, *self._workers):
             self._backend.refuse_to_wait("stop")
             assert self._stop_by_s is not None
@@ -130,6 +180,10 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop as `stop` does, but return at once."""
+        self._may_go_on = False
+        self._request_stop(timeout_s)
+
+    def _request_stop(self, timeout_s: float) -> None:
         stop_by_s = monotonic() + timeout_s
         with self._lock:
             self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
@@ -152,7 +206,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         """Stop because of an error, which `wait`, `run` and loops raise."""
         self._failure = self._failure or error
         self.begin_to_stop()
-        self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
+        with suppress(Exception):  # the log may be what failed; `wait` raises the error
+            self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -207,35 +262,109 @@ class Consumer(BaseConsumer, ProcessHooks):
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
         """Yield each message, which is finished when the loop asks for the next one.
 
-        Ends when the consumer is stopped, or after `idle_timeout_s` without a message. Raises BadClientOption if the
-        consumer has a handler.
+        Ends when the consumer is stopped, or after `idle_timeout_s` without a message: then another loop goes on. Raises
+        BadClientOption if the consumer has a handler, and WrongPlace if it was stopped, or a loop was left.
         """
         self._refuse_if_handled()
-        return self._iterate(idle_timeout_s)
+        return self._iterate(idle_timeout_s, takes_batches=False)
 
     def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
         """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
         self._refuse_if_handled()
-        self._takes_batches = True
-        return self._iterate(idle_timeout_s)
+        return self._iterate(idle_timeout_s, takes_batches=True)
 
-    def _iterate(self, idle_timeout_s: float | None) -> Iterator[Any]:
+    def next(self, timeout_s: float | None = None) -> Message | None:
+        """Return the next message; None after the time-out, or once when the consumer was stopped since the last call.
+
+        The first call starts the consumer, and `stop` or `with` ends it. The next call finishes the message, unless it was
+        answered or detached. Raises as `messages`, and WrongPlace while another thread has a message that is not answered.
+        """
+        self._refuse_if_handled()
+        self._backend.refuse_to_wait("next")
+        self._settle_given()
+        if self._tells_stop():
+            return None
+        try:
+            self._iterating = self._backend.current()
+            self._takes_batches = False
+            self.start()
+            self._must_tell = True
+            self._given = self._next_item(timeout_s)
+        except BaseException:  # Ctrl-C may have come while a message was taken: it is in flight
+            self.begin_to_stop(_EXIT_S)
+            raise
+        finally:
+            self._iterating = None
+        if self._given is None:
+            self._tells_stop()
+        self._given_to = self._backend.current()
+        return self._given
+
+    def _tells_stop(self) -> bool:
+        """True if `next` returns None because of a stop: once. Raises what ended the consumer."""
+        if self.running or not self._must_tell:
+            return False
+        self._must_tell = False
+        self._raise_failure()
+        return True
+
+    def _settle_given(self) -> None:
+        """Finish the message that `next` returned last. Raises WrongPlace if it was in another thread."""
+        given = self._given
+        if given is not None and not (given.is_answered or given.is_detached):
+            if self._given_to != self._backend.current():
+                raise WrongPlace(f"{given} was returned in another thread, and is not answered: answer it, or detach it")
+            given.settle()
+        self._given = None
+
+    def _return_given(self) -> None:
+        """Requeue the message that `next` returned last, unless it was answered."""
+        given, self._given = self._given, None
+        if given is not None:
+            self._put_off(given, AT_ONCE)
+
+    def _next_item(self, timeout_s: float | None) -> Any:
+        """Return the next message, or batch in a loop over batches; None after the time-out, or when the consumer stops."""
+        while self.running and (item := self._queue.take(timeout_s)) is not None:
+            if self._takes_batches:
+                item = self._whole_batch(item)
+                if item is not None and item.is_live:
+                    return item
+            elif self._is_spent(item):
+                try:
+                    self._handle(item)  # calls `on_give_up`
+                except BaseException:
+                    self._put_off(item, AT_ONCE)
+                    raise
+            elif item.is_live:
+                return item
+        return None
+
+    def _whole_batch(self, item: Message | MessageBatch) -> MessageBatch | None:
+        """Return the batch. Of messages that arrived before the loop over batches, return the first whole batch."""
+        if isinstance(item, MessageBatch):
+            return item
+        batches, rest = whole_batches([item, *self._queue.clear()])
+        self._requeue(rest)
+        self._queue.put_all(batches[1:])
+        return batches[0] if batches else None
+
+    def _iterate(self, idle_timeout_s: float | None, *, takes_batches: bool) -> Iterator[Any]:
         self._backend.refuse_to_wait("iterating")
+        self._go_on()
         message: Message | None = None
         try:
             self._iterating = self._backend.current()
+            self._takes_batches = takes_batches
             self.start()
-            while self.running and (item := self._queue.take(idle_timeout_s)) is not None:
-                if self._takes_batches:
-                    if item.is_live:
-                        yield item
-                    continue
-                message = item
-                if self._is_spent(item):
-                    self._handle(item)  # calls `on_give_up`
-                elif item.is_live:
-                    yield item
+            while (item := self._next_item(idle_timeout_s)) is not None:
+                if not takes_batches:
+                    message = item
+                yield item
+                if not takes_batches:
                     item.settle()
+            with self._lock:
+                self._may_go_on = self.running
         except BaseException as error:
             self._leave()
             if message is not None:
@@ -251,7 +380,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._leave()
         self._give_back()
         self._iterating = None
-        self.stop()
+        self._request_stop(STOP_TIMEOUT_S)
+        self._wait_for_stop()
 
     @staticmethod
     def _work(consumer_ref: ref[Consumer], queue: WorkQueue[Any]) -> None:
@@ -302,11 +432,11 @@ class Consumer(BaseConsumer, ProcessHooks):
                 consumer._end_with(error)
                 consumer._close()
             return
-        log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
-        warn_of_dropped(f"consumer of {name}")
         queue.close()
         for closing in (*sockets, poller):
             closing.close()
+        log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
+        warn_of_dropped(f"consumer of {name}")
 
     def _turn(self, ready: Collection[int]) -> tuple[list[Any], float] | None:
         """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""

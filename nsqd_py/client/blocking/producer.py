@@ -16,37 +16,70 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
+from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
+from nsqd_py.interfaces import LineWriter
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.publishing.base import ProducerKeywords
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
 _GATHERING_S = 0.001
+_LOCK_S = 1.0  # how long the I/O thread waits for a lock that others hold for a few steps
 _END_S = 1.0  # how long callers wait for the I/O thread after the time of a publish or of `close` is over
 
 
-class PublishFuture(PendingPublish):
+class PublishFuture(PendingPublish, Future[None]):
     """A publish, whose result is None once nsqd has stored it. It cannot be cancelled.
 
     Most futures are never asked. The I/O thread changes the state of the publish before it looks at `is_asked`, and
     those who ask set that before they look at the state: one of the two always sees the other.
+
+    It has what `concurrent.futures` reads of a future: `_condition`, made when it is first read, and `_state` and `_waiters`,
+    which only change under it.
     """
 
-    make_lock: Callable[[], Any] = staticmethod(threading.Lock)
+    __slots__ = ("log",)
+
+    log: LineWriter
     is_asked = False
+    _is_settled = False
+
+    @staticmethod
+    def make_lock() -> Any:
+        """Return a lock of the kind that the interpreter has now: gevent may patch it after this module was imported."""
+        return threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<PublishFuture, {self.state}>"
 
     def done(self) -> bool:
         return self.is_over
+
+    def running(self) -> bool:
+        return not self.is_over
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        """Return False: a publish cannot be cancelled."""
+        return False
 
     def result(self, timeout: float | None = None) -> None:
         """Return once nsqd has stored it. Raises its error, and TimeoutError."""
@@ -57,14 +90,17 @@ class PublishFuture(PendingPublish):
     def exception(self, timeout: float | None = None) -> NsqClientError | None:
         """Return its error once it is over; None if nsqd has stored it. Raises TimeoutError."""
         if not self.is_over:
-            waiters: Waiters = vars(self).setdefault("_waiters", Waiters(self.make_lock))
+            askers: Waiters = vars(self).setdefault("_askers", Waiters(self.make_lock))
             self.is_asked = True
-            if not waiters.wait_until(lambda: self.is_over, timeout):
+            if not askers.wait_until(lambda: self.is_over, timeout):
                 raise TimeoutError
         return self.error
 
     def add_done_callback(self, fn: Callable[[PublishFuture], object]) -> None:
-        """Call `fn` with this future when it is over: at once, or in the thread that reads the answers."""
+        """Call `fn` with this future when it is over: at once, or in the thread that reads the answers.
+
+        An exception of `fn` is logged.
+        """
         vars(self).setdefault("_calls", deque()).append(fn)
         self.is_asked = True
         if self.is_over:
@@ -73,12 +109,57 @@ class PublishFuture(PendingPublish):
     def notify(self) -> None:
         """Report that the publish is over. Each callback is called by the thread that removes it."""
         state = vars(self)
-        if "_waiters" in state:
-            state["_waiters"].wake_all()
+        if "_askers" in state:
+            state["_askers"].wake_all()
+        if "_its_condition" in state:
+            self._settle()
         if "_calls" in state:
-            with ExitStack() as stack, suppress(IndexError):  # the stack calls all, even if one raises
+            with suppress(IndexError):
                 while True:
-                    stack.callback(state["_calls"].pop(), self)
+                    self._call(state["_calls"].popleft())
+
+    def _call(self, fn: Callable[[PublishFuture], object]) -> None:
+        try:
+            check_result(fn, fn(self))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.log.exception("callback of a publish: %r", error)
+
+    # ---- for `concurrent.futures.wait` and `as_completed`
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        state = vars(self)
+        if "_its_condition" not in state:
+            state.setdefault("_waiters", [])
+            state.setdefault("_its_condition", threading.Condition())
+            self.is_asked = True
+            if self.is_over:
+                self._settle()
+        condition: threading.Condition = state["_its_condition"]
+        return condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return "FINISHED" if self._is_settled else "RUNNING"
+
+    def _settle(self) -> None:
+        """Tell those who wait with `concurrent.futures`, once."""
+        condition = vars(self)["_its_condition"]
+        # Ctrl-C may have ended another thread between two steps of `concurrent.futures`, while it held the lock.
+        has_lock = condition.acquire(timeout=_LOCK_S)
+        try:
+            if not self._is_settled:
+                self._is_settled = True
+                for waiter in vars(self)["_waiters"]:
+                    if self.error is None:
+                        waiter.add_result(self)
+                    else:
+                        waiter.add_exception(self)
+        finally:
+            if has_lock:
+                condition.release()
 
 
 class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
@@ -98,6 +179,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._core = PublishingCore(self.settings, self._backend)
         on_over: Callable[[Any], None] = partial(_notify_all, self.settings.log)
         self._core.on_over = on_over
+        self._log = self.settings.log
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._most = self.settings.window
         self._most_bytes = self.settings.window_bytes
@@ -110,6 +192,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._is_idle = True  # apart from the inbox
         self._is_asleep = False
         self._is_closed = False
+        self._failure: Exception | None = None  # in the I/O thread
         self._close_by_s: float | None = None  # at the end of the process
         self._has_ended = False
         self._is_starting = False
@@ -128,6 +211,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PublishFuture:
         publish = self._make_publish(head, body, monotonic() + self._publish_timeout_s, on_done)
+        publish.log = self._log
         inbox = self._inbox
         if self._must_check or len(inbox) >= self._most or self._inbox_bytes >= self._most_bytes:
             self._make_room(publish)
@@ -144,7 +228,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._core.poller.wake()
             return
         self._is_asleep = True  # it has emptied the inbox for the last time
-        self._refuse_left(NoNsqd("the producer is closed"))
+        self._refuse_left(self._closed_error())
 
     def _make_room(self, publish: PendingPublish) -> None:
         self._check_that_there_is_any()
@@ -162,9 +246,14 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _check_that_there_is_any(self) -> None:
         if self._is_closed:
-            raise NoNsqd("the producer is closed")
+            raise self._closed_error()
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
+
+    def _closed_error(self) -> NoNsqd:
+        if self._failure is not None:
+            return NoNsqd(f"the producer has ended because of an error: {self._failure!r}")
+        return NoNsqd("the producer is closed")
 
     def _refuse_to_wait(self, method: str) -> None:
         if self._backend.current() == self._io_task:
@@ -240,8 +329,12 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
                 del producer
                 core.step(wait_s)
         except Exception as error:
-            log.exception("producer: %r", error)
-            raise
+            producer = producer_ref()
+            if producer is not None:
+                producer._failure = error
+                del producer
+            with suppress(Exception):  # the log may be what failed; publishes raise the error
+                log.exception("producer: %r", error)
         finally:
             producer = producer_ref()
             if producer is None:
@@ -271,7 +364,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             return self.settings.sweep_interval_s
         core.kept = self if core.dispatcher.unfinished else None  # before it falls asleep: `_wake_io` keeps it again
         self._is_asleep = True
-        return 0.0 if inbox else self.settings.sweep_interval_s
+        return 0.0 if inbox else core.idle_s
 
     def _take_in(self) -> bool:
         """Hand the inbox to the core, or refuse it. Return True if the core has publishes now."""
@@ -340,8 +433,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         """Fail what is left, and close. The I/O thread, if there is one, does this last."""
         self._is_closed = self._must_check = self._is_asleep = True  # in this order: see `_wake_io`
         try:
-            self._refuse_left(NoNsqd("the producer is closed"))
-            self._core.close()
+            self._refuse_left(self._closed_error())
+            self._core.close(self._closed_error())
         finally:
             self._io_task = None
             self._is_idle = self._has_ended = True
@@ -373,7 +466,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._begin()
 
 
-def connect(*addresses: str, **settings: Any) -> Producer:
+def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))
 

@@ -6,6 +6,7 @@ threads of their own: an nsqd that hangs does not delay the others.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,14 +18,20 @@ from nsqd_py.client.blocking.connection import ClientContext, Connection, opened
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
+from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.process import ProcessHooks, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.protocol.incoming import Responses
+from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import Backoff
 
 _OK = b"OK"
+_IDLE_S = 2.0  # how long an idle producer may take to see that nothing refers to it
+_SHORTEST_WAIT_S = 0.001
+_LASTED_S = 2.0  # a connection that lasted this long has ended the outage before it
+_REMIND_EVERY_S = 60.0
 
 
 class PublishingCore:
@@ -69,6 +76,10 @@ class PublishingCore:
         self._finders = [Finder(address, "", context) for address in settings.lookupds]
         self._discovery = Discovery(settings.nsqds)
         self._next_sweep_s = 0.0
+        for address in settings.lookupds:
+            self.dispatcher.lookup_failures[address] = LookupFailed(f"{hidden_url(address)}: has not answered yet")
+        if self.has_discovered:
+            self._add_writers()  # so that errors name them from the beginning
 
     # ---- work
 
@@ -116,7 +127,7 @@ class PublishingCore:
         connected = self.connected
         ready = [writer for writer in connected.values() if writer.connection.has_events]
         if not ready:
-            longest_s = timeout_s if connected else min(timeout_s, FIRST_PAUSE_S / 2)
+            longest_s = timeout_s if connected else min(timeout_s, self.until_dial_s())
             ready = [connected[descriptor] for descriptor in self.poller.wait(connected, longest_s)]
         for writer in ready:
             self.receive_from(writer)
@@ -138,9 +149,19 @@ class PublishingCore:
 
     def _lost(self, writer: ConnectionWriter, reason: str) -> None:
         self.on_lost(writer)
-        self.log.warning("producer: %s: connection lost: %s", writer.address, reason)
+        if monotonic() - writer.opened_s >= _LASTED_S:
+            writer.reported_s = None
+        self._log_outage(writer, "producer: %s: connection lost: %s", writer.address, reason)
         self._disconnect(writer)
         self.report(self.dispatcher.closed(writer, reason, monotonic()))
+
+    def _log_outage(self, writer: ConnectionWriter, text: str, *args: object) -> None:
+        """Log the first failure of an outage, and one each minute while publishes wait."""
+        now_s = monotonic()
+        since_s = now_s - (writer.reported_s or 0.0)
+        if writer.reported_s is None or (self.dispatcher.unfinished and since_s >= _REMIND_EVERY_S):
+            writer.reported_s = now_s
+            self.log.warning(text, *args)
 
     def _disconnect(self, writer: ConnectionWriter) -> None:
         del self.connected[writer.connection.fileno()]
@@ -172,8 +193,8 @@ class PublishingCore:
     # ---- connecting
 
     def _connect(self, now_s: float) -> None:
-        for address in self._discovery.wanted if self.has_discovered else ():
-            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
+        if self.has_discovered:
+            self._add_writers()
         for writer in list(self.dispatcher.writers.values()):
             opening = self._opening.get(writer.address)
             if opening is not None and opening.is_done:
@@ -185,13 +206,42 @@ class PublishingCore:
                 call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
                 self._opening[writer.address] = WorkerThread(self._backend, self.poller, call, Connection.close)
 
+    def _add_writers(self) -> None:
+        for address in self._discovery.wanted:
+            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
+
+    def until_dial_s(self) -> float:
+        """Return the time until an nsqd may be connected that is not; a connection that opens wakes the poller."""
+        if not self.has_discovered or len(self._opening) >= MOST_DIALS:
+            return math.inf
+        now_s = monotonic()
+        writers = self.dispatcher.writers.values()
+        due_s = [
+            self.dispatcher.pause_s(writer, now_s)
+            for writer in writers
+            if writer.connection is None and writer.address not in self._opening
+        ]
+        return max(_SHORTEST_WAIT_S, min(due_s, default=math.inf))
+
+    @property
+    def idle_s(self) -> float:
+        """Return how long to wait if there is nothing to publish. What comes from elsewhere wakes the poller.
+
+        A thousand producers in a process wake each other's threads as rarely as they can.
+        """
+        interval_s = self.settings.sweep_interval_s
+        if self._finders or self.dispatcher.unfinished:
+            return interval_s
+        return max(interval_s, min(_IDLE_S, self.until_dial_s()))
+
     def _opened(self, writer: ConnectionWriter, opening: WorkerThread[Connection]) -> None:
         try:
             writer.connection = opening.result()
         except NsqClientError as error:
-            self.log.warning("producer: %s", error)
+            self._log_outage(writer, "producer: %s", error)
             self.report(self.dispatcher.not_opened(writer, error, monotonic()))
         else:
+            writer.opened_s = monotonic()
             self.connected[writer.connection.fileno()] = writer
             self.dispatcher.opened(writer)
             self.on_opened(writer)
@@ -229,9 +279,9 @@ class PublishingCore:
         for writer in self.connected.values():
             writer.connection.waits = True
 
-    def close(self) -> None:
-        """Fail all publishes, and close."""
-        self.report(self.dispatcher.give_up(NoNsqd("the producer is closed")))
+    def close(self, error: NsqClientError | None = None) -> None:
+        """Fail all publishes, by default since the producer is closed, and close."""
+        self.report(self.dispatcher.give_up(error or NoNsqd("the producer is closed")))
         for writer in list(self.connected.values()):
             self._disconnect(writer)
             self.dispatcher.closed(writer, "closed", monotonic())

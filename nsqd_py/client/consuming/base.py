@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsqd_py.client.addresses import Discovery
-from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
+from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run, refuse_without_argument
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import addresses_of
@@ -18,9 +18,32 @@ from nsqd_py.client.options import ClientOptions, read_argument, read_flag, read
 from nsqd_py.client.process import log_for
 from nsqd_py.interfaces import LineWriter
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.keywords import ConnectionSettings
+
+    class ConsumerKeywords(ConnectionSettings, total=False):
+        """The keywords of a Consumer but for its handlers; `BaseConsumer` describes them."""
+
+        nsqd_tcp_addresses: str | Iterable[str]
+        lookupd_http_addresses: str | Iterable[str]
+        max_in_flight: int | None
+        concurrency: int
+        options: ClientOptions | None
+        log: LineWriter | None
+        auto_touch: bool
+        chance: Callable[[], float]
+
+
 # On asyncio, the consumer awaits what they return.
-Handler = Callable[[Message], object]
-BatchHandler = Callable[[MessageBatch], object]
+AnyHandler = Callable[[Message], object]
+AnyBatchHandler = Callable[[MessageBatch], object]
+
+# The result of a handler outside asyncio. It is not used, and is no coroutine or generator, which would not run.
+Unused: TypeAlias = None | bool | int | float | str | bytes | tuple[object, ...] | list[Any] | dict[Any, Any] | set[Any]
+Handler = Callable[[Message], Unused]
+BatchHandler = Callable[[MessageBatch], Unused]
 
 ENDINGS = (SystemExit, KeyboardInterrupt)
 AT_ONCE = Requeue(0, backoff=False)
@@ -53,19 +76,19 @@ class BaseConsumer:
         self,
         topic: str,
         channel: str,
-        handler: Handler | None = None,
+        handler: AnyHandler | None = None,
         *,
-        batch_handler: BatchHandler | None = None,
+        batch_handler: AnyBatchHandler | None = None,
         nsqd_tcp_addresses: str | Iterable[str] = (),
         lookupd_http_addresses: str | Iterable[str] = (),
         max_in_flight: int | None = None,
         concurrency: int = 1,
         options: ClientOptions | None = None,
         log: LineWriter | None = None,
-        on_give_up: Handler | None = None,
+        on_give_up: AnyHandler | None = None,
         auto_touch: bool = True,
         chance: Callable[[], float] = random.random,
-        **go_settings: Any,
+        **go_settings: Unpack[ConnectionSettings],
     ) -> None:
         """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port, unix:/path or nsq://host:port.
 
@@ -87,11 +110,13 @@ class BaseConsumer:
             raise BadClientOption("give a handler or a batch_handler, not both")
         for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
+            refuse_without_argument(role, call)
         refuse_what_does_not_run("chance", chance, is_awaited=False)
         read_argument("concurrency", concurrency, read_limit)
+        settings: dict[str, Any] = {**go_settings}
         if max_in_flight is not None:
-            go_settings["max_in_flight"] = max_in_flight
-        self._options = ClientOptions.extending(options, go_settings)
+            settings["max_in_flight"] = max_in_flight
+        self._options = ClientOptions.extending(options, settings)
         self._log = log_for(log)
         most = self._options.max_in_flight
         if max_in_flight is None:
@@ -180,7 +205,7 @@ class BaseConsumer:
 
     def _giving_up(self, message: Any) -> Callable[[Any], object]:
         """Log that the message is given up, and return the function to call for that."""
-        self._log.warning("giving up on message %s after %d attempts", message.id.decode("latin-1"), message.attempts - 1)
+        self._log.warning("giving up on %s", _described(message))
         return self._on_give_up or (lambda message: None)
 
     @staticmethod
@@ -193,16 +218,17 @@ class BaseConsumer:
         """Requeue what a handler that failed has not answered. Return True if its exception ends the consumer."""
         if isinstance(error, Requeue):
             self._put_off(item, error)
+            self._log.info("the handler %s requeued %s", name_of(handler), _described(item))
             return False
         if self._ends(error):
             self._put_off(item, AT_ONCE)
             return True
         self._put_off(item, Requeue())
         if not isinstance(error, BadClientOption):
-            self._log.exception("the handler %s failed on %s: %r", name_of(handler), str(item), error)
+            self._log.exception("the handler %s failed on %s: %r", name_of(handler), _described(item), error)
         elif monotonic() >= self._next_log_s:  # the handler fails on every message
             self._next_log_s = monotonic() + _QUIET_S
-            self._log.error("the handler failed on %s: %s", item, error)
+            self._log.error("the handler failed on %s: %s", _described(item), error)
         return False
 
     # ---- how it stands
@@ -244,3 +270,9 @@ class BaseConsumer:
         # New messages may add an earlier deadline.
         longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
         return min(longest_s, max(0.0, subscription.due_s - monotonic()))
+
+
+def _described(item: Message | MessageBatch) -> str:
+    """Return the message, or batch, as the log names it."""
+    described = f"{item}/{item.channel}"  # "message ... of topic/channel"
+    return f"{described}, attempt {item.attempts}" if isinstance(item, Message) else described

@@ -114,13 +114,18 @@ class InFlightWindow:
         return next((batch.due_s for batch in self._batches), float("inf"))
 
     def take_due(self, now_s: float) -> tuple[list[MessageBatch], list[MessageBatch]]:
-        """Return the batches to touch now, and those that have timed out, which are removed."""
+        """Return the batches to touch now, and those that have timed out, which are removed.
+
+        A touch that is this late, because the process or its I/O thread did not run, is of no use: the time-out was over at
+        nsqd before.
+        """
         to_touch: list[MessageBatch] = []
         expired: list[MessageBatch] = []
+        margin_s = self.msg_timeout_s * (1 - _TOUCH_AT)
         for batch in self._batches:
             if batch.due_s > now_s:
                 break
-            is_late = now_s >= batch.arrived_s + self.max_msg_timeout_s
+            is_late = now_s >= min(batch.arrived_s + self.max_msg_timeout_s, batch.due_s + margin_s)
             (to_touch if self.subscription.auto_touch and not is_late else expired).append(batch)
         for batch in expired:
             del self._batches[batch]

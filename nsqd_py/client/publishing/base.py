@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from nsqd_py.client.addresses import address_list
 from nsqd_py.client.errors import NsqClientError
@@ -14,6 +14,26 @@ from nsqd_py.client.options import ClientOptions, Delay, read_argument, read_fla
 from nsqd_py.client.process import log_for
 from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.protocol import outgoing
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nsqd_py.client.keywords import ClientSettings
+    from nsqd_py.interfaces import LineWriter
+
+    class ProducerKeywords(ClientSettings, total=False):
+        """The keywords of a Producer; `BaseProducer` describes them."""
+
+        nsqd_tcp_addresses: str | Iterable[str]
+        lookupd_http_addresses: str | Iterable[str]
+        options: ClientOptions | None
+        log: LineWriter | None
+        window: int
+        window_bytes: int
+        publish_timeout_s: Delay
+        answer_timeout_s: Delay
+        retry_unknown: bool
+
 
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
@@ -78,7 +98,7 @@ class BaseProducer(Generic[R, P]):
                                is not bytes
     """
 
-    def __init__(self, *addresses: str, **settings: Any) -> None:
+    def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
         """Connects at the first use. Addresses are host:port, [::1]:port, unix:/path or nsq://host:port.
 
         Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.

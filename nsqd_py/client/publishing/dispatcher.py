@@ -43,13 +43,16 @@ class ConnectionWriter:
     has_refused     True if it answered with an error: it is about to close the connection
     is_wanted       False if nsqlookupd does not know it any more
     size_bytes      of all unanswered publishes on the wire
+    opened_s        when its connection was opened
+    reported_s      when the log last said that it is away; None if it is not, or if the log has not said so
     stirred_s       the time of the last answer, or when the first unanswered publish was sent
     """
 
     def __init__(self, address: str, limits: WindowLimits, pause: Backoff) -> None:
         self.address = address
         self.pause = pause
-        self.failed_s = 0.0
+        self.failed_s = self.opened_s = 0.0
+        self.reported_s: float | None = None
         self.connection: Any = None  # belongs to the shell
         self.is_open = False
         self.is_wanted = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import PendingPublish
@@ -169,3 +170,11 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
     assert str(unknown.not_connected(3)).endswith("3s: no nsqd is known: no nsqlookupd names one")
     unknown.lookup_failures["lookupd:4161"] = NsqClientError("lookupd:4161: refused")
     assert str(unknown.no_nsqd()) == "no nsqd is known: nsqlookupd lookupd:4161: refused"
+
+
+def test_errors_name_what_was_configured() -> None:
+    """Also before anything was tried."""
+    direct = NonBlockingProducer("h:4150")._core.dispatcher
+    assert str(direct.still_open(2)) == "h:4150: 2 publishes are open; h:4150: not connected yet"
+    found = NonBlockingProducer(lookupd_http_addresses="h:4161")._core.dispatcher
+    assert str(found.still_open(1)) == "1 publish is open; no nsqd is known: nsqlookupd h:4161: has not answered yet"

@@ -174,3 +174,19 @@ def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(w
         finishing.join()
         answered = [answer.split()[1] for answer in world.sent() if answer.split()[0] in (b"FIN", b"REQ")]
         assert sorted(answered) == [message_id(number) for number in range(count)]
+
+
+def test_touches_that_come_too_late_are_time_outs() -> None:
+    """As when the processor was busy: nsqd has timed the messages out, and redelivers them."""
+    world = World()
+    batch = world.batch(1, 2)
+    world.now_s = 59.9
+    world.subscription.tick()
+    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (2, 0, True)
+    world.now_s = 119.8
+    world.subscription.tick()
+    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (4, 0, True)
+    batch.finish_one(batch.ids[0])
+    world.now_s = 179.9
+    world.subscription.tick()
+    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (4, 1, False)

@@ -50,6 +50,30 @@ def test_a_refused_publish_tells_the_answer(daemon: Nsqd) -> None:
         daemon.publish("not a topic", "body")
 
 
+@pytest.mark.parametrize("flag", ["--log-level=warn", "--log-level=error", "--log-format=json", "--log-prefix=[x] "])
+def test_a_log_of_any_kind(flag: str) -> None:
+    """Addresses do not come from its text."""
+    with nsqd_py.embedded(flag) as nsqd:
+        nsqd.publish("topic", b"x")
+        before = nsqd.tcp_address
+        nsqd.restart()
+        assert nsqd.tcp_address == before
+        assert nsqd.depth("topic") == 1
+
+
+def test_a_quiet_cluster() -> None:
+    with nsqd_py.embedded("--log-level=error", lookupd=True, nsqds=2) as cluster:
+        assert len(set(cluster.nsqd_tcp_addresses)) == 2
+
+
+def test_errors_have_the_end_of_the_log(daemon: Nsqd) -> None:
+    with pytest.raises(RuntimeError, match="answered 404") as refused:
+        daemon.get("/no-such-path")
+    assert refused.value.__notes__[0].startswith("Last lines of its log:\n")
+    with pytest.raises(RuntimeError, match=r"nsqd did not start:\n(.*\n)*.*no-such-flag"):
+        nsqd_py.embedded("--no-such-flag")
+
+
 def test_flags_are_nsqds(daemon: Nsqd) -> None:
     assert daemon.get("/config/nsqlookupd_tcp_addresses") == []
     with pytest.raises(RuntimeError, match="nsqd did not start:\n(.*\n)*.*no-such-flag"):
