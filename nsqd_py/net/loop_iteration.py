@@ -63,6 +63,7 @@ class Backlog:
 
     slice_s  time that a connection may spend at once on the input of one read
     input_s  time for the input of one iteration, without that of the backlog
+    is_scheduled  True while connections wait here
     """
 
     def __init__(self, loop: Any) -> None:
@@ -77,7 +78,7 @@ class Backlog:
         self._loop = loop
         self._timer = loop.timer(0.0)
         self._slow_timer: Any = None
-        self._is_scheduled = False
+        self.is_scheduled = False
 
     def add_slow(self, worker: Worker) -> None:
         """Add a worker to the slow ones, which share SLOW_PART of the time."""
@@ -92,8 +93,8 @@ class Backlog:
         self._slow.pop(worker, None)
         self._queue_of(worker)[worker] = None
         self.slice_s = _BUSY_S
-        if not self._is_scheduled:
-            self._is_scheduled = True
+        if not self.is_scheduled:
+            self.is_scheduled = True
             self._timer.start(self._work)
 
     def has_time_for(self, worker: Worker) -> bool:
@@ -136,7 +137,7 @@ class Backlog:
             if workers or light:
                 self._timer.start(self._work)
             else:
-                self._is_scheduled = False
+                self.is_scheduled = False
                 self.slice_s = _QUIET_S
 
     def _rest_of_slow(self, worked_s: float) -> None:

@@ -129,16 +129,24 @@ class Stream:
         if self._holds:
             self._set_reading(False)
             return
-        if not self.is_quick and not self._iteration.backlog.has_time_for(self):
+        backlog = self._iteration.backlog
+        if (not self.is_quick or backlog.is_scheduled) and not backlog.has_time_for(self):
             self._is_unread = True
             self._fall_behind()
             return
+        self._receive()
+
+    def _receive(self) -> None:
+        """Read once, and handle that."""
         try:
             data = self._sock.recv(self._exact_read or self._read_size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self.close(f"failed to read - {error}")
+            if not self._ends_later():
+                self.close(f"failed to read - {error}")
+            return
+        if not data and self._ends_later():
             return
         try:
             self.is_quick = False
@@ -176,6 +184,16 @@ class Stream:
 
     # ---- input that takes longer than one time slice
 
+    def _ends_later(self) -> bool:
+        """Put off the end of this connection, if this iteration has no time for it: a thousand may end at once."""
+        backlog = self._iteration.backlog
+        self.is_light = False  # nobody waits for it
+        if backlog.is_working or backlog.has_time_for(self):
+            return False
+        self._is_unread = True
+        self._fall_behind()
+        return True
+
     def _fall_behind(self) -> None:
         """Stop reading, and let the backlog call `act` for the received input in later iterations."""
         self._is_behind = True
@@ -199,8 +217,7 @@ class Stream:
             return False
         if self._is_unread:
             self._is_unread = self._is_behind = False
-            self.is_quick = True  # this is its turn, whatever the time
-            self._on_readable()
+            self._receive()  # this is its turn, whatever the time
             self._set_reading(True)
             return self._is_behind and not self._holds
         try:
