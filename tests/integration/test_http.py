@@ -35,6 +35,7 @@ def test_info(nsqd: NsqdProcess) -> None:
     info = answer.json()
     assert {key: type(value) for key, value in info.items()} == {
         "version": str,
+        "project_version": str,
         "broadcast_address": str,
         "hostname": str,
         "http_port": int,

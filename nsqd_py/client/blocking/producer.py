@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _GATHERING_S = 0.001
 _LOCK_S = 1.0  # how long the I/O thread waits for a lock that others hold for a few steps
 _END_S = 1.0  # how long callers wait for the I/O thread after the time of a publish or of `close` is over
+_SOON_S = 0.1
 
 
 class PublishFuture(PendingPublish, Future[None]):
@@ -205,9 +206,18 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._refuse_to_wait("publish")
         publish = self._publish_soon(head, body, ignore_result)
         try:
-            publish.result(self._publish_timeout_s + _END_S)
+            publish.result(_SOON_S)
         except TimeoutError:
-            raise self._still_open() from None
+            self._wake_again()
+            try:
+                publish.result(self._publish_timeout_s + _END_S)
+            except TimeoutError:
+                raise self._still_open() from None
+
+    def _wake_again(self) -> None:
+        """Wake the I/O thread before a wait: this may be a signal handler that has interrupted `_wake_io` before its end."""
+        if not self._is_closed:
+            self._core.poller.wake()
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PublishFuture:
         publish = self._make_publish(head, body, monotonic() + self._publish_timeout_s, on_done)
@@ -267,6 +277,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         # Once all is over, the I/O thread is about to see it. That is not waited for in an event loop, nor reported.
         if not self._is_settled() and (self._open_count or is_own_thread):
             self._refuse_to_wait("flush")
+        self._wake_again()
         wait_until_settled = partial(self._settled_waiters.wait_until, self._is_settled)
         if not wait_until_settled(timeout_s) and (self._open_count or not wait_until_settled(_END_S)):
             raise self._still_open()
