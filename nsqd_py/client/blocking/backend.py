@@ -184,6 +184,8 @@ class WorkerThread(Generic[T]):
             self._drop(self._result)
 
 
+# gevent ends a wait with LoopExit if there is no timer, nor anything else: a lost Ctrl-C may have ended all I/O.
+_LONGEST_WAIT_S = 10.0
 _POLL_S = 1.0  # a child process does not have the thread that would wake its threads
 
 
@@ -303,13 +305,14 @@ class WorkQueue(Generic[Item]):
                 return None
 
     def _wait(self, timeout_s: float | None) -> bool:
-        """Return False after the time-out."""
+        """Return False after the time-out; without one, True at the latest after some seconds."""
         self._until_empty.wake()
+        longest_s = _LONGEST_WAIT_S if timeout_s is None else timeout_s
         try:
-            was_woken = self._idle.wait(lambda: self._items or self._is_closed, timeout_s)
+            was_woken = self._idle.wait(lambda: self._items or self._is_closed, longest_s)
         except BaseException:
             self._idle.wake()  # it may have been woken for an item
             raise
         if len(self._items) > 1:
             self._idle.wake()
-        return was_woken
+        return was_woken or timeout_s is None
