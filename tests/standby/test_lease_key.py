@@ -30,6 +30,8 @@ PREFIX = "nsqd-py/"
 KEY = f"{PREFIX}orders"
 _REQUEST_S = 5.0
 _PAUSE_S = 0.01
+# A lease is renewed every third of its time to live, and others wait while it has more than 0.15 of it left.
+_NOT_NEAR_ITS_END = 0.3
 
 
 class Ok(NamedTuple):
@@ -261,11 +263,14 @@ def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[Et
 def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
     primary = group.primary()
     group.mark()
+    began_s = time.monotonic()
     primary.kill()
     group.operator.delete(KEY)
+    is_in_time = time.monotonic() < began_s + _NOT_NEAR_ITS_END * TTL_S
     (other,) = [nsqd for nsqd in group.nsqds if nsqd is not primary]
     wait_until(lambda: is_primary(other), DEADLINE_S, "the other nsqd to serve")
-    assert "as the last holder may still serve" in group.new_log(other)
+    # On a slow machine the lease may have come near its end before the key was deleted: then nobody has to wait.
+    assert not is_in_time or "as the last holder may still serve" in group.new_log(other)
     primary.start()
     group.primary()
     check_never_two_serve(group.answered)
