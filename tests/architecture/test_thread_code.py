@@ -168,21 +168,9 @@ WORK: dict[Place, Work] = {
     ): Work(("nsqd_py.standby:StandbyStream", *FILE)),
     Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(("nsqd_py.standby:StandbyMemory",)),
     Place("nsqd_py.standby.fetch_server", "FetchServer._answer", "lambda: found.append(work())"): Work(READ_FILE),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place("nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"): Work(
-        why=VALUES
-    ),
-    Place(
-        "nsqd_py.standby.upkeep", "Upkeep._check_suspects", "lambda file=file, found=found: found.extend(damage_in(*file[:3]))"
-    ): Work(why=VALUES),
     Place("nsqd_py.broker.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
         (f"{DISK}:OpenFiles._files, is_full, _is_asked",)
     ),
-    # ---- damage
-    Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
-    Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
     # ---- HTTP, statistics, debugging
     Place("nsqd_py.net.http.guard", "_thread", "ThreadPool(1)"): Work(why=POOL),
     Place("nsqd_py.net.http.guard", "Guard._check_password", "_is_right"): Work(why=VALUES),
