@@ -23,10 +23,14 @@ class Fate(Enum):
 
 
 class Sent(Protocol):
-    """When a publish was sent, and when it was answered with OK: None while it was not."""
+    """When a publish was sent, and when it was answered with OK: None while it was not.
+
+    answered_number  of the operation that is this answer
+    """
 
     sent_ns: int
     answered_ns: int | None
+    answered_number: int | None
 
 
 @dataclass(slots=True)
@@ -54,7 +58,7 @@ class Cut:
         answered_ns = message.answered_ns
         if message.sent_ns >= self.end_ns or (answered_ns is not None and answered_ns < self.spares_until_ns):
             return fate
-        was_there = answered_ns is not None and answered_ns < self.start_ns and self.is_answered
+        was_there = self._began_after(message) and self.is_answered
         if message.sent_ns >= self.before_ns:
             if not self.revives or fate is Fate.MUST_COME:
                 return fate
@@ -63,6 +67,12 @@ class Cut:
             # A seek keeps what was deferred, requeued or in flight.
             return Fate.GONE if message.sent_ns >= self.takes_from_ns and not self.revives else Fate.MAY_COME
         return fate if fate is Fate.GONE and not self.revives else Fate.MAY_COME
+
+    def _began_after(self, message: Sent) -> bool:
+        """True if the message was answered before this cut. Numbers count too: a wall clock may be set back."""
+        if message.answered_ns is None or message.answered_number is None:
+            return False
+        return message.answered_ns < self.start_ns and message.answered_number < self.number
 
 
 def first_fate(message: Sent) -> Fate:

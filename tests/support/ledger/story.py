@@ -32,6 +32,7 @@ class Publish:
     defer_ns: int
     resends: bool
     answered_ns: int | None = None
+    answered_number: int | None = None
     is_refused: bool = False
 
 
@@ -215,7 +216,7 @@ class Story:
 
     def _add_ok(self, operation: Operation) -> None:
         for publish in self._sent[operation.of]:
-            publish.answered_ns = operation.at_ns
+            publish.answered_ns, publish.answered_number = operation.at_ns, operation.number
         self.served.append(operation)
 
     def _add_refused(self, operation: Operation) -> None:

@@ -170,6 +170,16 @@ def emptied_without_an_answer(scene: Scene) -> None:
     scene.drained()
 
 
+def emptied_before_the_clock_was_set_back(scene: Scene) -> None:
+    """What was published after it has an earlier time."""
+    scene.cut()
+    scene.rest(-0.01)
+    scene.publish(b"1")
+    scene.restart()
+    scene.finish(b"1")
+    scene.drained()
+
+
 def brought_back_by_a_seek(scene: Scene) -> None:
     scene.publish(b"1")
     scene.finish(b"1")
@@ -201,6 +211,7 @@ CORRECT = [
     two_consumers,
     a_channel_that_came_later,
     emptied,
+    emptied_before_the_clock_was_set_back,
     emptied_without_an_answer,
     brought_back_by_a_seek,
     not_drained_yet,
