@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from nsqadmin_py.cluster.metrics import Json, View
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, LOOKUP_KINDS, SEVERITIES, WARNING, Problem
+from nsqd_py.cluster.problems.limits import LISTED_AFTER_S
 from nsqd_py.cluster.problems.words import counted
 
 # The most rows of the list.
@@ -39,19 +40,6 @@ class FoundProblems:
             self.kept.append(problem)
 
 
-# Problems of these kinds are listed when they have lasted for this long: an nsqd that starts, ends or goes on after a stop is
-# not yet, or not any more, at its nsqlookupds. What the first round finds is listed at once.
-_LISTED_AFTER_S = {
-    "node_failed": 3.0,
-    "node_gone": 3.0,
-    "node_unlisted": 20.0,
-    "node_half_listed": 30.0,
-    "same_address": 20.0,
-    "standby_away": 3.0,
-    "standby_refused": 3.0,
-}
-
-
 def settled(found: FoundProblems, time_s: float, before: Attention | None) -> tuple[FoundProblems, dict[str, float]]:
     """Return the problems that have lasted long enough, and since when the others are there, by key."""
     if before is None:
@@ -59,7 +47,7 @@ def settled(found: FoundProblems, time_s: float, before: Attention | None) -> tu
     begins: dict[str, float] = {}
     lasting = FoundProblems()
     for problem in found.kept:
-        wait_s = _LISTED_AFTER_S.get(problem.kind, 0.0)
+        wait_s = LISTED_AFTER_S.get(problem.kind, 0.0)
         begin_s = before.begins.get(problem.key, time_s)
         if problem.key in before.began or not wait_s or time_s - begin_s >= wait_s:
             lasting.kept.append(problem)

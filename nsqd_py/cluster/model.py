@@ -302,6 +302,7 @@ class Cluster:
         elif part.rates is not QUIET:
             self._rest(node, of_all, part, scale)
         self._mark(node, of_all, part, row)
+        part.log_bytes = number_in(row, "log_bytes") if "log_bytes" in row else NOT_REPORTED
         return part
 
     def _observe_channels(

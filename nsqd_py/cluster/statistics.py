@@ -164,7 +164,7 @@ def read_damage(row: Mapping[str, Any]) -> Damage:
     return tuple(found)
 
 
-# `Part.finished` of an nsqd that does not report it.
+# `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
 NOT_REPORTED = -1
 _MOST_TIME_NS = 2**63
 
@@ -237,9 +237,13 @@ class Part:
 
 @dataclass(slots=True)
 class TopicPart(Part):
-    """A topic on one nsqd. `add_up` sets `channel_counts` and `channel_rates` to the sums over its channels."""
+    """A topic on one nsqd. `add_up` sets `channel_counts` and `channel_rates` to the sums over its channels.
+
+    log_bytes  bytes of its log; -1 if the nsqd does not report it
+    """
 
     channels: dict[str, Part] = field(default_factory=dict)
+    log_bytes: int = -1
     channel_counts: Numbers = NO_CHANNEL
     channel_rates: Numbers = QUIET
 

@@ -87,6 +87,7 @@ class _Collector:
             "message_bytes": topic.message_bytes,
             "paused": topic.is_paused,
             "e2e_processing_latency": latency_statistics(topic.channels.values()),
+            "log_bytes": topic.log.size_bytes if topic.log is not None else 0,  # Go's nsqd does not have it
             **_present(
                 {
                     "oldest_timestamp": topic.oldest_ns,

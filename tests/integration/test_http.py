@@ -86,7 +86,9 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
         "message_bytes": 8,
         "paused": False,
         "e2e_processing_latency": latency,
+        "log_bytes": of_topic["log_bytes"],
     }
+    assert of_topic["log_bytes"] > 60  # a record has a header of that size
     (consumer,) = of_channel.pop("clients")
     assert of_channel == {
         "channel_name": "c",

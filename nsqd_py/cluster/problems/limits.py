@@ -22,6 +22,17 @@ MANY_ATTEMPTS = 20
 MANY_STARTS, STARTS_WITHIN_S = 4, 600.0
 CLOCK_DIFFERENCE_S = 30
 CERTIFICATE_WARNING_S, CERTIFICATE_ERROR_S = 14 * 86400.0, 3 * 86400.0
+# Problems of these kinds are listed when they have lasted for this long: an nsqd that starts, ends or goes on after a stop is
+# not yet, or not any more, at its nsqlookupds. What the first round finds is listed at once.
+LISTED_AFTER_S = {
+    "node_failed": 3.0,
+    "node_gone": 3.0,
+    "node_unlisted": 20.0,
+    "node_half_listed": 30.0,
+    "same_address": 20.0,
+    "standby_away": 3.0,
+    "standby_refused": 3.0,
+}
 
 
 def check_ages(ages_ns: ByTopic[int]) -> str | None:

@@ -104,10 +104,18 @@ def test_a_scarce_disk_shows_before_the_topics() -> None:
     assert "disk_left_percent" not in render_json(make_broker(left_percent=20), Stats([], None), include_memory=False)
 
 
+def test_the_bytes_of_a_log_show_and_without_one_there_are_none() -> None:
+    kept, ephemeral = make_topic("kept"), make_topic("passing#ephemeral")
+    kept.log = SimpleNamespace(damage=None, size_bytes=4096)
+    topics = collect(make_broker(kept, ephemeral), "", "", include_clients=False).topics
+    assert topics is not None
+    assert [row["log_bytes"] for row in topics] == [4096, 0]
+
+
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
     none = {"bytes_found": 0, "bytes_repaired": 0, "missing_count": 0, "removed_files": 0, "restored_files": 0}
-    topic.log = SimpleNamespace(damage=SimpleNamespace(**none))
+    topic.log = SimpleNamespace(damage=SimpleNamespace(**none), size_bytes=4096)
     broker = make_broker(topic)
 
     def statistics() -> Any:

@@ -19,6 +19,25 @@ from nsqd_py.settings.durations import SECOND_NS
 _STATUSES = {ERROR: 2, WARNING: 1}
 
 
+def limits_of(options: StatOptions, *, slow_answers: int) -> Limits:
+    return Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat")
+
+
+class Asked:
+    """The topics and channels whose problems the options choose. All problems of nsqds are."""
+
+    def __init__(self, options: StatOptions) -> None:
+        self._channel = options.channel
+        self._filter = Filter(options.filter)
+
+    def about(self, problem: Problem) -> bool:
+        return not problem.topic or self.shows(problem.topic, problem.channel)
+
+    def shows(self, topic: str, channel: str) -> bool:
+        is_asked = self._channel in ("", channel)
+        return is_asked and self._filter.shows(Name(one_line(topic), one_line(channel)))
+
+
 class Checked:
     """The problems of a cluster, as of one round.
 
@@ -30,22 +49,22 @@ class Checked:
         self._options = options
         self._cluster = cluster
         self._gone = sorted(gone)
-        self._filter = Filter(options.filter)
+        self._asked = Asked(options)
         self.status = 0
 
     def findings(self, now_s: float, time_s: float) -> Iterator[tuple[str, str]]:
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
         options = self._options
-        limits = Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, 1, "nsq-stat")
+        limits = limits_of(options, slow_answers=1)
         self._cluster.is_settled = True  # there is no other round
         found = [
             problem
             for problem in problems(self._cluster, NoMemory(), Trends(), now_s, time_s, limits)
-            if not problem.topic or self._shows(problem.topic, problem.channel)
+            if self._asked.about(problem)
         ]
         lines = [(KINDS[problem.kind].severity, _line(problem)) for problem in found]
         for topic in self._gone:
-            if self._shows(topic, ""):
+            if self._asked.shows(topic, ""):
                 lines.append((WARNING, f"{one_line(topic)}: no nsqd: listed by an nsqlookupd, but no nsqd has it"))
         if not found and not self._cluster.topics and not self._gone and (options.topic or options.channel):
             lines.append((ERROR, "no nsqd has that topic and channel"))
@@ -53,15 +72,17 @@ class Checked:
             self.status = max(self.status, _STATUSES.get(severity, 0))
             yield severity, line
 
-    def _shows(self, topic: str, channel: str) -> bool:
-        is_asked = self._options.channel in ("", channel)
-        return is_asked and self._filter.shows(Name(one_line(topic), one_line(channel)))
-
 
 def _line(problem: Problem) -> str:
     """Return "orders/billing: stuck: 5 messages wait, …"."""
+    place = place_of(problem)
+    text = f"{KINDS[problem.kind].word}: {problem.text}"
+    return one_line(f"{place}: {text}" if place else text)
+
+
+def place_of(problem: Problem) -> str:
+    """Return "orders/billing" or "nsqd 10.0.0.1:4151"; empty for a problem of the whole cluster."""
     place = "/".join(filter(None, (problem.topic, problem.channel)))
     if not place and problem.node:
         place = f"{'nsqlookupd' if problem.kind in LOOKUP_KINDS else 'nsqd'} {problem.node}"
-    text = f"{KINDS[problem.kind].word}: {problem.text}"
-    return one_line(f"{place}: {text}" if place else text)
+    return one_line(place)

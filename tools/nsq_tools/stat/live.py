@@ -6,7 +6,6 @@ One greenlet polls and another draws, so that keys and size changes take effect 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import termios
@@ -22,25 +21,23 @@ from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
-from nsq_tools.stat.model import Failure, Model
+from nsq_tools.stat.clients import Clients, ask_for_clients
+from nsq_tools.stat.keys import KeyReader
+from nsq_tools.stat.model import Failure, Model, node_parts, total_depths
+from nsq_tools.stat.navigation import Navigation, TopicView
 from nsq_tools.stat.options import StatOptions
-from nsq_tools.stat.rows import Filter, Order, select
-from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
+from nsq_tools.stat.rows import Filter, Order, select_live
+from nsq_tools.stat.screen import ScreenView, draw
+from nsq_tools.stat.views import TopicFacts
+from nsq_tools.stat.watching import Watch
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.upstream import Upstream, place_of
 from nsqd_py.runtime.command import is_terminal, wants_colour
-from nsqd_py.settings.durations import format_duration
+from nsqd_py.runtime.logs import one_line
+from nsqd_py.settings.durations import SECOND_NS, format_duration
 
-# A character, or a sequence of ECMA-48: CSI or SS3, parameters and a final character.
-_KEY = re.compile(r"\x1b[\[O][0-9;]*[@-~]|[^\x1b]")
-# The sequences that scroll, and the first row that is visible then.
-_SCROLLS: dict[str, Callable[[VisibleRows], int]] = {
-    **dict.fromkeys(("\x1b[A", "\x1bOA"), lambda window: window.top - 1),
-    **dict.fromkeys(("\x1b[B", "\x1bOB"), lambda window: window.top + 1),
-    "\x1b[5~": lambda window: window.top - max(window.count, 1),
-    "\x1b[6~": lambda window: window.top + max(window.count, 1),
-    **dict.fromkeys(("\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"), lambda window: 0),
-    **dict.fromkeys(("\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"), lambda window: window.total),
-}
+# A sequence of bytes for one key comes within this time, also over a slow line.
+_SEQUENCE_S = 0.1
 
 
 class Keyboard:
@@ -69,16 +66,20 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
 
     def _read(self) -> None:
-        descriptor = sys.stdin.fileno()
+        descriptor, keys = sys.stdin.fileno(), KeyReader()
         while True:
-            wait_read(descriptor)
             try:
+                wait_read(descriptor, _SEQUENCE_S if keys.is_in_sequence else None)
                 data = os.read(descriptor, 64)
+            except TimeoutError:
+                found = keys.flush()
             except OSError:  # the terminal is gone
                 return
-            if not data:
-                return
-            for key in _KEY.findall(data.decode("ascii", "replace")):
+            else:
+                if not data:
+                    return
+                found = keys.feed(data)
+            for key in found:
                 self._on_key(key)
 
 
@@ -93,18 +94,28 @@ class LiveTable:
     """The live table. It calls `stop` when the user quits."""
 
     def __init__(
-        self, options: StatOptions, cluster: Cluster, model: Model, rounds: Iterable[list[Failure]], stop: Callable[[], None]
+        self,
+        options: StatOptions,
+        cluster: Cluster,
+        model: Model,
+        rounds: Iterable[list[Failure]],
+        stop: Callable[[], None],
+        upstream: Upstream,
     ) -> None:
         self._options = options
         self._cluster = cluster
         self._model = model
         self._rounds = rounds
         self._stop = stop
+        self._upstream = upstream
+        self._addresses = {place_of(address): address for address in options.nsqd_http_address}
         self._filter = Filter(options.filter)
-        self._order = Order.parse(options.sort)
-        self._window = VisibleRows(0, 0, 0)
+        self._navigation = Navigation(Order.parse(options.sort))
+        self._watch = Watch(options, cluster)
         self._failures: list[Failure] = []
+        self._clients: Clients | None = None  # of the topic that is open
         self._changed = Event()
+        self._opened = Event()
         self._console = Console(no_color=not wants_colour(), highlight=False, force_terminal=True)
 
     def run(self) -> None:
@@ -118,32 +129,62 @@ class LiveTable:
             )
             stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
             stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
-            asking = gevent.spawn(self._ask)
-            asking.link(lambda _: self._changed.set())
-            stack.callback(asking.kill)
-            while not asking.ready():
+            stack.enter_context(_on_signal(signal.SIGQUIT, self._stop))
+            asking = [gevent.spawn(self._ask), gevent.spawn(self._ask_clients)]
+            for greenlet in asking:
+                greenlet.link(lambda _: self._changed.set())
+                stack.callback(greenlet.kill)
+            while not any(greenlet.ready() for greenlet in asking):
                 self._draw(screen)
                 self._changed.wait()
                 self._changed.clear()
-            asking.get()
+            for greenlet in asking:
+                if greenlet.ready():
+                    greenlet.get()
 
     def _ask(self) -> None:
         for failures in self._rounds:
             self._failures = failures
+            self._watch.note_round(time.monotonic(), time.time())
             self._changed.set()
+
+    def _ask_clients(self) -> None:
+        """Ask for the clients of the topic that is open, at the interval of the reports."""
+        while True:
+            topic = self._topic
+            self._opened.clear()
+            if topic is not None:
+                nodes = {
+                    self._addresses.get(node.address, node.address): node.address
+                    for node, _ in self._cluster.parts_of(topic)
+                    if not node.failure
+                }
+                clients = ask_for_clients(self._upstream, topic, nodes)
+                if topic == self._topic:
+                    self._clients = clients
+                    self._changed.set()
+            self._opened.wait(None if self._topic is None else self._options.interval_ns / SECOND_NS)
+
+    @property
+    def _topic(self) -> str | None:
+        """The name of the topic that is open; None if there is none."""
+        view = self._navigation.view
+        if not isinstance(view, TopicView):
+            return None
+        if view.topic in self._cluster.topics:
+            return view.topic
+        return next((name for name in self._cluster.topics if one_line(name) == view.topic), view.topic)
 
     # --- keys
 
     def _on_key(self, key: str) -> None:
-        seen = self._window
-        if key == "q":
+        topic_before = self._topic
+        self._navigation.press(key)
+        if self._navigation.is_over:
             self._stop()
-        elif key in ("s", "r"):
-            self._order = self._order.next if key == "s" else self._order._replace(is_turned=not self._order.is_turned)
-            self._window = VisibleRows.at(0, seen.count, seen.total)
-        elif key in _SCROLLS:
-            # The next key may come before the table is drawn, and starts from this window.
-            self._window = VisibleRows.at(_SCROLLS[key](seen), seen.count, seen.total)
+        if self._topic != topic_before:
+            self._clients = None
+            self._opened.set()
         self._changed.set()
 
     def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
@@ -162,19 +203,39 @@ class LiveTable:
         size = os.get_terminal_size(sys.stdout.fileno())
         width, height = size.columns or 80, size.lines or 24
         self._console.size = ConsoleDimensions(width, height)
-        lines, self._window = draw(self._view(), width, height)
-        screen.update(Group(*lines), refresh=True)
+        screen.update(Group(*draw(self._view(), width, height)), refresh=True)
 
     def _view(self) -> ScreenView:
+        navigation = self._navigation
         return ScreenView(
-            rows=select(self._model.rows, self._filter, self._order),
+            navigation=navigation,
+            rows=select_live(self._model.rows, self._filter, navigation.filter, navigation.order),
             all_rows=self._model.rows,
             node_count=len(self._cluster.nodes),
             failures=self._failures,
-            order=self._order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),
-            top=self._window.top,
+            problems=self._watch.problems,
+            severities=self._watch.severities,
+            topic=self._topic_facts(),
+        )
+
+    def _topic_facts(self) -> TopicFacts | None:
+        topic = self._topic
+        if topic is None:
+            return None
+        shown = one_line(topic)
+        rows = [row for row in self._model.rows if row.name.topic == shown]
+        return TopicFacts(
+            name=shown,
+            rows=rows,
+            severities=self._watch.severities,
+            problems=self._watch.of_topic(shown),
+            depths=total_depths(rows),
+            interval_s=self._options.interval_ns / SECOND_NS,
+            nodes=node_parts(self._cluster, topic),
+            clients=self._clients,
+            now_s=time.time(),
         )
 
 

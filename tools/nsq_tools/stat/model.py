@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
+from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, TopicPart, plus
 from nsqd_py.runtime.logs import one_line
 
 HISTORY_LENGTH = 120
@@ -35,6 +35,7 @@ class _Sum:
     rates: Numbers | None = None
     is_paused: bool = False
     oldest_ns: int = 0
+    log_bytes: int | None = 0  # None if one of the nsqds does not report it
 
     def add(self, counts: Numbers, part: Part, rates: Numbers) -> None:
         self.counts = plus(self.counts, counts)
@@ -43,6 +44,13 @@ class _Sum:
         self.is_paused |= part.is_paused
         if part.oldest_ns:
             self.oldest_ns = min(self.oldest_ns or part.oldest_ns, part.oldest_ns)
+
+    def add_log(self, part: Part) -> None:
+        """Add the size of the log, which only topics have."""
+        if not isinstance(part, TopicPart) or part.log_bytes < 0:
+            self.log_bytes = None
+        elif self.log_bytes is not None:
+            self.log_bytes += part.log_bytes
 
 
 class Model:
@@ -86,10 +94,13 @@ class Model:
                     depth, backend_depth, messages = part.counts
                     counts = NO_CHANNEL._replace(depth=depth, backend_depth=backend_depth, messages=messages)
                     row.add(counts, part, part.rates._replace(finished=part.rates.left))
+                    row.add_log(part)
         for name, row in sums.items():
             rates = None if row.rates is None else Rates._make(row.rates)
             age_s = max(0.0, (self._wall_clock() - row.oldest_ns) / _NS_PER_S) if row.oldest_ns else None
-            yield Row(name, label, ChannelCounts._make(row.counts), rates, row.is_paused, oldest_age_s=age_s)
+            counts = ChannelCounts._make(row.counts)
+            log_bytes = None if name.channel else row.log_bytes
+            yield Row(name, label, counts, rates, row.is_paused, oldest_age_s=age_s, log_bytes=log_bytes)
 
     def _parts(self, node: Node) -> Iterator[tuple[Name, Part]]:
         for topic, part in node.topics.items():
@@ -118,6 +129,45 @@ class Model:
             for name, _ in self._parts(node)
         }
         self._histories = {key: history for key, history in self._histories.items() if key in known}
+
+
+class NodePart(NamedTuple):
+    """A topic on one nsqd. `depth` includes its channels; `failure` is why the nsqd does not answer.
+
+    messages_per_s, log_bytes  None if they are not known
+    """
+
+    address: str
+    depth: int = 0
+    messages_per_s: float | None = None
+    log_bytes: int | None = None
+    clients: int = 0
+    failure: str = ""
+
+
+def node_parts(cluster: Cluster, topic: str) -> list[NodePart]:
+    """Return the parts of a topic, by the address of the nsqd."""
+    return sorted(_node_part(node, part) for node, part in cluster.parts_of(topic) if isinstance(part, TopicPart))
+
+
+def _node_part(node: Node, part: TopicPart) -> NodePart:
+    of_channels = ChannelCounts._make(part.channel_counts)
+    return NodePart(
+        one_line(node.address),
+        part.counts[0] + of_channels.depth,
+        None if part.rates is UNKNOWN else part.rates.messages / MILLI,
+        part.log_bytes if part.log_bytes >= 0 else None,
+        of_channels.clients,
+        one_line(node.failure),
+    )
+
+
+def total_depths(rows: Iterable[Row]) -> list[float]:
+    """Return the sums of the depths of these rows in the latest rounds, the oldest first."""
+    histories = [row.depths for row in rows]
+    longest = max(map(len, histories), default=0)
+    padded = ((0.0,) * (longest - len(depths)) + depths for depths in histories)
+    return [sum(depths) for depths in zip(*padded, strict=True)]
 
 
 def _drain_s(depth: int, growth: float) -> float:

@@ -203,12 +203,13 @@ def _check_addresses(options: StatOptions) -> None:
 
 def run(options: StatOptions, log: Log) -> int:
     """Show the table or write the reports. Return the exit status. Raises ToolError if nothing can be shown."""
-    client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
+    form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
+    upstream = Upstream(replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES))
     cluster = Cluster()
     model = Model(cluster, channel=options.channel, per_node=options.per_node)
     poller = ClusterPoller(
         cluster,
-        Upstream(client),
+        upstream,
         options.lookupd_http_address,
         options.nsqd_http_address,
         options.interval_ns / SECOND_NS,
@@ -216,9 +217,9 @@ def run(options: StatOptions, log: Log) -> int:
         lambda error: log.exception("%r", error),
         topic=options.topic,
         channel=options.channel,
-        asks_info=options.check,
+        asks_info=options.check or form == LIVE,
+        checks_tcp=form == LIVE,
     )
-    form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
 
     def work() -> int:
         if form != LIVE:
@@ -227,7 +228,7 @@ def run(options: StatOptions, log: Log) -> int:
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
-        LiveTable(options, cluster, model, rounds(options, poller, waits_for_all=False), signals.stop).run()
+        LiveTable(options, cluster, model, rounds(options, poller, waits_for_all=False), signals.stop, upstream).run()
         return DONE
 
     status = DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ class Row:
     depths  depths in the latest rounds, the oldest first
     oldest_age_s  time since the oldest waiting message was published; None if none waits, or it is not known
     drain_s       time until nothing waits, at the rate of the latest rounds; infinite if that is never
+    log_bytes     bytes of the topic's log; None for a channel, and if an nsqd does not report them
     """
 
     name: Name
@@ -42,6 +43,7 @@ class Row:
     depth_grows: bool = False
     oldest_age_s: float | None = None
     drain_s: float = math.inf
+    log_bytes: int | None = None
 
 
 class BadPattern(ValueError):
@@ -80,6 +82,27 @@ def _compiled(pattern: str) -> _Matches:
     return re.compile(fnmatch.translate(pattern)).match
 
 
+class TypedFilter:
+    """The text that was typed after `/`: a part of the topic, the channel or topic/channel, in any case of letters.
+
+    With `*`, `?` or `[`, or between slashes, it is a pattern as those of --filter.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._part = text.lower()
+        self._pattern: Filter | None = None
+        if any(sign in text for sign in "*?[") or (len(text) > 1 and text[0] == text[-1] == "/"):
+            try:
+                self._pattern = Filter([text])
+            except BadPattern:  # it is still being typed
+                self._pattern = None
+
+    def shows(self, name: Name) -> bool:
+        if self._pattern is not None:
+            return self._pattern.shows(name)
+        return self._part in str(name).lower()
+
+
 # --- values and order
 
 
@@ -113,6 +136,8 @@ VALUES: dict[str, Callable[[Row], Any]] = {
     "age": lambda row: row.oldest_age_s,
     "drain": lambda row: None if row.rates is None else row.drain_s,
 }
+# Those of the live table, in which "disk" is the size of the log. In Go's reports it counts messages.
+LIVE_VALUES = VALUES | {"disk": lambda row: row.log_bytes}
 _FROM_A_TO_Z = frozenset(("topic", "channel"))
 
 
@@ -138,12 +163,21 @@ class Order(NamedTuple):
         columns = list(VALUES)
         return Order(columns[(columns.index(self.column) + 1) % len(columns)])
 
-    def arrange(self, rows: Sequence[Row]) -> list[Row]:
+    def arrange(self, rows: Sequence[Row], values: Mapping[str, Callable[[Row], Any]] = VALUES) -> list[Row]:
         """Return the rows in this order. The sort is stable."""
         downwards = (self.column not in _FROM_A_TO_Z) != self.is_turned
-        value = VALUES[self.column]
+        value = values[self.column]
         return sorted(rows, key=lambda row: (value(row) is not None, value(row)), reverse=downwards)
 
 
 def select(rows: Iterable[Row], wanted: Filter, order: Order) -> list[Row]:
     return order.arrange([row for row in rows if wanted.shows(row.name)])
+
+
+def select_live(rows: Iterable[Row], wanted: Filter, typed: str, order: Order) -> list[Row]:
+    """Return the rows of the live table. `typed` is the text of its own filter."""
+    chosen = [row for row in rows if wanted.shows(row.name)]
+    if typed:
+        shows = TypedFilter(typed).shows
+        chosen = [row for row in chosen if shows(row.name)]
+    return order.arrange(chosen, LIVE_VALUES)

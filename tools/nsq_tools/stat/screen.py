@@ -1,208 +1,89 @@
-"""The live table as lines of a given width and height. Pure; `live` draws them."""
+"""The screen: a head, the uppermost view and a line of keys, as lines for a terminal. Pure; `live` draws them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from nsq_tools.stat.model import HISTORY_LENGTH, Failure
-from nsq_tools.stat.rows import VALUES, Order, Row
-from nsqd_py.cluster.statistics import MILLI
-
-TREND = "trend"
-GAP = 1
-_MIN_NAME_WIDTH = 14
-_MAX_NAME_WIDTH = 60
-_MIN_TREND_WIDTH = 8
-_MAX_TREND_WIDTH = HISTORY_LENGTH
-
-QUIET = "dim"
-GROWING = "yellow"
-ALARMING = "bold red"
-
-_BARS = "▁▂▃▄▅▆▇█"
-
-
-# --- cells
-
-
-def short_number(value: float) -> str:
-    """Return the number in at most five characters: 9999, 12.3k, 456k, 7.8M."""
-    if abs(value) < 10_000:
-        return str(int(value))
-    for unit in "kMGTP":
-        value /= 1000
-        if abs(value) < 99.95:
-            return f"{value:.1f}{unit}"
-        if abs(value) < 999.5:
-            return f"{value:.0f}{unit}"
-    return f"{value / 1000:.1f}E"  # the largest 64-bit count is 9.2E
-
-
-def short_rate(value: float) -> str:
-    """Like `short_number`, but with one decimal for small numbers: 0, 0.5, 12."""
-    return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
-
-
-def short_span(seconds: float) -> str:
-    """Return a time span in at most five characters: 59s, 59m, 47h, 365d."""
-    for unit_s, name, most in ((1, "s", 60), (60, "m", 60), (3600, "h", 48)):
-        if seconds < unit_s * most:
-            return f"{int(seconds / unit_s)}{name}"
-    return f"{min(int(seconds / 86400), 9999)}d"
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """Return the last `width` values as bars, scaled to the highest of them, with the latest at the right."""
-    shown = values[-width:]
-    highest = max(shown, default=0)
-    if highest <= 0:
-        return (_BARS[0] * len(shown)).rjust(width)
-    steps = len(_BARS) - 1
-    # Rounded up, so that the lowest bar means exactly 0.
-    return "".join(_BARS[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
-
-
-def shorten(text: str, width: int) -> str:
-    """Replace the middle of a long text with an ellipsis, because names differ at both ends."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
-# --- columns
-
-Cell = tuple[str, str]  # a text and its style
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """title: the heading. width: of the cells. sorted_by: its name in --sort. is_of_channels: empty for a topic."""
-
-    title: str
-    width: int
-    sorted_by: str
-    shorten: Callable[[float], str] = short_number
-    is_of_channels: bool = False
-
-    def cell(self, row: Row) -> Cell:
-        value = VALUES[self.sorted_by](row)
-        if self.is_of_channels and not row.name.channel:
-            return "", ""
-        if value is None or (self.sorted_by == "drain" and not row.counts.depth):
-            return "-", QUIET
-        if value == math.inf:
-            return "never", GROWING
-        if self.sorted_by == "timed-out" and row.rates and row.rates.timed_out > 0:
-            return self.shorten(value), ALARMING
-        if self.sorted_by == "depth" and row.depth_grows:
-            return self.shorten(value), GROWING
-        # The counts of one answer are not read at the same instant, so a rate can be negative for a moment.
-        return self.shorten(max(value, 0)), "" if value or self.shorten is short_span else QUIET
-
-
-# The most important first: a narrow terminal shows fewer of them.
-_COLUMNS = (
-    Column("depth", 6, "depth"),
-    Column("in/s", 6, "in", short_rate),
-    Column("out/s", 6, "out", short_rate, is_of_channels=True),
-    Column("t-out", 5, "timed-out", is_of_channels=True),
-    Column("age", 5, "age", short_span),
-    Column(TREND, _MIN_TREND_WIDTH, "growth"),
-    Column("flight", 6, "in-flight", is_of_channels=True),
-    Column("defer", 5, "deferred", is_of_channels=True),
-    Column("requ", 5, "requeued", is_of_channels=True),
-    Column("conn", 5, "clients", is_of_channels=True),
-    Column("drain", 5, "drain", short_span, is_of_channels=True),
-    Column("disk", 6, "disk"),
-    Column("total", 6, "messages"),
+from nsq_tools.stat.cells import ALARMING, QUIET, fitted, short_number, short_rate, shorten
+from nsq_tools.stat.cursor import Cursor, Scroll
+from nsq_tools.stat.model import Failure
+from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
+from nsq_tools.stat.rows import Row
+from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, select
+from nsq_tools.stat.views import (
+    TopicFacts,
+    counts_text,
+    help_lines,
+    problem_details,
+    problem_head,
+    problem_table,
+    topic_figures,
+    topic_lines,
+    worst_style,
 )
+from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.statistics import MILLI
+from nsqd_py.runtime.logs import one_line
 
-
-def layout(width: int, longest_name: int) -> tuple[int, list[Column]]:
-    """Return the width of names, and the columns that fit; they are not cut. The rest is for names, then for trends."""
-    kept = list(_COLUMNS)
-    while kept and width - _total(kept) < (_MIN_NAME_WIDTH if len(kept) > 1 else 1):
-        kept.pop()
-    rest = width - _total(kept)
-    name_width = min(rest, max(longest_name, _MIN_NAME_WIDTH), _MAX_NAME_WIDTH)
-    trend_width = min(_MIN_TREND_WIDTH + rest - name_width, _MAX_TREND_WIDTH)
-    return name_width, [replace(column, width=trend_width) if column.title == TREND else column for column in kept]
-
-
-def _total(kept: Sequence[Column]) -> int:
-    return sum(column.width + GAP for column in kept)
-
-
-# --- the screen
-
-KEYS = ("q quit", "s next column", "r turn order", "arrows Page Home End scroll")
+_KEYS = ("q quit", "? help", "Enter open", "/ filter", "p problems", "s next column", "r turn order")
+_KEYS_OF_PROBLEMS = ("q back", "? help", "Enter open the topic", "arrows Page Home End select")
+_KEYS_OF_TEXTS = ("q back", "? help", "p problems", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class VisibleRows:
-    """The visible rows: `count` of `total`, from index `top` on."""
-
-    top: int
-    count: int
-    total: int
-
-    @classmethod
-    def at(cls, top: int, count: int, total: int) -> VisibleRows:
-        """Return the window nearest to `top` without empty lines below its rows."""
-        return cls(max(0, min(top, total - count)), min(count, total), total)
+# The details of a problem take at most this part of the height.
+_DETAILS_PART = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenView:
     """The contents of the screen.
 
-    rows       the selected rows, in `order`
-    all_rows   the rows before the selection
-    top        index of the first visible row
+    rows      the selected rows, in the order of the navigation
+    all_rows  the rows before the selection
+    topic     of the view of a topic
     """
 
+    navigation: Navigation
     rows: Sequence[Row]
     all_rows: Sequence[Row]
     node_count: int
     failures: Sequence[Failure]
-    order: Order
     interval: str
     clock: str
-    top: int = 0
+    problems: Sequence[Problem] = ()
+    severities: Severities = field(default_factory=dict)
+    topic: TopicFacts | None = None
 
 
-def draw(view: ScreenView, width: int, height: int) -> tuple[list[Text], VisibleRows]:
-    """Return at most `height` lines of at most `width` characters, and their rows. A number that does not fit is left out."""
-    head = [_title(view, width), _totals(view, width), *_failures(view, width)]
-    foot = Text(fitted(KEYS, width), style=QUIET)
-    room = max(height - len(head) - 2, 0)  # under the heading
-    total = len(view.rows)
-    seen = VisibleRows.at(view.top, total if total <= room else max(room - 1, 0), total)
-    table = _table(view, width, room, seen)
-    lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), foot][:height]
+def draw(view: ScreenView, width: int, height: int) -> list[Text]:
+    """Return at most `height` lines of at most `width` characters. A number that does not fit is left out.
+
+    The cursors of the navigation learn which lines there are, and how many of them are visible.
+    """
+    uppermost = view.navigation.view
+    if isinstance(uppermost, HelpView):
+        head = [Text("nsq-stat: help", style="bold")]
+        body = _scrolled(help_lines(width), uppermost.scroll, height - 2)
+    elif isinstance(uppermost, TopicView) and view.topic is not None:
+        head = [_topic_title(view, view.topic, width), topic_figures(view.topic, width), *_failures(view, width)]
+        body = _scrolled(topic_lines(view.topic, width, height), uppermost.scroll, height - len(head) - 1)
+    elif isinstance(uppermost, ProblemTable):
+        head = [problem_head(view.problems, width), *_failures(view, width)]
+        body = _problems(view, uppermost, width, height, height - len(head) - 1)
+    else:
+        head = [_title(view, width), _totals(view, width), *_failures(view, width)]
+        body = _table(view, width, height - len(head) - 1)
+    lines = [*head, *body][: max(height - 1, 0)]
+    lines += [Text() for _ in range(height - 1 - len(lines))]
+    lines.append(_foot(view, width))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    return lines, seen
+    return lines
 
 
-def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
-    """Join the first parts that fit completely. Return an ellipsis if not even the first one fits."""
-    text = ""
-    for part in parts:
-        longer = f"{text}{gap}{part}" if text else part
-        if len(longer) > width:
-            break
-        text = longer
-    return text or "…"
-
-
-# --- above and below the table
+# --- above and below the view
 
 
 def _title(view: ScreenView, width: int) -> Text:
@@ -213,26 +94,38 @@ def _title(view: ScreenView, width: int) -> Text:
         f"topics: {topics}",
         f"channels: {len(view.all_rows) - topics}",
         f"every {view.interval}",
-        f"by {view.order}",
+        f"by {view.navigation.order}",
         view.clock,
     )
     name, gap, rest = fitted(parts, width, "  ").partition("  ")
     return Text(name, style="bold").append(gap + rest, style="not bold")
 
 
+def _topic_title(view: ScreenView, topic: TopicFacts, width: int) -> Text:
+    is_paused = any(row.is_paused for row in topic.rows if not row.name.channel)
+    name = f"topic {topic.name}{' (paused)' if is_paused else ''}"
+    parts = (shorten(name, width), f"nsqd: {len(topic.nodes)}", f"every {view.interval}", view.clock)
+    return Text(fitted(parts, width, "  "), style="bold")
+
+
 def _totals(view: ScreenView, width: int) -> Text:
-    """Return the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
+    """Return the problems, and the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
     incoming = sum(row.rates.messages for row in view.rows if row.rates and not row.name.channel) / MILLI
     done = sum(row.rates.finished for row in view.rows if row.rates and row.name.channel) / MILLI
     depth = sum(row.counts.depth for row in view.rows)
     in_flight = sum(row.counts.in_flight for row in view.rows)
+    problems = counts_text(view.problems)
     parts = (
+        *([problems] if problems else []),
         f"in {short_rate(max(incoming, 0))}/s",
         f"out {short_rate(max(done, 0))}/s",
         f"depth {short_number(depth)}",
         f"in flight {short_number(in_flight)}",
     )
-    return Text(fitted(parts, width))
+    line = Text(fitted(parts, width))
+    if problems:
+        line.stylize(worst_style(view.problems), 0, len(problems))
+    return line
 
 
 def _failures(view: ScreenView, width: int) -> list[Text]:
@@ -241,56 +134,78 @@ def _failures(view: ScreenView, width: int) -> list[Text]:
     return [*lines, *([Text(fitted([f"… {more} more failed"], width), style=ALARMING)] if more > 0 else [])]
 
 
-# --- the table
+def _foot(view: ScreenView, width: int) -> Text:
+    navigation = view.navigation
+    if navigation.is_typing:
+        shown = f"/{navigation.filter}"[-max(width - 1, 1) :]  # the end, where one types
+        return Text(shown).append(" ", "reverse")
+    uppermost = navigation.view
+    if isinstance(uppermost, ProblemTable):
+        return Text(fitted(_KEYS_OF_PROBLEMS, width), style=QUIET)
+    if uppermost is not navigation.table:
+        return Text(fitted(_KEYS_OF_TEXTS, width), style=QUIET)
+    if navigation.filter:
+        found = f"filter {navigation.filter}: {len(view.rows):,} of {len(view.all_rows):,} rows, Esc clears it"
+        return Text(shorten(found, width), style="bold")
+    return Text(fitted(_KEYS, width), style=QUIET)
 
 
-def _table(view: ScreenView, width: int, room: int, seen: VisibleRows) -> list[Text]:
-    """Return the heading and `room` lines: rows and, if some do not fit, a line with their number."""
-    name_width, columns = layout(width, max((len(_full_name(row)) for row in view.rows), default=0))
-    lines = [_heading(view.order, name_width, columns), *_rows(view, name_width, columns, seen)]
-    if seen.count < seen.total:
-        lines.append(Text(f"… {seen.total - seen.count} more", style=QUIET))
+# --- the views
+
+
+def _scrolled(lines: Sequence[Text], scroll: Scroll, room: int) -> list[Text]:
+    """Return the visible lines of a text and, if some do not fit, a line with their number."""
+    room = max(room, 0)
+    scroll.show(len(lines), room if len(lines) <= room else max(room - 1, 0))
+    visible = list(lines[scroll.top : scroll.top + scroll.page])
+    left = len(lines) - scroll.top - scroll.page
+    if scroll.page < len(lines):
+        visible.append(Text(f"… {left} more lines" if left else "(end)", style=QUIET))
+    return visible
+
+
+def _page_of(cursor: Cursor, keys: Sequence[object], room: int) -> range:
+    """Note the lines of a list in its cursor, and return which of them are visible: one less if some do not fit."""
+    cursor.show(keys, len(keys) if len(keys) <= room else max(room - 1, 0))
+    return range(cursor.top, cursor.top + cursor.page)
+
+
+def _table(view: ScreenView, width: int, room: int) -> list[Text]:
+    """Return the heading and rows in `room` lines and, if some do not fit, a line with their number."""
+    cursor = view.navigation.table.cursor
+    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(room - 1, 0))
+    layout = layout_of(view.rows, width)
+    order = view.navigation.order
+    rows = view.rows[visible.start : visible.stop]
+    lines = lines_of(rows, layout, view.severities, is_by_topic=order.column == "topic")
+    if cursor.index in visible:
+        select(lines[cursor.index - visible.start], width)
+    if len(visible) < len(view.rows):
+        lines.append(Text(f"… {len(view.rows) - len(visible)} more", style=QUIET))
     elif not view.rows:
-        lines.append(Text("no topic or channel" if view.node_count else "no nsqd", style=QUIET))
-    return lines[: room + 1]
+        lines.append(Text(_nothing(view), style=QUIET))
+    return [heading(layout, order), *lines][: max(room, 0)]
 
 
-def _heading(order: Order, name_width: int, columns: Sequence[Column]) -> Text:
-    line = Text(style="bold reverse")
-    line.append(shorten("topic/channel", name_width).ljust(name_width), _underlined(order, "topic", "channel"))
-    for column in columns:
-        line.append(" " * GAP)
-        line.append(column.title.rjust(column.width), _underlined(order, column.sorted_by))
-    return line
+def _nothing(view: ScreenView) -> str:
+    if view.all_rows:
+        return "no topic or channel matches the filter"
+    return "no topic or channel" if view.node_count else "no nsqd"
 
 
-def _underlined(order: Order, *columns: str) -> str:
-    return "underline" if order.column in columns else ""
-
-
-def _rows(view: ScreenView, name_width: int, columns: Sequence[Column], seen: VisibleRows) -> list[Text]:
-    """Return the visible rows. In the order of topics, channels are indented below their topic."""
-    lines = []
-    topic_above = ""
-    for row in view.rows[seen.top : seen.top + seen.count]:
-        is_below = view.order.column == "topic" and row.name.topic == topic_above and row.name.channel
-        name = f"  {row.name.channel}{_suffix(row)}" if is_below else _full_name(row)
-        line = Text()
-        line.append(shorten(name, name_width).ljust(name_width), "cyan" if row.is_paused else "")
-        for column in columns:
-            text, style = column.cell(row)
-            if column.title == TREND:
-                text, style = sparkline(row.depths, column.width), GROWING if row.depth_grows else "green"
-            line.append(" " * GAP)
-            line.append(text.rjust(column.width), style)
-        lines.append(line)
-        topic_above = row.name.topic
-    return lines
-
-
-def _full_name(row: Row) -> str:
-    return f"{row.name}{_suffix(row)}"
-
-
-def _suffix(row: Row) -> str:
-    return f"{f' @{row.node}' if row.node else ''}{' (paused)' if row.is_paused else ''}"
+def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, room: int) -> list[Text]:
+    """Return a list of problems, and the details of the selected one below it."""
+    table.topics = {problem.key: one_line(problem.topic) for problem in view.problems}
+    if not view.problems:
+        table.cursor.show((), 0)
+        return [Text("no problems", style=QUIET)][: max(room, 0)]
+    keys = [problem.key for problem in view.problems]
+    table.cursor.show(keys, table.cursor.page)  # it may have moved
+    details = problem_details(view.problems[table.cursor.index], width)[: height // _DETAILS_PART]
+    list_room = max(room - 2 - len(details), 1)
+    visible = _page_of(table.cursor, keys, list_room)
+    lines = problem_table(view.problems[visible.start : visible.stop], table.cursor.index, visible.start, width)
+    if len(visible) < len(keys):
+        lines.append(Text(f"… {len(keys) - len(visible)} more", style=QUIET))
+    lines += [Text() for _ in range(list_room + 1 - len(lines))]
+    return [*lines[: list_room + 1], Text(), *details][: max(room, 0)]

@@ -1,0 +1,279 @@
+"""The views over the table: one topic, the problems, the help. Each is made of lines of a given width. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from nsq_tools.stat.cells import (
+    ALARMING,
+    MARKS,
+    QUIET,
+    STYLES,
+    fitted,
+    plot,
+    short_bytes,
+    short_number,
+    short_rate,
+    short_span,
+    shorten,
+)
+from nsq_tools.stat.checking import place_of
+from nsq_tools.stat.clients import Client, Clients
+from nsq_tools.stat.model import NodePart
+from nsq_tools.stat.rows import Order, Row
+from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, select
+from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
+from nsqd_py.cluster.problems.words import counted
+from nsqd_py.cluster.statistics import MILLI
+from nsqd_py.runtime.logs import one_line
+
+# The plot of a topic takes at most this part of the height.
+_PLOT_PART = 3
+_MOST_PLOT_LINES = 10
+_MOST_PROBLEMS = 3
+_RUNBOOKS = "docs/runbooks.md"
+_SCALE_WIDTH = 6
+
+
+class TopicFacts(NamedTuple):
+    """What is known of a topic. `rows` are those of the table; `depths` those of the latest rounds, the oldest first."""
+
+    name: str
+    rows: Sequence[Row]
+    severities: Severities
+    problems: Sequence[Problem]
+    depths: Sequence[float]
+    interval_s: float
+    nodes: Sequence[NodePart]
+    clients: Clients | None  # None until they have answered
+    now_s: float  # since the epoch
+
+
+# --- a topic
+
+
+def topic_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+    """Return all lines of a topic; more than fit on the screen are scrolled."""
+    if not facts.rows and not facts.nodes:
+        return [*_problem_lines(facts.problems, width), Text("no nsqd has this topic now", style=QUIET)]
+    lines = _problem_lines(facts.problems, width)
+    lines += _plot_lines(facts, width, height)
+    lines += _channel_lines(facts, width)
+    lines += [Text(), *_node_lines(facts.nodes, width)]
+    lines += [Text(), *_client_lines(facts.clients, facts.now_s, width)]
+    return lines
+
+
+def topic_figures(facts: TopicFacts, width: int) -> Text:
+    """Return the totals of a topic on one line."""
+    own = [row for row in facts.rows if not row.name.channel]
+    channels = [row for row in facts.rows if row.name.channel]
+    incoming = sum(row.rates.messages for row in own if row.rates) / MILLI
+    done = sum(row.rates.finished for row in channels if row.rates) / MILLI
+    sizes = [row.log_bytes for row in own]
+    parts = [
+        f"depth {short_number(sum(row.counts.depth for row in facts.rows))}",
+        f"in {short_rate(max(incoming, 0))}/s",
+        f"out {short_rate(max(done, 0))}/s",
+    ]
+    if sizes and None not in sizes:
+        parts.append(f"disk {short_bytes(sum(filter(None, sizes)))}")
+    parts += [
+        f"in flight {short_number(sum(row.counts.in_flight for row in channels))}",
+        f"deferred {short_number(sum(row.counts.deferred for row in channels))}",
+        f"messages {short_number(sum(row.counts.messages for row in own))}",
+    ]
+    return Text(fitted(parts, width))
+
+
+def _problem_lines(problems: Sequence[Problem], width: int) -> list[Text]:
+    lines = [_problem_text(problem, width) for problem in problems[:_MOST_PROBLEMS]]
+    more = len(problems) - len(lines)
+    if more > 0:
+        lines.append(Text(f"… {counted(more, 'more problem')}: p", style=QUIET))
+    return lines
+
+
+def _problem_text(problem: Problem, width: int) -> Text:
+    kind = KINDS[problem.kind]
+    text = f"{MARKS[kind.severity]} {place_of(problem)}: {kind.word}: {one_line(problem.text)}"
+    return Text(text, style=STYLES[kind.severity])
+
+
+def _plot_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+    """Return a plot of the depth, with its title and an empty line below: a third of the height at most."""
+    count = min(height // _PLOT_PART - 2, _MOST_PLOT_LINES)
+    room = width - _SCALE_WIDTH - 1
+    if count < 1 or room < 1 or not facts.depths:
+        return []
+    seconds = (min(len(facts.depths), room) - 1) * facts.interval_s
+    columns = plot(facts.depths, min(room, len(facts.depths)), count)
+    highest = max(facts.depths[-room:])
+    scale = [short_number(highest), *[""] * (count - 1)]
+    if count > 1:
+        scale[-1] = "0"
+    lines = [Text(fitted([f"depth of the last {short_span(seconds)}"], width), style="bold")]
+    for label, column in zip(scale, columns, strict=True):
+        lines.append(Text(label.rjust(_SCALE_WIDTH), style=QUIET).append(" ").append(column, "not dim green"))
+    return [*lines, Text()]
+
+
+def _channel_lines(facts: TopicFacts, width: int) -> list[Text]:
+    layout = layout_of(facts.rows, width)
+    order = Order()
+    lines = lines_of(facts.rows, layout, facts.severities, is_by_topic=True)
+    if not any(row.name.channel for row in facts.rows):
+        lines.append(Text("no channel", style=QUIET))
+    return [heading(layout, order), *lines]
+
+
+def _node_lines(nodes: Sequence[NodePart], width: int) -> list[Text]:
+    rows = [
+        (
+            node.address,
+            short_number(node.depth),
+            "-" if node.messages_per_s is None else short_rate(max(node.messages_per_s, 0)),
+            "-" if node.log_bytes is None else short_bytes(node.log_bytes),
+            short_number(node.clients),
+            f"failed: {node.failure}" if node.failure else "",
+        )
+        for node in nodes
+    ]
+    styles = [ALARMING if node.failure else "" for node in nodes]
+    return _aligned(("nsqd", "depth", "in/s", "disk", "conn", ""), rows, styles, width, left=(0, 5))
+
+
+def _client_lines(clients: Clients | None, now_s: float, width: int) -> list[Text]:
+    if clients is None:
+        return [Text("clients: asking …", style=QUIET)]
+    rows = [_client_row(client, now_s) for client in clients.listed]
+    titles = ("client", "channel", "RDY", "flight", "fin", "requ", "pub", "since", "nsqd", "address", "program")
+    lines = _aligned(titles, rows, [""] * len(rows), width, left=(0, 1, 8, 9, 10))
+    if not rows:
+        lines.append(Text("no client", style=QUIET))
+    if clients.total > len(rows):
+        lines.append(Text(f"… {clients.total - len(rows):,} more clients", style=QUIET))
+    lines += [Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING) for node in clients.failed]
+    return lines
+
+
+def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
+    consumer = (client.ready, client.in_flight, client.finished, client.requeued)
+    return (
+        client.name,
+        client.channel or "(publishes)",
+        *(short_number(number) if client.channel else "" for number in consumer),
+        "" if client.channel else short_number(client.published),
+        short_span(max(now_s - client.connected_s, 0)) if client.connected_s else "-",
+        client.node,
+        client.address,
+        client.program,
+    )
+
+
+def _aligned(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], width: int, left: Sequence[int]
+) -> list[Text]:
+    """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    widths[0] = max(min(widths[0], width - sum(widths[1:4]) - 3), min(widths[0], 8))
+
+    def line(row: Sequence[str]) -> str:
+        cells = [
+            shorten(text, size).ljust(size) if place in left else text.rjust(size)
+            for place, (text, size) in enumerate(zip(row, widths, strict=True))
+        ]
+        return fitted([shorten(cells[0], max(width, 1)), *cells[1:]], width, " ")
+
+    head = Text(line(titles).ljust(width), style="bold reverse")
+    return [head, *(Text(line(row), style=style) for row, style in zip(rows, styles, strict=True))]
+
+
+# --- problems
+
+
+def problem_head(problems: Sequence[Problem], width: int) -> Text:
+    """Return "problems: 2 errors, 1 warning", in the colour of the worst."""
+    return Text(fitted([f"problems: {counts_text(problems) or 'none'}"], width), style=worst_style(problems))
+
+
+def counts_text(problems: Iterable[Problem]) -> str:
+    """Return "2 errors, 1 warning"; empty if there are no problems."""
+    severities = [KINDS[problem.kind].severity for problem in problems]
+    counts = [(severities.count(ERROR), "error"), (severities.count(WARNING), "warning"), (severities.count(INFO), "notice")]
+    return ", ".join(counted(count, noun) for count, noun in counts if count)
+
+
+def worst_style(problems: Sequence[Problem]) -> str:
+    return STYLES[KINDS[problems[0].kind].severity] if problems else ""
+
+
+def problem_table(problems: Sequence[Problem], selected: int, offset: int, width: int) -> list[Text]:
+    """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
+    places = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
+    place_width = max(map(len, ["place", *places]))
+    lines = [Text(f"{'':8}{'place'.ljust(place_width)} problem".ljust(width), style="bold reverse")]
+    for number, (problem, place) in enumerate(zip(problems, places, strict=True)):
+        kind = KINDS[problem.kind]
+        text = f"{kind.severity:8}{place.ljust(place_width)} {kind.word}: {one_line(problem.text)}"
+        line = Text(text, style=STYLES[kind.severity])
+        if number + offset == selected:
+            select(line, width)
+        lines.append(line)
+    return lines
+
+
+def problem_details(problem: Problem, width: int) -> list[Text]:
+    """Return the whole text of a problem, what to do, and where its runbook is."""
+    kind = KINDS[problem.kind]
+    place = place_of(problem)
+    text = f"{place}: {kind.word}: {one_line(problem.text)}" if place else f"{kind.word}: {one_line(problem.text)}"
+    lines = [Text(line, style=STYLES[kind.severity]) for line in _wrapped(text, width)]
+    lines += [Text(line) for line in _wrapped(f"do: {kind.advice}", width)]
+    lines.append(Text(f"runbook: {_RUNBOOKS}#{problem.kind}"))
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 1)) or [""]
+
+
+# --- help
+
+_HELP = (
+    ("j, k, arrows, Page, g, G", "select a line, or scroll"),
+    ("Enter", "open the selected topic: its channels, nsqds and clients"),
+    ("/", "filter topics and channels by what you type: Enter keeps the filter, Esc clears it"),
+    ("p", "problems, with what to do and the runbook; Enter opens the topic"),
+    ("s, r", "sort by the next column, reverse the order"),
+    ("Esc, q", "back; on the first screen Esc clears the filter, and q quits"),
+    ("Ctrl-C", "quit"),
+)
+_MEANINGS = (
+    (f"{MARKS[ERROR]}, red", "the row has an error"),
+    (f"{MARKS[WARNING]}, yellow", "it has a warning"),
+    (f"{MARKS[INFO]}, cyan", "planned work"),
+    ("in/s, out/s", "messages that were published, and that consumers finished"),
+    ("t-out, requ", "messages that timed out, and that were requeued, since nsqd started"),
+    ("age", "time since the oldest waiting message was published"),
+    ("trend", "depths of the latest rounds, scaled to the highest of them"),
+    ("drain", "time until nothing waits, at the present rate"),
+    ("disk", "bytes of the topic's log; - if an nsqd does not report them"),
+)
+
+
+def help_lines(width: int) -> list[Text]:
+    keys = max(len(key) for key, _ in (*_HELP, *_MEANINGS)) + 2
+    lines = []
+    for title, rows in (("Keys", _HELP), ("Colours and columns", _MEANINGS)):
+        lines.append(Text(title, style="bold"))
+        for key, text in rows:
+            wrapped = _wrapped(text, max(width - keys, 10))
+            lines.append(Text(f"{key:{keys}}{wrapped[0]}"))
+            lines += [Text(f"{'':{keys}}{more}") for more in wrapped[1:]]
+        lines.append(Text())
+    return lines[:-1]
