@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.network import free_ports
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.terminal import Terminal, on_terminal
 from tests.support.web_server import Reply, WebServer
 
@@ -44,9 +46,20 @@ def shown(*flags: str, columns: int = 80, lines: int = 24, **environment: str) -
         yield terminal
 
 
+def unmarked(line: str) -> str:
+    """A line of the table without the letter of its problem."""
+    return re.sub(r"^[EWi ] ", "", line)
+
+
 def cells(terminal: Terminal, name: str) -> list[str]:
     """The cells of a row, without its name."""
-    return terminal.line_with(name).split()[1:]
+    return unmarked(terminal.line_with(f" {name} ")).split()[1:]
+
+
+def selected(terminal: Terminal) -> str:
+    """The name in the selected line."""
+    reversed_lines = [line for number, line in enumerate(terminal.lines) if terminal.is_reverse(number)]
+    return unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""  # the first one is the heading
 
 
 def depth_of(terminal: Terminal, name: str) -> str:
@@ -82,7 +95,7 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         terminal.wait_for_text("users")
         assert terminal.lines[0].startswith("nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic")
         assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS]
-        assert [line.split()[0] for line in terminal.lines[3:7]] == ["orders", "archive", "mail", "users"]
+        assert [unmarked(line).split()[0] for line in terminal.lines[3:7]] == ["orders", "archive", "mail", "users"]
         assert len(terminal.lines) == 24
         assert terminal.lines[23].startswith("q quit")
         assert not terminal.has_cursor
@@ -109,7 +122,7 @@ def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
 
         terminal.wait_for(grows, "the colour of growth")
         assert cell(terminal, "trend", "mail") == (BARS[7], YELLOW)
-        terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == "default", "growth to end")
+        terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == RED, "growth to end: only the missing consumer is left")
         assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
 
         with busy.connect(msg_timeout=1000) as consumer:
@@ -136,12 +149,12 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
 
 
 @contextlib.contextmanager
-def with_deep_topics(columns: int, lines: int = 24) -> Iterator[Terminal]:
-    """Show 200 topics, of which number 7 has a depth of 1007, and so on."""
+def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterator[Terminal]:
+    """Show that many topics, of which number 7 has a depth of 1007, and so on."""
     names = ("backend_depth", "message_count", "paused")
     topics = [
         {**dict.fromkeys(names, 0), "topic_name": f"topic{number:03}", "depth": 1000 + number, "channels": []}
-        for number in range(200)
+        for number in range(count)
     ]
     body = json.dumps({"start_time": 1, "topics": topics}).encode()
     with WebServer(lambda _: Reply(body=body)) as web:
@@ -152,38 +165,41 @@ def with_deep_topics(columns: int, lines: int = 24) -> Iterator[Terminal]:
 
 def first_row(terminal: Terminal) -> str:
     """The name in the line below the head of the table."""
-    head = next(number for number, line in enumerate(terminal.lines) if line.startswith(("topic/", "topic…")))
-    return (terminal.lines[head + 1].split() or [""])[0]
+    head = next(number for number, line in enumerate(terminal.lines) if line.strip().startswith(("topic/", "topic…")))
+    return (unmarked(terminal.lines[head + 1]).split() or [""])[0]
 
 
 @pytest.mark.parametrize(
     ("columns", "lines", "page"), [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
 )
 def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
-    keys = (
-        ("\x1b[B", 1),
-        ("\x1b[B" * 3, 4),
-        ("\x1b[A", 3),
-        ("\x1b[6~", 3 + page),
-        ("\x1b[5~", 3),
-        ("\x1b[F", 200 - page),
-        ("\x1bOA", 199 - page),
-        ("\x1b[1~", 0),
-        ("\x1b[4~", 200 - page),
-        ("\x1b[5~", 200 - 2 * page),
-        ("\x1bOH", 0),
+    down = max(0, 5 - page)  # the first row when the fifth one is selected
+    keys = (  # what is typed, the selected row, and the first one
+        ("\x1b[B", 1, 0),
+        ("jj\x1b[B", 4, down),
+        ("\x1b[A", 3, down),
+        ("k", 2, down),
+        ("\x1b[6~", 2 + page, down + page),
+        ("\x1b[5~", 2, down),
+        ("G", 199, 200 - page),
+        ("\x1bOA", 198, 200 - page),
+        ("g", 0, 0),
+        ("\x1b[4~", 199, 200 - page),
+        ("\x1b[5~", 199 - page, 200 - 2 * page),
+        ("\x1bOH", 0, 0),
     )
     with with_deep_topics(columns, lines) as terminal:
 
         def shown_depths() -> list[tuple[str, str]]:
-            rows = [line.split() for line in terminal.lines if re.match(r"topic\d", line)]
+            rows = [unmarked(line).split() for line in terminal.lines if re.match(r"(W )?topic\d", line)]
             return [(cells[0], cells[1]) for cells in rows if len(cells) > 1]
 
         terminal.wait_for(lambda: first_row(terminal) == "topic000", "the first topic")
-        for typed, first in keys:
+        for typed, index, first in keys:
             terminal.type(typed)
             expected = [(f"topic{number:03}", str(1000 + number)) for number in range(first, first + page)]
             terminal.wait_for(lambda expected=expected: shown_depths() == expected, f"topic {first} first")
+            terminal.wait_for(lambda index=index: selected(terminal) == f"topic{index:03}", f"topic {index} to be selected")
 
 
 def test_no_figure_is_cut_where_it_is_narrow() -> None:
@@ -191,9 +207,9 @@ def test_no_figure_is_cut_where_it_is_narrow() -> None:
     with with_deep_topics(20) as terminal:
 
         def cells_at(place: int) -> list[str]:
-            return [(line.split()[place:] or [""])[0] for line in terminal.lines[3:22]]
+            return [(unmarked(line).split()[place:] or [""])[0] for line in terminal.lines[3:22]]
 
-        terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
+        terminal.wait_for(lambda: terminal.line_with("topic007") == "W topic007      1007", "1007 in 20 columns")
         for columns in (14, 9, 8, 33, 21, 20):
             terminal.resize(columns, 24)
             terminal.wait_for(lambda: cells_at(1) == depths, f"whole depths in {columns} columns")
@@ -231,7 +247,7 @@ def test_keys_change_the_order_and_quit(quiet: NsqdProcess) -> None:
         terminal.wait_for_text("by growth")
         terminal.type("r")
         terminal.wait_for_text("by -growth")
-        terminal.type("xyz")  # means nothing
+        terminal.type("xyz\x1b[[A\x1b[15~")  # means nothing
         terminal.type("q")
         assert terminal.wait() == 0
         assert_left_as_it_was(terminal)
@@ -245,15 +261,175 @@ def assert_left_as_it_was(terminal: Terminal) -> None:
     assert terminal.settings == terminal.settings_before
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "SIGHUP"])
-def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "typed", "view"),
+    [
+        ("ctrl-c", "", "users"),
+        ("SIGHUP", "/ord", "/ord"),
+        ("SIGTERM", "\n", "topic orders"),
+        ("SIGQUIT", "p", "no problems"),
+        ("ctrl-c", "?", "Keys"),
+    ],
+)
+def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str, view: str) -> None:
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         assert terminal.settings != terminal.settings_before  # single keys, no echo
+        terminal.type(typed)
+        terminal.wait_for_text(view)
         if how == "ctrl-c":
             terminal.type("\x03")
         else:
             os.kill(terminal.pid, signal.Signals[how])
+        assert terminal.wait() == 0
+        assert_left_as_it_was(terminal)
+
+
+def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
+    with shown(*of(quiet)) as terminal:
+        terminal.wait_for_text("users")
+        terminal.type("/MAIq")  # q is a letter here
+        terminal.wait_for(lambda: terminal.lines[23] == "/MAIq", "the text")
+        terminal.wait_for_text("no topic or channel matches the filter")
+        terminal.type("\x7f")
+        terminal.wait_for_text("orders/mail")
+        assert not terminal.line_with("archive") and not terminal.line_with("users")
+        terminal.type("\n")
+        terminal.wait_for_text("filter MAI: 1 of 4 rows")
+        terminal.type("/\x15u*\n")  # Ctrl-U; a pattern
+        terminal.wait_for_text("filter u*: 1 of 4 rows")
+        assert selected(terminal) == "users"
+        terminal.type("\x1b")
+        terminal.wait_for_text("archive")
+        assert terminal.lines[23].startswith("q quit")
+        terminal.type("/arch")
+        terminal.wait_for(lambda: not terminal.line_with("users"), "the filter")
+        terminal.type("\x1b")
+        terminal.wait_for(lambda: terminal.line_with("users") and terminal.lines[23].startswith("q quit"), "no filter")
+        terminal.type("q")
+        assert terminal.wait() == 0
+
+
+def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: MakeNsqd) -> None:
+    nsqd, other = with_topics(make_nsqd()), make_nsqd()
+    other.create("orders", "archive")
+    with contextlib.ExitStack() as stack:
+        consumer = stack.enter_context(nsqd.connect(client_id="worker", user_agent="test/1"))
+        consumer.sub("orders", "archive", 2)
+        publisher = stack.enter_context(nsqd.connect(client_id="shop"))
+        publisher.mpub("orders", [b"x" * 1000] * 20)
+        terminal = stack.enter_context(shown(*of(nsqd, other), columns=120, lines=40))
+        terminal.wait_for_text("users")
+        terminal.type("j\n")  # the first channel of orders
+        terminal.wait_for_text("topic orders  nsqd: 2")
+        terminal.wait_for_text("worker")
+        terminal.wait_for_text("E orders/mail: no consumer: 20 messages wait")
+        size = terminal.line_with("disk").partition("disk ")[2].split()[:2]
+        assert (20.0 < float(size[0]) < 30.0, size[1]) == (True, "kB")
+        first, end = (line_number(terminal, text) for text in ("depth of the last", "topic/channel"))
+        plot = terminal.lines[first:end]
+        assert 3 < len(plot) <= 40 // 3
+        assert all("█" in line for line in plot[1:-1])
+        assert cells(terminal, "archive")[0] == "18"  # two are in flight
+        assert terminal.line_with(f"127.0.0.1:{nsqd.http_port} ").split()[1] == "38"
+        assert terminal.line_with(f"127.0.0.1:{other.http_port} ").split()[1] == "0"
+        assert terminal.line_with("worker").split()[:4] == ["worker", "archive", "2", "2"]
+        assert "test/1" in terminal.line_with("worker")
+        assert terminal.line_with("shop").split()[:3] == ["shop", "(publishes)", "20"]
+        other.stop()
+        terminal.wait_for_text(f"failed: nsqd 127.0.0.1:{other.http_port}")
+        nsqd.post("/topic/delete?topic=orders")
+        terminal.wait_for(lambda: not terminal.line_with(f"127.0.0.1:{nsqd.http_port} "), "the end of its part")
+        terminal.type("\x1b")
+        terminal.wait_for(lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table")
+
+
+def line_number(terminal: Terminal, text: str) -> int:
+    return next(number for number, line in enumerate(terminal.lines) if text in line)
+
+
+def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
+    with shown(*of(busy), NO_COLOR="1") as terminal, busy.connect() as client:
+        terminal.wait_for_text("users")
+        terminal.type("p")
+        terminal.wait_for_text("no problems")
+        client.mpub("orders", [b"x"] * 4)
+        client.mpub("users", [b"x"] * 3)
+        terminal.wait_for_text("problems: 2 errors, 1 warning")
+        assert terminal.lines[2].split()[:4] == ["error", "orders/archive", "no", "consumer:"]
+        assert terminal.lines[4].split()[:4] == ["warning", "users", "no", "channel:"]
+        assert terminal.line_with("runbook: docs/runbooks.md#no_consumer")
+        terminal.type("G")
+        terminal.wait_for_text("runbook: docs/runbooks.md#no_channel")
+        assert terminal.line_with("do: Subscribe a consumer.")
+        terminal.type("\n")
+        terminal.wait_for_text("topic users")
+        terminal.type("qq")
+        terminal.wait_for_text("2 errors, 1 warning")
+        assert terminal.line_with("archive").startswith("E "), "the same without colours"
+        assert terminal.line_with("users").startswith("W ")
+        assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
+        terminal.type("q")
+        assert terminal.wait() == 0
+
+
+def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
+    with shown(*of(busy)) as terminal, busy.connect() as client, busy.connect() as consumer:
+        consumer.sub("orders", "archive", 10)
+        client.mpub("orders", [b"x"] * 4)
+        client.mpub("users", [b"x"] * 3)
+        terminal.wait_for(lambda: colour_of_name(terminal, "mail") == RED, "an error")
+        terminal.wait_for(lambda: colour_of_name(terminal, "users") == YELLOW, "a warning")
+        assert colour_of_name(terminal, "archive") == "default"
+
+
+def colour_of_name(terminal: Terminal, name: str) -> str:
+    row = next((number for number, line in enumerate(terminal.lines) if f" {name} " in line), 0)
+    return terminal.colour_at(row, terminal.lines[row].find(name))
+
+
+def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+    lookupd = make_nsqlookupd()
+    lost = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
+    wait_until(lambda: len(lookupd.nodes()) == 1)
+    with shown(f"--lookupd-http-address={lookupd.http_address}") as terminal:
+        terminal.wait_for_text("nsqd: 1")
+        terminal.type("p")
+        terminal.wait_for_text("no problems")
+        lost.kill()
+        terminal.wait_for_text("gone: does not answer, and no nsqlookupd")
+        assert terminal.line_with("gone: ").startswith(f"error   nsqd 127.0.0.1:{lost.http_port}"[:26])
+
+
+def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
+    tcp_port, http_port = free_ports(2)
+    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}")
+    nsqd.create("orders", "archive")
+    nsqd.stop()
+    with shown(f"--nsqd-http-address=127.0.0.1:{http_port}") as terminal:
+        terminal.wait_for_text("failed: nsqd")
+        for typed, text in ("p", "node_failed"), ("\n", "node_failed"), ("?", "Keys"), ("q", "node_failed"), ("q", "no topic"):
+            terminal.type(typed)
+            terminal.wait_for_text(text)
+        nsqd.start()
+        terminal.wait_for_text("archive")
+        terminal.wait_for(lambda: not terminal.line_with("failed"), "the failure to end")
+
+
+def test_a_thousand_topics() -> None:
+    with with_deep_topics(80, count=1000) as terminal:
+        terminal.wait_for_text("… 981 more")
+        terminal.type("G")
+        terminal.wait_for(lambda: selected(terminal) == "topic999", "the last topic")
+        terminal.type("/c5\x7f\x7f77")
+        terminal.wait_for_text("topic777")
+        terminal.type("\n" + "j" * 10 + "\n")  # after 077, 177, … 677: 770, 771, 772, 773
+        terminal.wait_for_text("topic topic773")
+        assert sum(psutil.Process(terminal.pid).cpu_times()[:2]) < 10.0
+        terminal.resize(30, 9)
+        terminal.wait_for(lambda: len(terminal.lines[8]) < 31 and terminal.lines[8].startswith("q back"), "the foot")
+        terminal.resize(1, 1)
+        terminal.type("qq")
         assert terminal.wait() == 0
         assert_left_as_it_was(terminal)
 

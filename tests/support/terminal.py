@@ -70,6 +70,14 @@ class Terminal:
         cell = self._screen.buffer[row][column]
         return cell.data, cell.fg
 
+    def colour_at(self, line: int, column: int) -> str:
+        """The name of the colour of a character."""
+        return str(self._screen.buffer[line][column].fg)
+
+    def is_reverse(self, line: int) -> bool:
+        """True if the line begins in reverse video."""
+        return bool(self._screen.buffer[line][0].reverse)
+
     def wait_for(self, condition: Callable[[], object], what: str, deadline_s: float = 40.0) -> None:
         """Shows what the program writes, until the condition is true."""
         deadline = time.monotonic() + deadline_s
