@@ -109,10 +109,7 @@ def test_no_size_is_wider_than_its_column(value: int) -> None:
     [((0, 0), ["    ", "    "]), ((8, 4), ["  █ ", "  ██"]), ((1, 16), ["   █", "  ▁█"]), ((9, 0, 3, 5, 16), ["   ▁", " …"])],
 )
 def test_a_plot_has_lines(values: Sequence[float], lines: list[str]) -> None:
-    drawn_lines = plot(values, 4, 2)
-    assert [len(line) for line in drawn_lines] == [4, 4]
-    if "…" not in lines[1]:
-        assert drawn_lines == lines
+    assert plot(values, 4, 2) == lines
 
 
 @given(st.integers(40, 300), st.integers(0, 80))

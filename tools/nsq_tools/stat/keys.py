@@ -8,7 +8,7 @@ UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", 
 ENTER, ESCAPE, BACKSPACE, CLEAR = "enter", "escape", "backspace", "clear"
 
 # A sequence of ECMA-48 (CSI or SS3, parameters and a final character), a function key of the Linux console, or a character.
-_KEY = re.compile(r"\x1b\[\[[A-E]|\x1b[\[O][0-9;?]*[@-~]|[^\x1b]|\x1b(?=\x1b|[^\[O])", re.DOTALL)
+_KEY = re.compile(r"\x1b\[\[[A-E]|\x1b[\[O][0-9;?]*[@-Z\\-~]|[^\x1b]|\x1b(?=\x1b|[^\[O])", re.DOTALL)
 _NAMES = {
     **dict.fromkeys(("\x1b[A", "\x1bOA"), UP),
     **dict.fromkeys(("\x1b[B", "\x1bOB"), DOWN),
