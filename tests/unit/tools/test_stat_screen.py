@@ -106,7 +106,7 @@ def test_no_size_is_wider_than_its_column(value: int) -> None:
 
 @pytest.mark.parametrize(
     ("values", "lines"),
-    [((0, 0), ["    ", "    "]), ((8, 4), ["  █ ", "  ██"]), ((1, 16), ["   █", "  ▁█"]), ((9, 0, 3, 5, 16), ["   ▁", " …"])],
+    [((0, 0), ["    ", "    "]), ((8, 4), ["  █ ", "  ██"]), ((1, 16), ["   █", "  ▁█"]), ((9, 0, 3, 5, 16), ["   █", " ▃▅█"])],
 )
 def test_a_plot_has_lines(values: Sequence[float], lines: list[str]) -> None:
     assert plot(values, 4, 2) == lines
