@@ -298,6 +298,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/opentelemetry.md": opentelemetry,
     "docs/operations.md": operations,
     "docs/security.md": nothing,
+    "docs/sizing.md": nothing,
     "docs/spark.md": spark,
     "docs/backup.md": nothing,
     "docs/standby.md": nothing,

@@ -83,8 +83,8 @@ class _Reports(Options, title="Reports"):
     max_message_age_ns: ByTopic[int] = setting(
         by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
         ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS),
-        "Age from which the oldest waiting message of a channel is a warning of --check; 0s means never. With topic=, for "
-        "topics with that name or pattern (`reports.*=24h`; may be given several times).",
+        "Age from which the oldest waiting message of a channel is a warning of --check and of the live table; 0s means "
+        "never. With topic=, for topics with that name or pattern (`reports.*=24h`; may be given several times).",
         check=check_ages,
     )
     format: str = setting(
@@ -103,9 +103,12 @@ PROGRAM = Program(
     "nsq_stat",
     "nsq-stat",
     "Show depths and rates of topics and channels of many nsqds. On a terminal it is a live table with a chart of "
-    "each depth. Keys: q quits; s sorts by the next column, r reverses the order; the arrow keys, Page Up, Page Down, "
-    "Home and End scroll. On a narrow terminal, columns are hidden; numbers are never cut. In a pipe it writes the lines "
-    "of Go's nsq_stat, or tables, CSV or JSON.",
+    "each depth. Keys: the arrow keys, j and k select a line; Enter opens its topic with channels, nsqds and clients; / "
+    "filters topics and channels by what you type (Enter keeps the filter, Esc clears it); p lists the problems that "
+    "--check and nsqadmin list, with what to do and the runbook; s and r sort; ? explains keys, colours and columns; q goes "
+    "back, and quits. A row with a problem has a letter and a colour: E for an error, W for a warning, i for planned work. "
+    "On a narrow terminal, columns are hidden; numbers are never cut. In a pipe it writes the lines of Go's nsq_stat, or "
+    "tables, CSV or JSON.",
     StatOptions,
     examples=(
         (

@@ -34,7 +34,7 @@ _MAX_TREND_WIDTH = HISTORY_LENGTH
 _TREND_PART = 3
 # The letter of a problem, which is left out where it would take the place of a number.
 _MARK_WIDTH = 2
-_MIN_WIDTH_WITH_MARKS = 20
+_MIN_WIDTH_WITH_MARKS = 24
 
 Cell = tuple[str, str]  # a text and its style
 Severities = Mapping[Name, str]
