@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Model, failures_of
+from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Model, NodePart, failures_of, node_parts, total_depths
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.model import Cluster
 
@@ -102,6 +102,22 @@ def test_what_leaves_a_topic_is_its_finish_rate() -> None:
     (row,) = model.round()
     assert row.rates is not None
     assert (row.rates.messages, row.rates.left, row.rates.finished, row.rates.growth) == (5000, 3000, 3000, 2000)
+
+
+def test_the_size_of_a_log_is_known_if_all_nsqds_report_it() -> None:
+    model = Observed()
+    model.say("a", 0.0, archive(depth=2), depth=1, log_bytes=1000)
+    model.say("b", 0.0, archive(depth=5), log_bytes=234)
+    assert [row.log_bytes for row in model.round()] == [1234, None]
+    model.say("b", 1.0, archive(depth=5))  # as Go's nsqd
+    model.fail("b")
+    assert [row.log_bytes for row in model.round()] == [1000, None]
+    model.say("b", 2.0, archive(depth=5))
+    rows = model.round()
+    assert [row.log_bytes for row in rows] == [None, None]
+    assert total_depths(rows) == [8.0, 3.0, 8.0]
+    assert node_parts(model.cluster, "orders") == [NodePart("a", 3, None, 1000, 0, ""), NodePart("b", 5, 0.0, None, 0, "")]
+    assert node_parts(model.cluster, "unknown") == []
 
 
 def test_failures_name_server_and_reason() -> None:

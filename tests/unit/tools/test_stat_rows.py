@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
-from nsq_tools.stat.rows import BadPattern, Filter, Name, Order, Row
+from nsq_tools.stat.rows import BadPattern, Filter, Name, Order, Row, TypedFilter, select_live
 from nsqd_py.cluster.statistics import Rates
 from tests.unit.tools.stat_rows import row
 
@@ -40,6 +42,24 @@ def test_a_bad_expression_is_refused() -> None:
         Filter(["/x(/"])
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("rder", {"orders", "orders/Mail"}),
+        ("MAIL", {"orders/Mail", "users/mail"}),
+        ("s/m", {"orders/Mail", "users/mail"}),
+        ("u*", {"users", "users/mail"}),
+        ("/^o/", {"orders", "orders/Mail"}),
+        ("/x(/", set()),  # not yet an expression
+        ("/", {"orders/Mail", "users/mail"}),
+        ("x", set()),
+    ],
+)
+def test_a_typed_filter_is_a_part_or_a_pattern(typed: str, shown: set[str]) -> None:
+    names = [Name("orders"), Name("orders", "Mail"), Name("users"), Name("users", "mail")]
+    assert {str(name) for name in names if TypedFilter(typed).shows(name)} == shown
+
+
 # --- order
 
 
@@ -59,6 +79,17 @@ def test_names_go_from_a_to_z_and_numbers_from_the_largest() -> None:
 def test_rates_that_are_not_known_come_last() -> None:
     rows = [row("new"), row("slow", rates=Rates(messages=1)), row("fast", rates=Rates(messages=9))]
     assert names(Order.parse("in").arrange(rows)) == ["fast", "slow", "new"]
+
+
+def test_disk_is_a_size_in_the_live_table_and_a_count_in_reports() -> None:
+    rows = [
+        replace(row("small", backend_depth=9), log_bytes=1),
+        replace(row("large", backend_depth=1), log_bytes=2),
+        row("large", "channel", backend_depth=5),
+    ]
+    assert names(select_live(rows, Filter(), "", Order.parse("disk"))) == ["large", "small", "large/channel"]
+    assert names(Order.parse("disk").arrange(rows)) == ["small", "large/channel", "large"]
+    assert names(select_live(rows, Filter(["large"]), "CHAN", Order())) == ["large/channel"]
 
 
 # --- options
