@@ -32,7 +32,8 @@ def main() -> None:
         signal.signal(number, lambda *_: stopping.set())
     consumer = Consumer("orders", "worker", handle, nsqd_tcp_addresses=NSQD, max_in_flight=4, concurrency=4)
     consumer.start()
-    stopping.wait()
+    while not stopping.wait(1):  # Python may miss a signal that comes just before a wait without a time-out
+        pass
     # Messages that are not finished by then come again, here or in another worker.
     consumer.stop(STOP_TIMEOUT_S)
     print("stopped", flush=True)

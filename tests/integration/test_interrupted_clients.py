@@ -245,3 +245,31 @@ for _ in range(60):
     consumer.stop(1)
 """
     run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", starts]), shared_nsqd, topic)
+
+
+@pytest.mark.parametrize(
+    "wait", ["consumer.wait()", "consumer.stop()", "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))"]
+)
+def test_a_signal_that_comes_just_before_a_wait_ends_it(shared_nsqd: NsqdProcess, topic: str, wait: str) -> None:
+    """Then the wait itself is not interrupted. The kernel gives the signal to another thread here, with the same effect."""
+    text = f"""
+handling, may_end = threading.Event(), threading.Event()
+def handle(message):
+    handling.set()
+    may_end.wait()
+
+with Producer(ADDRESS) as producer:
+    producer.publish(TOPIC, b"1")
+consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
+consumer.start()
+handling.wait()
+threading.Timer(1, signal.raise_signal, [signal.SIGINT]).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # from here on also in new threads
+try:
+    {wait}
+except KeyboardInterrupt:
+    print("interrupted")
+may_end.set()
+consumer.stop()
+"""
+    assert run(_PRELUDE + text, shared_nsqd, topic) == "interrupted\n"

@@ -187,6 +187,8 @@ class WorkerThread(Generic[T]):
 # gevent ends a wait with LoopExit if there is no timer, nor anything else: a lost Ctrl-C may have ended all I/O.
 _LONGEST_WAIT_S = 10.0
 _POLL_S = 1.0  # a child process does not have the thread that would wake its threads
+# A signal that comes just before the main thread begins to wait for a lock does not end that wait: its handler runs after it.
+_SIGNALS_S = 0.5
 
 
 class Waiters:
@@ -205,7 +207,7 @@ class Waiters:
         self._locks.append(lock)
         try:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
-            return bool(is_over()) or lock.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
+            return bool(is_over()) or _acquire(lock, math.inf if timeout_s is None else max(0.0, timeout_s))
         finally:
             if lock in self._locks:  # checked first: an error that is handled here would be the context of Ctrl-C
                 with suppress(ValueError):  # it is being woken
@@ -232,6 +234,18 @@ class Waiters:
     def wake_all(self) -> None:
         while self._locks:
             self.wake()
+
+
+def _acquire(lock: Any, timeout_s: float) -> bool:
+    """Return True as soon as the lock is taken, False after the time-out. Handlers of signals run in the meantime."""
+    if threading.current_thread() is not threading.main_thread():
+        return bool(lock.acquire(timeout=-1 if timeout_s == math.inf else timeout_s))
+    ends_s = monotonic() + timeout_s
+    while not lock.acquire(timeout=min(timeout_s, _SIGNALS_S)):
+        timeout_s = ends_s - monotonic()
+        if timeout_s <= 0:
+            return False
+    return True
 
 
 class Latch:
