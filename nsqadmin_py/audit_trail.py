@@ -53,7 +53,7 @@ class AuditEntry:
 
     def shortened(self) -> AuditEntry:
         """Return the entry with texts of limited length that can be written as JSON."""
-        texts = {name: _short(getattr(self, name)) for name in _TEXTS}
+        texts: dict[str, Any] = {name: _short(getattr(self, name)) for name in _TEXTS}
         texts["result"] = _short(self.result, _MOST_OF_RESULT)
         details = {name: _short(value) for name, value in list(self.details.items())[:_MOST_DETAILS]}
         return replace(self, details=details, **texts)

@@ -14,6 +14,7 @@ from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.kept import KeptDocument
 from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.problem_webhook import ProblemWebhook
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.actions import Actions
@@ -71,6 +72,7 @@ class Nsqadmin:
         self._audit_log = AuditLog(options, log, access, trail)
         self._kept_trail = self._audit_log.kept = KeptDocument(self._file, ".audit", trail.dump)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
+        self._problem_webhook = ProblemWebhook(options, log, self._file)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings))
         turns = Turns(gevent.get_hub().loop)
         self._events = Events(self._views, access, turns)
@@ -92,6 +94,7 @@ class Nsqadmin:
             try:
                 self._findings.memory.load(self._file.open(self._history))
                 self._audit_log.trail.load(self._kept_trail.open())
+                self._problem_webhook.open()
                 self._poller.add_standbys(self._findings.memory.standbys())
                 tune_gc(*COLLECT_EVERY)
                 self._server.start()
@@ -125,6 +128,7 @@ class Nsqadmin:
         self._server.close()
         self._audit_log.close()
         self._kept_trail.close()
+        self._problem_webhook.close()
         self._write_file()
         self._file.close()
         self._log.info("NSQADMIN: bye")
@@ -135,6 +139,7 @@ class Nsqadmin:
     def _on_round(self) -> None:
         time_s = time()
         self._findings.note_round(self._cluster, monotonic(), time_s, in_slices)
+        self._problem_webhook.note_round(self._cluster, self._findings)
         if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
             self._history.record(time_s, records(self._cluster), in_slices)
         self._events.publish(self._cluster.tick)

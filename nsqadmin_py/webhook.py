@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqd_py.net.http.client import BadStatus, HttpClientError, http_client, parse_url
+from nsqd_py.net.http.client import BadStatus, HttpClientError, Unreachable, Url, http_client, parse_url
 
 _STATUS_AFTER_SUCCESS = 300
 
@@ -18,12 +18,14 @@ _STATUS_AFTER_SUCCESS = 300
 class WebhookError(Exception):
     """A document was not delivered; str(error) says why, without secrets of the URL.
 
-    status  the status of the answer; 0 if there was none
+    status      the status of the answer; 0 if there was none
+    is_unclear  True if the receiver may have got the document: the connection was there, and no answer came
     """
 
-    def __init__(self, reason: str, status: int = 0) -> None:
+    def __init__(self, reason: str, status: int = 0, *, is_unclear: bool = False) -> None:
         super().__init__(reason)
         self.status = status
+        self.is_unclear = is_unclear
 
 
 class Webhook:
@@ -58,4 +60,15 @@ class Webhook:
             if error.status >= _STATUS_AFTER_SUCCESS:
                 raise WebhookError(f"got response {error.status}", error.status) from None
         except HttpClientError as error:
-            raise WebhookError(f"{url.place}: {error}") from None
+            raise WebhookError(
+                f"{url.place}: {_without_secrets(str(error), url)}", is_unclear=not isinstance(error, Unreachable)
+            ) from None
+
+
+def _without_secrets(text: str, url: Url) -> str:
+    """Hide parts of the URL in an error: a receiver that speaks no HTTP may repeat them."""
+    path, _, query = url.path.partition("?")
+    for secret in (url.path, query, path, url.login, url.login.partition(":")[2]):
+        if len(secret) > 1:
+            text = text.replace(secret, "***")
+    return text
