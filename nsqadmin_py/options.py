@@ -146,12 +146,14 @@ class _Problems(Options, title="Reports of problems"):
         "Time for which a problem must be gone before its end is reported. If it comes back earlier, nothing is reported.",
         check=not_negative,
     )
-    page_url: str = string(
+    page_url: str = setting(
+        URL,
+        "",
         "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name and the port of "
-        "--http-address."
+        "--http-address.",
     )
     runbooks_url: str = setting(
-        STRING, "docs/runbooks.md", "Address of the runbooks in reports; the kind of the problem follows after #."
+        URL, "docs/runbooks.md", "Address of the runbooks in reports; the kind of the problem follows after #."
     )
 
 

@@ -109,7 +109,7 @@ class ProblemReports:
 
     def _note_absence(self, attention: Attention, memory: NodeMemory) -> None:
         """Forget problems that were not reported, and keep those that nobody can see now."""
-        silent = {address for address, node in memory.nodes.items() if node.is_silent or (node.is_gone and not node.has_left)}
+        silent = {known.address for known in memory.nodes.values() if (known.is_silent or known.is_gone) and not known.has_left}
         for key, known in list(self._known.items()):
             if known.seen_s == self._time_s:
                 continue
@@ -161,8 +161,8 @@ class ProblemReports:
             report.known.is_reported, report.known.is_unclear = True, False
 
     def note_unclear(self, report: Report) -> None:
-        """The receiver may have got a report: its answer did not arrive."""
-        report.known.is_unclear = True
+        """The receiver may have got a report: its answer did not arrive. If the problem comes back, it must be told again."""
+        report.known.is_reported, report.known.is_unclear = False, True
 
     # ---- in its file
 

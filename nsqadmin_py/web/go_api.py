@@ -207,8 +207,7 @@ class GoApi:
         except RequestRefused as refusal:
             audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names, NOT_DONE, refusal.message))
             raise
-        now = self._option(opt)
-        names["value"] = ", ".join(now) if isinstance(now, tuple) else str(now)
+        names["value"] = value.decode() if opt == "log_level" else ", ".join(self._option(opt))
         audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names))
 
     def _set_option(self, opt: str, value: bytes) -> None:

@@ -43,7 +43,7 @@ def test_who_did_what_when_from_where_with_what_result(cluster: AdminCluster) ->
     assert (delete["user"], delete["channel"], delete["state"]) == ("bob", "archive", "failed")
     assert delete["result"].startswith("TOPIC_NOT_FOUND: ")
     assert (seek["action"], seek["user"], seek["is_verified"], seek["details"]) == ("seek", "", False, {"to": "earliest"})
-    assert (config["action"], config["details"]) == ("set_option", {"option": "log_level", "value": "1"})
+    assert (config["action"], config["details"]) == ("set_option", {"option": "log_level", "value": "debug"})
     assert [row["user"] for row in rows(admin, "?only=failed")] == ["bob"]
     assert [row["action"] for row in rows(admin, "?search=ORDERS+earliest")] == ["seek"]
     assert [row["action"] for row in rows(admin, "?topic=orders&limit=1&offset=1")] == ["pause"]

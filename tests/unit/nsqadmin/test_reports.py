@@ -130,6 +130,18 @@ def test_a_beginning_that_the_receiver_may_have_got_is_ended_too() -> None:
     assert [report.event for report in observer.reports.due()] == [ENDED]
 
 
+def test_an_end_that_the_receiver_may_have_got_is_followed_by_a_new_beginning() -> None:
+    observer = Observer()
+    observer.span(20, STUCK)
+    observer.is_up = False
+    observer.span(QUIET_S + ROUND_S)
+    (report,) = observer.reports.due()
+    assert report.event == ENDED
+    observer.reports.note_unclear(report)
+    observer.round(STUCK)
+    assert [report.event for report in observer.reports.due()] == [BEGAN]
+
+
 def test_a_report_that_is_not_true_any_more_is_not_due() -> None:
     observer = Observer()
     observer.is_up = False
@@ -183,7 +195,6 @@ def test_a_problem_goes_on_while_its_nsqd_does_not_answer(problem: Problem) -> N
     observer.span(3600)
     assert observer.taken() == [(ENDED, failed.key)]
     observer.memory.nodes["a"].has_left = True
-    observer.memory.nodes["a"].is_silent = False
     observer.span(QUIET_S + ROUND_S)
     assert observer.taken() == [(ENDED, problem.key)]
 
