@@ -229,6 +229,7 @@ def check_options(options: NsqadminOptions) -> None:
         ("notification-http-endpoint", options.notification_http_endpoint),
         ("attention-http-endpoint", options.attention_http_endpoint),
         ("page-url", options.page_url),
+        ("runbooks-url", options.runbooks_url if "://" in options.runbooks_url else ""),  # else a path
     ):
         if url:
             _check_url(f"parse --{flag} ({url})", url)
