@@ -28,7 +28,12 @@ def pause(cluster: AdminCluster, *, is_on: bool = True) -> None:
 
 
 def reports(server: WebServer) -> list[dict[str, Any]]:
-    return [json.loads(body) for body in server.bodies()]
+    """Those about the paused topic. On a busy machine, an nsqd may be slow too."""
+    return [report for report in map(json.loads, server.bodies()) if report["kind"] == "paused"]
+
+
+def wait_for_reports(server: WebServer, number: int) -> None:
+    wait_until(lambda: len(reports(server)) >= number, what=f"{number} reports")
 
 
 def observer(cluster: AdminCluster, server: WebServer, *flags: str) -> NsqadminProcess:
@@ -41,9 +46,9 @@ def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster: AdminClust
         pages = ("--page-url=https://nsqadmin.example.org/", "--runbooks-url=https://wiki.example.org/nsq")
         observer(cluster, server, *pages)
         pause(cluster)
-        server.wait_until_asked(1)
+        wait_for_reports(server, 1)
         pause(cluster, is_on=False)
-        server.wait_until_asked(2)
+        wait_for_reports(server, 2)
     began, ended = reports(server)
     assert (began["event"], ended["event"]) == ("problem_began", "problem_ended")
     assert began["dedup_key"] == ended["dedup_key"] == "paused|orders||"
@@ -66,9 +71,9 @@ def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster: Admi
     wait_until(lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="a failure in the log")
     # It cannot be noticed from outside that nothing else is logged until the second attempt has failed too.
     with WebServer(lambda _: CUT, port=port) as server:
-        server.wait_until_asked(1)
+        wait_for_reports(server, 1)
         server.reply = lambda _: Reply(500, body=f"cannot POST /{SECRET}".encode())
-        server.wait_until_asked(2)
+        wait_for_reports(server, 2)
         server.reply = lambda _: OK
         wait_until(lambda: "takes reports again" in admin.log_text(), what="success in the log")
         delivered = reports(server)[-1]
@@ -84,16 +89,16 @@ def test_a_restart_repeats_nothing_and_reports_what_ended_in_between(cluster: Ad
     with WebServer() as server:
         admin = observer(cluster, server, kept)
         pause(cluster)
-        server.wait_until_asked(1)
+        wait_for_reports(server, 1)
         wait_until(lambda: (tmp_path / "history.db.problems").exists(), what="the file")
         admin.kill()
         admin = observer(cluster, server, kept)
         admin.wait_for_topic("orders", nodes=2)
         admin.stop()
-        assert len(server.asked) == 1
+        assert len(reports(server)) == 1
         pause(cluster, is_on=False)
         observer(cluster, server, kept)
-        server.wait_until_asked(2)
+        wait_for_reports(server, 2)
         events = [(report["event"], report["dedup_key"]) for report in reports(server)]
     assert events == [("problem_began", "paused|orders||"), ("problem_ended", "paused|orders||")]
 
@@ -103,12 +108,12 @@ def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster: AdminCluste
     with WebServer(lambda _: HANG) as server:
         admin = observer(cluster, server)
         pause(cluster)
-        server.wait_until_asked(1)
+        wait_for_reports(server, 1)
         cluster.publish("orders", 1, 1)
         admin.wait_for_topic("orders", depth=2)
         server.reply = lambda _: OK
         server.go_on()
-        server.wait_until_asked(2)  # its answer did not arrive in time
+        wait_for_reports(server, 2)  # its answer did not arrive in time
     assert {report["dedup_key"] for report in reports(server)} == {"paused|orders||"}
 
 
