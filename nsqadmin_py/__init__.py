@@ -7,6 +7,9 @@ permissions     permissions of users and groups on topics, and blocks of address
 clusterinfo     the requests and commands of Go's nsqadmin
 go_json         answers in the JSON of Go's nsqadmin                                 pure
 audit           logs each action, and posts it to --notification-http-endpoint
+audit_trail     the latest actions, for the audit view                               pure
+problem_webhook  POSTs problems that begin and end to --attention-http-endpoint
+webhook         POSTs JSON documents to a URL of the options
 cluster         what the page and the history get of the observed cluster
 history         metrics of the past hour and day
 messages        finds messages in the log of a topic

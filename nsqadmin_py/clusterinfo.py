@@ -18,15 +18,39 @@ from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
 from nsqd_py.runtime.threads import in_slices
 
+_NOT_FOUND = 404
+_ABSENCES = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
+
 T = TypeVar("T")
 Errors = list[UpstreamError]
 
 
 class NoAnswer(Exception):
-    """None of the servers answered; str(error) says why."""
+    """None of the servers answered as it should; str(error) says why.
+
+    is_absence  True if each of them answered that it does not have the topic
+    """
 
     def __init__(self, kind: str, errors: Sequence[UpstreamError]) -> None:
         super().__init__(f"failed to query any {kind}: " + "\n".join(map(str, errors)))
+        self.is_absence = bool(errors) and all(map(_is_absence, errors))
+
+
+class Absent(Exception):
+    """The topic or channel of a command does not exist; str(error) is an error code and one sentence."""
+
+
+def absent_topic(topic: str) -> Absent:
+    return Absent(f"TOPIC_NOT_FOUND: no nsqd or nsqlookupd has the topic {topic}")
+
+
+def _absent_channel(topic: str, channel: str) -> Absent:
+    return Absent(f"CHANNEL_NOT_FOUND: no nsqd or nsqlookupd has the channel {channel} of the topic {topic}")
+
+
+def _is_absence(error: UpstreamError) -> bool:
+    """True if a server answered that it does not have the topic or channel. One without the path answers NOT_FOUND."""
+    return error.status == _NOT_FOUND and error.message in _ABSENCES
 
 
 def warning(errors: Sequence[object]) -> str:
@@ -160,11 +184,11 @@ class ClusterInfo:
         return errors
 
     def delete(self, topic: str, channel: str = "") -> Errors:
-        """Delete a topic or a channel. Its nsqds are asked for first, since nsqlookupds forget them."""
-        producers, errors = self.producers_of(topic)
+        """Delete a topic or a channel. Its nsqds are asked for first, since nsqlookupds forget them. Raises Absent."""
+        producers, errors = self._owners(topic)
         path, names = _order("delete", topic, channel)
-        errors += self._post(self.lookupds, path, names)
-        return errors + self._post(map(http_address, producers), path, names)
+        answers = self._send(self.lookupds, path, names), self._send(map(http_address, producers), path, names)
+        return errors + _errors_of(answers, topic, channel)
 
     def tombstone(self, topic: str, node: str) -> Errors:
         """Hide a topic's nsqd from consumers, and delete the topic there."""
@@ -182,8 +206,32 @@ class ClusterInfo:
         producers, errors = self.producers_of(topic)
         return errors + self._post(map(http_address, producers), path, names)
 
+    def _owners(self, topic: str) -> tuple[list[Statistics], Errors]:
+        """Return the nsqds that have a topic. Raises Absent if every server says that there is no such topic."""
+        try:
+            producers, errors = self.producers_of(topic)
+        except NoAnswer as error:
+            if error.is_absence:
+                raise absent_topic(topic) from error
+            raise
+        if not self.lookupds and not producers and not errors:
+            raise absent_topic(topic)
+        return producers, errors
+
     def _post(self, addresses: Iterable[str], path: str, query: Mapping[str, str]) -> Errors:
-        return ask_all(addresses, lambda address: self.upstream.post(address, path, query)).errors
+        return self._send(addresses, path, query).errors
+
+    def _send(self, addresses: Iterable[str], path: str, query: Mapping[str, str]) -> Answers[bytes]:
+        return ask_all(addresses, lambda address: self.upstream.post(address, path, query))
+
+
+def _errors_of(answers: Iterable[Answers[bytes]], topic: str, channel: str) -> Errors:
+    """Return the errors of a command. Raises Absent if every server that got it answered that it does not have the channel."""
+    found = list(answers)
+    errors = [error for answer in found for error in answer.errors]
+    if errors and not any(answer.good for answer in found) and all(map(_is_absence, errors)):
+        raise _absent_channel(topic, channel) if channel else absent_topic(topic)
+    return errors
 
 
 def _order(action: str, topic: str, channel: str) -> tuple[str, dict[str, str]]:

@@ -8,10 +8,13 @@ from time import monotonic, time
 import gevent
 
 from nsqadmin_py.audit import AuditLog
+from nsqadmin_py.audit_trail import AuditTrail
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.history.file import HistoryFile
+from nsqadmin_py.history.kept import KeptDocument
 from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.problem_webhook import ProblemWebhook
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.actions import Actions
@@ -65,8 +68,11 @@ class Nsqadmin:
             checks_tcp=True,
         )
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
-        self._audit_log = AuditLog(options, log, access)
+        trail = AuditTrail()
+        self._audit_log = AuditLog(options, log, access, trail)
+        self._kept_trail = self._audit_log.kept = KeptDocument(self._file, ".audit", trail.dump)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
+        self._problem_webhook = ProblemWebhook(options, log, self._file)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings))
         turns = Turns(gevent.get_hub().loop)
         self._events = Events(self._views, access, turns)
@@ -87,6 +93,8 @@ class Nsqadmin:
         with StopSignals() as signals:
             try:
                 self._findings.memory.load(self._file.open(self._history))
+                self._audit_log.trail.load(self._kept_trail.open())
+                self._problem_webhook.open()
                 self._poller.add_standbys(self._findings.memory.standbys())
                 tune_gc(*COLLECT_EVERY)
                 self._server.start()
@@ -119,6 +127,8 @@ class Nsqadmin:
             self._saver.kill()
         self._server.close()
         self._audit_log.close()
+        self._kept_trail.close()
+        self._problem_webhook.close()
         self._write_file()
         self._file.close()
         self._log.info("NSQADMIN: bye")
@@ -129,6 +139,7 @@ class Nsqadmin:
     def _on_round(self) -> None:
         time_s = time()
         self._findings.note_round(self._cluster, monotonic(), time_s, in_slices)
+        self._problem_webhook.note_round(self._cluster, self._findings)
         if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
             self._history.record(time_s, records(self._cluster), in_slices)
         self._events.publish(self._cluster.tick)
@@ -149,7 +160,7 @@ class Nsqadmin:
         queries = NodeQueries(services)
         messages = MessageQueries(services)
         pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
-        pages += ["/counter", "/lookup", "/channels"]
+        pages += ["/counter", "/lookup", "/channels", "/audit"]
         return [
             *((path, {"GET": shell.index}) for path in pages),
             ("/static/<path:name>", {"GET": shell.asset}),
@@ -173,6 +184,7 @@ class Nsqadmin:
             ("/api/v2/nodes/<node>/clients", {"GET": queries.node_clients}),
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
+            ("/api/v2/audit", {"GET": api.audit}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": Actions(services).handle}),
         ]

@@ -33,7 +33,6 @@ _SHORTEST_POLL_NS = SECOND_NS // 4
 
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
 _REMOVED = {
-    "attention-http-endpoint": _ALERTS,
     "attention-max-age": "--max-message-age",
     "attention-max-depth": _ALERTS,
     "client-opt": "dead letters are requeued over HTTP, with the options --http-client-...",
@@ -134,6 +133,30 @@ class _Safety(Options, title="Access"):
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
+class _Problems(Options, title="Reports of problems"):
+    attention_http_endpoint: str = setting(
+        WEBHOOK,
+        "",
+        "URL that receives a POST with JSON when a problem that is an error or a warning has been under Attention for 10 s, "
+        "and when it has ended.",
+    )
+    attention_quiet_time_ns: int = setting(
+        DURATION,
+        120 * SECOND_NS,
+        "Time for which a problem must be gone before its end is reported. If it comes back earlier, nothing is reported.",
+        check=not_negative,
+    )
+    page_url: str = setting(
+        URL,
+        "",
+        "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name and the port of "
+        "--http-address.",
+    )
+    runbooks_url: str = setting(
+        URL, "docs/runbooks.md", "Address of the runbooks in reports; the kind of the problem follows after #."
+    )
+
+
 class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = string(
@@ -162,7 +185,7 @@ class _Graphite(Options, title="Graphite"):
     )
 
 
-class NsqadminOptions(ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _AdminRequests, _Graphite):
+class NsqadminOptions(ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _Problems, _AdminRequests, _Graphite):
     """The options of nsqadmin."""
 
 
@@ -202,9 +225,14 @@ def check_options(options: NsqadminOptions) -> None:
     _check_permissions(options)
     if options.graphite_url or options.proxy_graphite:
         _check_url(f"parse --graphite-url ({options.graphite_url})", options.graphite_url)
-    if options.notification_http_endpoint:
-        endpoint = options.notification_http_endpoint
-        _check_url(f"parse --notification-http-endpoint ({endpoint})", endpoint)
+    for flag, url in (
+        ("notification-http-endpoint", options.notification_http_endpoint),
+        ("attention-http-endpoint", options.attention_http_endpoint),
+        ("page-url", options.page_url),
+        ("runbooks-url", options.runbooks_url if "://" in options.runbooks_url else ""),  # else a path
+    ):
+        if url:
+            _check_url(f"parse --{flag} ({url})", url)
     if options.tls_cert or options.tls_key:
         tls_options.check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     tls_options.check_auth_file(options.http_auth_file)

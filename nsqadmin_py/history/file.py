@@ -5,6 +5,8 @@
 
 The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the
 last known states of nsqds.
+
+Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each change.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from nsqd_py.runtime.threads import in_slices, in_thread
 _MAGIC = b"nsqadmin-history 2 "
 _LEVEL = 1
 _MOST_BYTES = 2 << 30
+_MOST_SMALL_BYTES = 64 << 20
 _LENGTH = struct.Struct(">I")
 _BAD = (*BAD_CONTENT, struct.error)
 
@@ -146,13 +149,14 @@ class HistoryFile:
             return False
         return True
 
-    def _set_aside(self, error: BadHistory) -> None:
-        aside = f"{self._path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+    def _set_aside(self, error: Exception, suffix: str = "") -> None:
+        path = self._path + suffix
+        aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
         while os.path.lexists(aside):
             aside += "~"
         with suppress(OSError):
-            os.replace(self._path, aside)
-        self._log.error("HISTORY: %s is damaged (%s): set aside as %s; a new one begins", self._path, error, aside)
+            os.replace(path, aside)
+        self._log.error("HISTORY: %s is damaged (%s): set aside as %s; a new one begins", path, error, aside)
 
     def write(self, history: History, nodes: Any = ()) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
@@ -162,6 +166,34 @@ class HistoryFile:
             in_thread(self._pool, lambda document: replace_file(Path(self._path), pack(document)), encode(history, nodes))
         except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
             self._log.warning("HISTORY: cannot write %s: %s", self._path, getattr(error, "strerror", None) or repr(error))
+
+    # ---- small files next to it
+
+    def read_beside(self, suffix: str) -> Any:
+        """Return the JSON of the file that has this suffix; None without one. Call it after `open`."""
+        if not self._path:
+            return None
+        path = self._path + suffix
+        try:
+            with open(path, "rb", opener=private_files.open_file) as file:
+                return orjson.loads(file.read(_MOST_SMALL_BYTES))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._log.warning("HISTORY: cannot read %s: %s; a new one begins", path, error.strerror)
+        except ValueError as error:
+            self._set_aside(error, suffix)
+        return None
+
+    def write_beside(self, suffix: str, document: Any) -> None:
+        """Replace the file that has this suffix. A thread writes; this greenlet waits for it."""
+        if not self._path:
+            return
+        path = self._path + suffix
+        try:
+            in_thread(self._pool, lambda data: replace_file(Path(path), data), orjson.dumps(document))
+        except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
+            self._log.warning("HISTORY: cannot write %s: %s", path, getattr(error, "strerror", None) or repr(error))
 
     def close(self) -> None:
         if self._lock is not None:

@@ -25,6 +25,7 @@ const VIEWS = {
   node: async () => (await import("./views/node.js")).NodeView,
   lookup: async () => (await import("./views/lookup.js")).LookupView,
   counter: async () => (await import("./views/counter.js")).CounterView,
+  audit: async () => (await import("./views/audit.js")).AuditView,
   nowhere: async () => Nowhere,
 };
 
@@ -35,6 +36,7 @@ const PLACES = [
   [paths.nodes, "Nodes", "g n", ["nodes", "node"]],
   [paths.lookup, "Lookup", "g l", ["lookup"]],
   [paths.counter, "Counter", "g c", ["counter"]],
+  [paths.audit, "Audit", "g a", ["audit"]],
 ];
 
 const DOCS = "https://nsq.io/overview/design.html";

@@ -5,13 +5,14 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
+from nsqadmin_py.audit_trail import DONE, NOT_DONE, PARTLY
+from nsqadmin_py.clusterinfo import Absent, Errors, NoAnswer, absent_topic, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
 from nsqadmin_py.web.answers import MOST_BYTES, RequestRefused, as_json, object_in, reason_of, text_of, turn_of_body
@@ -73,10 +74,16 @@ class Actions:
         self.services.access.check_token(request)
         self.services.access.check_may_act(request)
         with turn_of_body(request):
-            return as_json(self.perform(request, _order(object_in(request, most_bytes=MOST_BYTES))))
+            order = _order(object_in(request, most_bytes=MOST_BYTES))
+            try:
+                return as_json(self.perform(request, order))
+            except NoAnswer as error:
+                if error.is_absence:  # Go's paths answer 502 to all actions but delete, as Go's nsqadmin does
+                    raise absent_topic(order.topic) from error
+                raise
 
     def perform(self, request: Request, order: ActionRequest) -> Result:
-        """Raises RequestRefused, NoAnswer and UpstreamError."""
+        """Raises RequestRefused, Absent, NoAnswer and UpstreamError."""
         services = self.services
         services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
         target = text_of(order.more, "target")
@@ -87,15 +94,25 @@ class Actions:
             raise RequestRefused(400, "INVALID_ACTION")
         try:
             result = handler(self, order)
-        except (RequestRefused, NoAnswer, UpstreamError) as error:
-            services.audit_log.record(request, order.action, str(error), **order.names)
+        except (RequestRefused, Absent, NoAnswer, UpstreamError) as error:
+            self._record(request, order, NOT_DONE, str(error))
             raise
-        services.audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
-        if order.action == "create" and order.channel:
-            services.audit_log.notify(request, "create_topic", order.topic)
-        services.audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
+        except Exception:
+            self._record(request, order, NOT_DONE, "INTERNAL_ERROR")
+            raise
+        if result["errors"]:
+            self._record(request, order, PARTLY, "; ".join(result["errors"]))
+        else:
+            self._record(request, order, DONE, "ok")
         services.poller.poll_soon()
         return result
+
+    def _record(self, request: Request, order: ActionRequest, state: str, result: str) -> None:
+        audit_log = self.services.audit_log
+        entry = audit_log.record(request, order.action, order.names, state, result)
+        if order.action == "create" and order.channel and state != NOT_DONE:
+            audit_log.notify(request, "create_topic", replace(entry, channel=""))
+        audit_log.notify(request, _notice_name(order), entry)
 
     # ---- what Go's nsqadmin does too
 

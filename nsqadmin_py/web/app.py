@@ -15,10 +15,10 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.clusterinfo import ClusterInfo, NoAnswer
+from nsqadmin_py.clusterinfo import Absent, ClusterInfo, NoAnswer
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
-from nsqadmin_py.web.answers import Handler, RequestRefused, compress, refusal_of, refused
+from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, compress, refusal_of, refused
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
@@ -85,6 +85,8 @@ class App:
             compress(request, response)
         except RequestRefused as refusal:
             response = refused(refusal)
+        except Absent as error:
+            response = refused(NotThere(str(error)))
         except (NoAnswer, UpstreamError) as error:
             self._log.of_clients.error("%s %s - %s", request.method, quote(request.path), error)
             response = refused(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit_trail import NOT_DONE
 from nsqadmin_py.clusterinfo import Errors, warning
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.web.actions import ActionRequest, Actions
@@ -23,6 +25,7 @@ from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LOG_LEVEL
 
 _MOST_CONFIG_BYTES = 1024 * 1024
+_SET_OPTION = "set_option"  # in the audit trail
 _ACTIONS = ("pause", "unpause", "empty")
 # What Graphite draws or lists, by its first bytes.
 _TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
@@ -185,12 +188,27 @@ class GoApi:
         self.services.access.check_sees_all(request)
         if request.method == "PUT":
             self.services.access.check_action(request)
-            self._set_option(opt, _config_value(request))
+            self._set_and_record(request, opt, _config_value(request))
+        value = self._option(opt)
+        return as_go(list(value) if isinstance(value, tuple) else value)
+
+    def _option(self, opt: str) -> Any:
+        """Return the value of an option, without its secrets. Raises RequestRefused."""
         try:
-            value = self.services.options.by_config_key(opt)
+            return self.services.options.by_config_key(opt)
         except KeyError as error:
             raise RequestRefused(400, "INVALID_OPTION") from error
-        return as_go(list(value) if isinstance(value, tuple) else value)
+
+    def _set_and_record(self, request: Request, opt: str, value: bytes) -> None:
+        audit_log = self.services.audit_log
+        names = {"option": opt}
+        try:
+            self._set_option(opt, value)
+        except RequestRefused as refusal:
+            audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names, NOT_DONE, refusal.message))
+            raise
+        names["value"] = value.decode() if opt == "log_level" else ", ".join(self._option(opt))
+        audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names))
 
     def _set_option(self, opt: str, value: bytes) -> None:
         try:

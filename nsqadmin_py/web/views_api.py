@@ -12,6 +12,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit_trail import MOST_ENTRIES, AuditQuery
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
 from nsqadmin_py.cluster.metrics import BadViewQuery, NotKnown, View, hide_rates
@@ -20,7 +21,7 @@ from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS,
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import AccessRights
-from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, as_json
+from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, as_json, number_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import KINDS
@@ -36,6 +37,10 @@ _KNOWN_METRICS = (*METRICS, *LATENCIES, *LAGS)
 _METRIC_LIST = re.compile(r"[\w,]+")
 # The most different permissions of users whose views are kept; those that were not used for longest are made again.
 _MOST_SCOPES = 100
+
+_AUDIT_LIMIT = 100
+_AUDIT_FIELDS = ("user", "action", "topic", "channel", "node")
+_MOST_SEARCH = 200  # characters
 
 # No series has it.
 _NO_KEY = Key("/", "/", "/")
@@ -172,6 +177,25 @@ class ViewsApi:
             "data": [times, *lists],  # NaN is null in JSON
         }
         return as_json(document)
+
+    def audit(self, request: Request) -> Response:
+        """Return a page of the latest actions that the user may see, newest first.
+
+        Addresses of clients are for users who may do everything. Raises RequestRefused.
+        """
+        services, query = self.services, request.args
+        offset = number_of(query, "offset", 0, MOST_ENTRIES)
+        limit = number_of(query, "limit", _AUDIT_LIMIT, MOST_ENTRIES)
+        if query.get("only", "") not in ("", "failed"):
+            raise RequestRefused(400, "INVALID_ARG_ONLY")
+        fields = {name: query[name] for name in _AUDIT_FIELDS if query.get(name)}
+        wanted = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed=bool(query.get("only")))
+        found = list(
+            services.audit_log.trail.find(
+                wanted, services.access.scope(request), sees_addresses=services.access.is_admin(request)
+            )
+        )
+        return as_json({"time": time(), "total": len(found), "most": MOST_ENTRIES, "rows": found[offset : offset + limit]})
 
 
 def session_of(options: NsqadminOptions, access: AccessRights, request: Request) -> dict[str, Any]:

@@ -243,6 +243,9 @@ WORK: dict[Place, Work] = {
     Place(
         "nsqadmin_py.history.file", "HistoryFile.write", "lambda document: replace_file(Path(self._path), pack(document))"
     ): Work(("nsqadmin_py.history:HistoryFile._path",)),
+    Place("nsqadmin_py.history.file", "HistoryFile.write_beside", "lambda data: replace_file(Path(path), data)"): Work(
+        why=VALUES
+    ),
     Place(
         "nsqadmin_py.messages.log_search", "LogSearch.run", "source.in_thread(partial(self._search, source.read(query)))"
     ): Work(("nsqadmin_py.messages:LogSearch",)),

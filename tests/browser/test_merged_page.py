@@ -61,7 +61,9 @@ def test_few_requests_show_the_first_screen(browser: Browser, cluster: AdminClus
     assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values()) <= MOST_BYTES, sizes
 
 
-@pytest.mark.parametrize("path", ["/channels", "/nodes", "/topics/orders", "/topics/orders/archive", "/lookup", "/counter"])
+@pytest.mark.parametrize(
+    "path", ["/channels", "/nodes", "/topics/orders", "/topics/orders/archive", "/lookup", "/counter", "/audit"]
+)
 def test_each_view_is_in_it(visit: Visits, cluster: AdminCluster, merged: Path, path: str) -> None:
     """The charts of some come later. What a page does wrong fails the test."""
     cluster.create("orders", "archive")

@@ -28,6 +28,7 @@ VIEWS = {
     "lookup": "/lookup",
     "counter": "/counter",
     "channels": "/channels",
+    "audit": "/audit",
 }
 # Buttons that open a dialog, by view.
 DIALOGS: list[tuple[str, str | re.Pattern[str]]] = [

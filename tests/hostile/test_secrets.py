@@ -192,6 +192,7 @@ def test_nsqadmin_shows_no_secret(
         f"--graphite-url={url.format('graphite')}",
         "--proxy-graphite",
         f"--notification-http-endpoint={url.format(CANARY)}",
+        f"--attention-http-endpoint={url.format(CANARY)}",
         "--log-level=debug",
         "--history-file=",
     )
@@ -200,8 +201,9 @@ def test_nsqadmin_shows_no_secret(
     nsqadmin.http("POST", "/api/topics/orders", b'{"action":"pause"}')
     nsqadmin.http("GET", "/api/graphite?metric=rate&target=x")
     wait_until(lambda: "failed to POST notification" in nsqadmin.log_text(), what="the notification")
+    wait_until(lambda: "cannot POST to --attention-http-endpoint" in nsqadmin.log_text(), what="the report")
     keys = [setting.key for setting in NSQADMIN.settings if setting.key]
-    views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup")
+    views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup", "audit")
     paths = [
         "/",
         f"/nodes/{address}",

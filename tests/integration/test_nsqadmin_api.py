@@ -14,6 +14,9 @@ from tests.support.web_server import Reply, WebServer
 
 NOBODY = "127.0.0.1:1"
 
+# The keys of a notification of Go's nsqadmin about a topic, by a user.
+GO_NOTICE = ("action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via")
+
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin api")
 
@@ -160,6 +163,47 @@ def test_every_action_has_its_effect(cluster: AdminCluster) -> None:
     assert cluster.lookupd.topics() == []
 
 
+@pytest.mark.ours
+def test_what_is_not_there_is_not_deleted(cluster: AdminCluster, make_nsqadmin: MakeNsqadmin) -> None:
+    """Neither where nsqlookupds name the nsqds, nor where the options do; and the page is told so too."""
+    cluster.create("orders", "archive")
+    of_nsqds = make_nsqadmin("--history-file=", *(f"--nsqd-http-address={address(nsqd)}" for nsqd in cluster.nsqds))
+    no_topic = "TOPIC_NOT_FOUND: no nsqd or nsqlookupd has the topic none"
+    no_channel = "CHANNEL_NOT_FOUND: no nsqd or nsqlookupd has the channel none of the topic orders"
+    for admin in (cluster.admin(), of_nsqds):
+        assert send(admin, "DELETE", "/api/topics/none") == (404, {"message": no_topic})
+        assert send(admin, "DELETE", "/api/topics/none/archive") == (404, {"message": no_topic})
+        assert send(admin, "DELETE", "/api/topics/orders/none") == (404, {"message": no_channel})
+        assert (admin.act("delete", "none").status, admin.act("delete", "none").json()["message"]) == (404, no_topic)
+        refused = admin.act("delete", "orders", channel="none")
+        assert (refused.status, refused.json()["message"]) == (404, no_channel)
+    assert [nsqd.channel_stats("orders", "archive") is not None for nsqd in cluster.nsqds] == [True, True]
+    # Other actions of the page, too; those of Go's paths answer as Go's nsqadmin.
+    assert cluster.admin().act("pause", "none").json() == {"message": no_topic}
+    assert send(cluster.admin(), "POST", "/api/topics/none", {"action": "pause"})[0] == 502
+
+
+@pytest.mark.ours
+def test_what_only_some_servers_have_is_deleted(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    cluster.nsqds[0].create("orders", "single")
+    cluster.lookupd.create_channel("idle", "gone")
+    wait_until(lambda: "single" in cluster.lookupd.channels("orders"))
+    admin = cluster.admin()
+    assert send(admin, "DELETE", "/api/topics/orders/single")[0] == 200
+    assert cluster.nsqds[0].channel_stats("orders", "single") is None
+    assert send(admin, "DELETE", "/api/topics/idle/gone") == (200, {"message": ""})
+    assert send(admin, "DELETE", "/api/topics/idle/gone")[0] == 404
+    assert send(admin, "DELETE", "/api/topics/idle") == (200, {"message": ""})
+    assert send(admin, "DELETE", "/api/topics/idle")[0] == 404
+
+
+def test_a_server_that_does_not_answer_may_have_what_is_to_be_deleted(cluster: AdminCluster) -> None:
+    admin = cluster.admin(f"--lookupd-http-address={NOBODY}")
+    status, answer = send(admin, "DELETE", "/api/topics/none")
+    assert (status, answer["message"].partition(":")[0]) == (502, "UPSTREAM_ERROR")
+
+
 def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
     cluster.create("orders", "archive")
     admin = cluster.admin(f"--lookupd-http-address={NOBODY}")
@@ -175,11 +219,41 @@ def test_notifications(cluster: AdminCluster) -> None:
         admin.http("DELETE", path := f"/api/nodes/{address(cluster.nsqds[1])}?x=1", b'{"topic":"t"}')
         server.wait_until_asked(3)
     first, second, third = map(json.loads, server.bodies())
-    assert first.keys() == {"action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via"}
+    assert first.keys() == {*GO_NOTICE, "user_is_verified", "target", "details", "result", "is_done"}
     assert [each["action"] for each in (first, second, third)] == ["create_topic", "create_channel", "tombstone_topic_producer"]
     assert (second["topic"], second["channel"], second["user"], second["user_agent"]) == ("t", "c", "bob", "me")
     assert third["url"].endswith(path)
     assert server.asked[0].headers["content-type"] == "application/json"
+
+
+@pytest.mark.ours
+def test_notifications_have_user_target_and_result(cluster: AdminCluster) -> None:
+    cluster.create("orders", "archive")
+    with WebServer() as server:
+        flags = (f"--notification-http-endpoint={server.url}", "--acl-http-header=X-User", "--acl-http-header-from=127.0.0.1/32")
+        admin = cluster.admin(*flags)
+        admin.wait_for_topic("orders", nodes=2)
+        as_ada = {"X-User": "ada"}
+        assert admin.http("POST", "/api/topics/orders/archive", b'{"action":"pause"}', as_ada).status == 200
+        assert admin.http("DELETE", "/api/topics/none", None, as_ada).status == 404
+        body = {"action": "requeue_dead_letters", "topic": "orders", "target": "payments", "limit": 5}
+        token = admin.get("/api/v2/session", X_User="ada")["token"]
+        admin.http("POST", "/api/v2/actions", json.dumps(body).encode(), {**as_ada, "X-Nsqadmin-Token": token})
+        assert admin.http("PUT", "/config/log_level", b"info", as_ada).status == 403  # from this machine, but through a proxy
+        server.wait_until_asked(3)
+    paused, deleted, requeued = map(json.loads, server.bodies())
+    assert {notice["user"] for notice in (paused, deleted, requeued)} == {"ada"}
+    assert all(notice["user_is_verified"] for notice in (paused, deleted, requeued))
+    assert (paused["action"], paused["target"], paused["result"], paused["is_done"]) == (
+        "pause_channel",
+        "orders/archive",
+        "ok",
+        True,
+    )
+    assert (deleted["action"], deleted["target"], deleted["is_done"]) == ("delete_topic", "none", False)
+    assert deleted["result"].startswith("TOPIC_NOT_FOUND: ")
+    assert (requeued["topic"], requeued["target"]) == ("orders", "payments")
+    assert requeued["details"] == {"target": "payments", "limit": "5"}
 
 
 def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> None:

@@ -43,12 +43,12 @@ CUT = Reply(cut=True)
 class WebServer:
     """`reply` is asked for each answer. With `with`, it is closed at the end."""
 
-    def __init__(self, reply: Callable[[Asked], Reply] = lambda _: OK, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, reply: Callable[[Asked], Reply] = lambda _: OK, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.reply = reply
         self.asked: list[Asked] = []
         self.connection_count = 0
         self.may_go_on = threading.Event()
-        self._server = ThreadingHTTPServer((HOST, 0), self._handler())
+        self._server = ThreadingHTTPServer((HOST, port), self._handler())
         self._server.daemon_threads = True
         self._server.request_queue_size = 128
         self._server.socket.listen(128)

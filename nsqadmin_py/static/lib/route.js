@@ -19,6 +19,7 @@ export const paths = {
   node: (/** @type {string} */ n) => `${basePath}/nodes/${enc(n)}`,
   lookup: () => `${basePath}/lookup`,
   counter: () => `${basePath}/counter`,
+  audit: () => `${basePath}/audit`,
 };
 
 // Words of a path, `:x` for any, and the view that it is; by `tab` another one.
@@ -32,6 +33,7 @@ const ROUTES = [
   [["nodes", ":node"], "node"],
   [["lookup"], "lookup"],
   [["counter"], "counter"],
+  [["audit"], "audit"],
 ];
 
 /** @param {string} word */

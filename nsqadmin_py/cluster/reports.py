@@ -1,0 +1,203 @@
+"""The reports about problems: one when a problem begins, one when it ends. Pure.
+
+A report stands for a state that the receiver must know, not for an event: what began and ended while the receiver was
+away is not reported, and a problem that comes back before its end was reported is the same one.
+
+A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import Any, NamedTuple
+
+from nsqadmin_py.cluster.attention import Attention, Listed
+from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.problems.kinds import INFO, KINDS, LOOKUP_KINDS, Problem
+from nsqd_py.cluster.problems.words import counted
+from nsqd_py.cluster.values import flag_in, rows_in, text_in, texts_in
+
+BEGAN, ENDED = "problem_began", "problem_ended"
+# A problem is reported when it has been there for this long, and forgotten before if it is away for as long.
+BEGINS_AFTER_S = 10.0
+# The problems of a kind that are reported one by one. One more report, with this topic, counts the others.
+MOST_OF_KIND = 20
+THE_OTHERS = "*"
+_MOST_NODES = 100
+# As long as a dedup_key of PagerDuty may be.
+_MOST_KEY_CHARACTERS = 255
+# They are about an nsqd that does not answer.
+_OF_SILENT_NODES = ("node_failed", "node_gone", "node_slow", "node_stopped")
+
+
+@dataclass(slots=True)
+class Known:
+    """A problem that was reported, or soon will be. Times are in s since the epoch.
+
+    first_s      when it was first seen; after a break that was not reported, it is the same
+    seen_s       when it was last there
+    since_s      its beginning, as the page shows it
+    nodes        addresses of the nsqds that it is about
+    is_reported  True if the receiver has got its beginning
+    is_unclear   True if the receiver may have got it
+    """
+
+    problem: Problem
+    first_s: float
+    seen_s: float
+    since_s: float
+    nodes: frozenset[str] = frozenset()
+    is_reported: bool = False
+    is_unclear: bool = False
+
+    @property
+    def may_be_open(self) -> bool:
+        """True if the receiver must be told the end."""
+        return self.is_reported or self.is_unclear
+
+
+class Report(NamedTuple):
+    """What the receiver must be told about a problem; `event` is BEGAN or ENDED."""
+
+    event: str
+    known: Known
+
+    @property
+    def key(self) -> str:
+        return self.known.problem.key
+
+    @property
+    def dedup_key(self) -> str:
+        """The same for this problem at all times and in all nsqadmins of the cluster."""
+        key = self.key
+        return key if len(key) <= _MOST_KEY_CHARACTERS else sha256(key.encode()).hexdigest()
+
+
+class ProblemReports:
+    """Follows the problems under Attention, except information. `quiet_s` is how long a problem must be gone to have ended."""
+
+    def __init__(self, quiet_s: float) -> None:
+        self._quiet_s = quiet_s
+        self._known: dict[str, Known] = {}
+        self._time_s = 0.0
+
+    def note_round(self, attention: Attention, cluster: Cluster, memory: NodeMemory, time_s: float) -> None:
+        """Take the list of a round at `time_s`."""
+        self._time_s = time_s
+        left = Counter({kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO})
+        places = Counter(known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS)
+        for entry in attention.listed:
+            problem = entry.problem
+            if problem.kind not in left:
+                continue
+            if problem.key not in self._known:
+                if places[problem.kind] >= MOST_OF_KIND:
+                    continue
+                places[problem.kind] += 1
+            self._note(entry, cluster)
+            left[problem.kind] -= 1
+        for kind, count in left.items():
+            if count > 0:
+                others = Problem(kind, f"{counted(count, 'more problem')} of this kind", THE_OTHERS)
+                self._note(Listed(others, time_s, is_exact=False), cluster)
+        self._note_absence(attention, memory)
+
+    def _note_absence(self, attention: Attention, memory: NodeMemory) -> None:
+        """Forget problems that were not reported, and keep those that nobody can see now."""
+        silent = {known.address for known in memory.nodes.values() if (known.is_silent or known.is_gone) and not known.has_left}
+        for key, known in list(self._known.items()):
+            if known.seen_s == self._time_s:
+                continue
+            if known.may_be_open and self._may_be_there(known, silent, attention.more):
+                known.seen_s = self._time_s
+            elif not known.may_be_open and self._time_s - known.seen_s > BEGINS_AFTER_S:
+                del self._known[key]
+
+    def _note(self, entry: Listed, cluster: Cluster) -> None:
+        problem = entry.problem
+        known = self._known.get(problem.key)
+        if known is None:
+            known = self._known[problem.key] = Known(problem, self._time_s, self._time_s, entry.since_s)
+        known.problem, known.seen_s = problem, self._time_s
+        if not known.is_reported:
+            known.nodes = frozenset(islice(_nodes_of(problem, cluster), _MOST_NODES))
+
+    @staticmethod
+    def _may_be_there(known: Known, silent: set[str], more: Mapping[str, int]) -> bool:
+        """True if a problem that is not listed may still be there."""
+        kind = known.problem.kind
+        is_cut_off = more.get(kind, 0) > 0  # the list has not all problems of its kind
+        return is_cut_off or (kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes))
+
+    # ---- what the receiver must be told
+
+    def due(self) -> list[Report]:
+        """Return the reports that the receiver has not got, in the order of the problems' beginnings."""
+        return list(filter(None, map(self._report, self._known.values())))
+
+    def _report(self, known: Known) -> Report | None:
+        age_s = self._time_s - known.seen_s
+        if known.may_be_open and age_s > 0 and age_s >= self._quiet_s:
+            return Report(ENDED, known)
+        if not known.is_reported and not age_s and self._time_s - known.first_s >= BEGINS_AFTER_S:
+            return Report(BEGAN, known)
+        return None
+
+    def is_due(self, report: Report) -> bool:
+        """True if a report of `due` is still true."""
+        known = self._known.get(report.key)
+        return known is not None and self._report(known) == report
+
+    def note_delivered(self, report: Report) -> None:
+        """The receiver has got a report."""
+        if report.event == ENDED:
+            self._known.pop(report.key, None)
+        else:
+            report.known.is_reported, report.known.is_unclear = True, False
+
+    def note_unclear(self, report: Report) -> None:
+        """The receiver may have got a report: its answer did not arrive. If the problem comes back, it must be told again."""
+        report.known.is_reported, report.known.is_unclear = False, True
+
+    # ---- in its file
+
+    def dump(self) -> list[Mapping[str, Any]]:
+        """Return a document for `load`: the problems that the receiver knows."""
+        return [
+            {
+                "problem": known.problem._asdict(),
+                "since_s": known.since_s,
+                "nodes": sorted(known.nodes),
+                "is_reported": known.is_reported,
+            }
+            for known in self._known.values()
+            if known.may_be_open
+        ]
+
+    def load(self, document: Any, time_s: float) -> None:
+        """Add what `dump` returned. A problem that does not come back has ended after the quiet time from now on."""
+        for row in rows_in({"problems": document}, "problems"):
+            found, since_s = row.get("problem"), row.get("since_s")
+            kind, text, *place = (text_in(found, name) for name in ("kind", "text", "topic", "channel", "node"))
+            problem = Problem(kind, text, place[0], place[1], place[2])
+            if problem.kind in KINDS and isinstance(since_s, float | int):
+                is_reported = flag_in(row, "is_reported")
+                nodes = frozenset(texts_in(row, "nodes"))
+                self._known[problem.key] = Known(problem, time_s, time_s, float(since_s), nodes, is_reported, not is_reported)
+        self._time_s = time_s
+
+
+def _nodes_of(problem: Problem, cluster: Cluster) -> Iterable[str]:
+    """Yield the nsqds that know whether a problem is there."""
+    if problem.topic:
+        return _parts_of(problem, cluster)
+    return [problem.node] if problem.node and problem.kind not in LOOKUP_KINDS else []
+
+
+def _parts_of(problem: Problem, cluster: Cluster) -> Iterator[str]:
+    return (node.address for node, _ in cluster.parts_of(problem.topic, problem.channel))
