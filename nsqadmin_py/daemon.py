@@ -173,6 +173,7 @@ class Nsqadmin:
             ("/api/v2/nodes/<node>/clients", {"GET": queries.node_clients}),
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
+            ("/api/v2/sparklines", {"GET": api.sparklines}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": Actions(services).handle}),
         ]
