@@ -197,7 +197,7 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     (letter,) = rows_of(page, "The latest dead letters")
     assert (letter["From topic"], letter["Channel"]) == ("orders", "archive")
     assert letter["Body"] == '{"id": 1}'
-    page.get_by_role("table", name="The latest dead letters").get_by_role("row").nth(1).click()
+    page.get_by_role("table", name="The latest dead letters").get_by_role("row").nth(1).get_by_role("button").click()
     below = page.locator(".unfolded")
     expect(below).to_contain_text('"id": 1')
     expect(below).to_contain_text("after 2 attempts")

@@ -107,7 +107,7 @@ function Failures({ nodes }) {
 function DeadLetters({ topic, deadLetters, channels, query, onDone }) {
   const [chosen, setChosen] = useState(new Set());
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "timestamp", order: "desc" };
-  const inOrder = sorted(deadLetters, sort, order);
+  const inOrder = sorted(sorted(deadLetters, "seq", order), sort, order); // of those that were published together, by number
   const { shown, pager } = usePages(inOrder, { what: "dead letters", limit: PAGE_ROWS });
   const keys = shown.map(({ key }) => key);
   const columns = useMemo(() => columnsOf(chosen, setChosen, keys), [chosen, keys.join()]);
