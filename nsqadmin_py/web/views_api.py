@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
@@ -177,13 +178,16 @@ class ViewsApi:
     def sparklines(self, request: Request) -> Response:
         """Return the depth over the last minutes for each topic, or channel, of a view: a page of topics or channels, or a topic.
 
-        Its words are those of the view, so that one request serves all rows that a page shows. Raises RequestRefused.
+        Its words are those of the view, so that one request serves all rows that a page shows. A topic that does not exist has
+        no lines. Raises RequestRefused.
         """
         query = request.args.to_dict()
         if query.get("view") not in _VIEWS_WITH_LINES:
             raise RequestRefused(400, "INVALID_ARG_VIEW")
-        view = self.views.of(self.services.access.scope(request)).read(query)
-        rows = [row for row in view.rows.values() if "topic" in row][:MOST_LIMIT]
+        rows = []
+        with suppress(NotThere):
+            view = self.views.of(self.services.access.scope(request)).read(query)
+            rows = [row for row in view.rows.values() if "topic" in row][:MOST_LIMIT]
         keys = [Key(row["topic"], row.get("channel", "")) for row in rows]
         step_s, lines = self.past.lines(keys, "depth", time(), in_slices)
         shown = [{"topic": key.topic, "channel": key.channel, "depth": line} for key, line in zip(keys, lines, strict=True)]

@@ -114,7 +114,7 @@ function DeadLetters({ topic }) {
 }
 
 function Channels({ topic, channels, query }) {
-  const { sort, order } = orderOf({ order: query.sort ? "" : "desc", ...query }, SORTABLE, "harm");
+  const { sort, order } = query.sort ? orderOf(query, SORTABLE, "channel") : { sort: "harm", order: "desc" };
   const onSort = (key, direction) => setQuery({ sort: key, order: direction });
   const found = channels.filter((row) => searchedFor(query.search, row.channel));
   const inOrder = sort === "harm" ? sortedByHarm(found, order) : sorted(found, sort, order);
