@@ -185,6 +185,7 @@ class Nsqadmin:
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
             ("/api/v2/audit", {"GET": api.audit}),
+            ("/api/v2/sparklines", {"GET": api.sparklines}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": Actions(services).handle}),
         ]

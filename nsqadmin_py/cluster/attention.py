@@ -88,9 +88,14 @@ class Attention:
         self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
         self.rows = dict(grouped(self.listed, self.more))
         self._of_topics: dict[str, list[Problem]] = {}
+        self._harm: dict[tuple[str, str], int] = {}
         for entry in self.listed:
-            if entry.problem.topic:
-                self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
+            problem = entry.problem
+            if problem.topic:
+                self._of_topics.setdefault(problem.topic, []).append(problem)
+                harm = len(SEVERITIES) - SEVERITIES.index(KINDS[problem.kind].severity)
+                for place in ((problem.topic, ""), (problem.topic, problem.channel)):
+                    self._harm.setdefault(place, harm)  # the worst is the first
 
     def view(self) -> View:
         """Return the worst rows by key. The head counts all rows, and all problems."""
@@ -102,6 +107,10 @@ class Attention:
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""
         return self._of_topics.get(topic, [])
+
+    def harm(self, topic: str, channel: str = "") -> int:
+        """Return how bad the worst problem of a topic with its channels, or of a channel, is: 3 for an error, 0 for none."""
+        return self._harm.get((topic, channel), 0)
 
 
 _ORDER = {kind: (SEVERITIES.index(info.severity), place) for place, (kind, info) in enumerate(KINDS.items())}

@@ -26,6 +26,7 @@ from nsqd_py.cluster.values import Pace
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
+_DEPTH = 0  # of TopicCounts and ChannelCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> metrics.Json:
 
 
 _RATES_AND_COUNTS = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate", "requeued", "timed_out", "clients")
-SORTABLE = ("topic", "depth", "in_flight", "deferred", "messages", *_RATES_AND_COUNTS, "channels", "nodes", "paused")
+SORTABLE = ("topic", "harm", "depth", "in_flight", "deferred", "messages", *_RATES_AND_COUNTS, "channels", "nodes", "paused")
 
 
 def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> metrics.View:
@@ -133,9 +134,12 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
         if page.finds(name, *row.channels) and (not page.only_problems or findings.attention.of_topic(name))
     ]
     names.sort()  # the sort is stable: equal rows stay in the order of names
-    if page.sort == "topic":
-        ordered = names[::-1] if page.downwards else names
-        shown = [_topic_json(name, cluster.topics[name], findings) for name in ordered[page.offset : page.offset + page.limit]]
+    if page.sort in ("topic", "harm"):
+        if page.sort == "harm":
+            names.sort(key=lambda name: _harm_of_topic(name, cluster.topics[name], findings), reverse=page.downwards)
+        elif page.downwards:
+            names.reverse()
+        shown = [_topic_json(name, cluster.topics[name], findings) for name in names[page.offset : page.offset + page.limit]]
     else:
         rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
         rows.sort(key=itemgetter(page.sort), reverse=page.downwards)
@@ -143,6 +147,12 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     view = metrics.View({"total": len(names), "offset": page.offset, "limit": page.limit})
     view.rows = {row["topic"]: row for row in shown}
     return view
+
+
+def _harm_of_topic(name: str, row: TopicRow, findings: Findings) -> tuple[int, int]:
+    """Return how bad its worst problem is, and how many messages wait if it has one."""
+    harm = findings.attention.harm(name)
+    return harm, row.channel_totals()[0][_DEPTH] + row.counts[_DEPTH] if harm else 0
 
 
 def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: Pace = iter) -> metrics.View:
@@ -234,6 +244,11 @@ def _rate(name: str) -> Sort:
     return lambda found, _: found.row.rates[place]
 
 
+def _harm_of_channel(found: _Found, findings: Findings) -> tuple[int, int]:
+    harm = findings.attention.harm(found.topic, found.channel)
+    return harm, found.row.counts[_DEPTH] if harm else 0
+
+
 def _drain_s(found: _Found, findings: Findings) -> float:
     drain_s = findings.trends.drain_s(found.topic, found.channel)
     return inf if drain_s is None else drain_s
@@ -250,6 +265,7 @@ SORTS: dict[str, Sort] = {
     "timeout_rate": _rate("timed_out"),
     "oldest_age_s": lambda found, _: -found.row.oldest_ns if found.row.oldest_ns else -inf,
     "drain_s": _drain_s,
+    "harm": _harm_of_channel,
 }
 
 

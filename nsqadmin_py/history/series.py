@@ -123,6 +123,9 @@ FINE_STEP_S = 2.0
 COARSE_STEP_S = 60.0
 FINE_RANGE_S = 3600.0
 COARSE_RANGE_S = 24 * 3600.0
+# Of the small lines in lists.
+LINE_STEP_S = 20.0
+LINE_RANGE_S = 600.0
 MOST_SERIES = 5000
 MOST_QUANTILES = 3
 # A gap of up to this many small steps between two rounds is filled, so that charts have no holes.
@@ -250,6 +253,23 @@ class History:
         series = self.series.get(key, Series())
         lists = [series.rings.get(metric, _NO_RINGS)[not is_fine].read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
+
+    def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, list[list[float]]]:
+        """Return the step in s, and for each key the means of one metric over the last LINE_RANGE_S; NaN is unknown.
+
+        A mean always covers the same small steps, so that a line moves to the left without flickering.
+        """
+        width = max(1, int(LINE_STEP_S / self.fine_step_s))
+        step_s = width * self.fine_step_s
+        count = max(1, int(LINE_RANGE_S / step_s))
+        begin = (int(now_s / step_s) + 1 - count) * width
+        lines = []
+        for key in pace(list(keys)):
+            series = self.series.get(key)
+            rings = _NO_RINGS if series is None else series.rings.get(metric, _NO_RINGS)
+            values = rings.fine.read(begin, begin + width * count)
+            lines.append([mean(values[place : place + width]) for place in range(0, len(values), width)])
+        return step_s, lines
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
         return self.series.get(key, Series()).quantiles

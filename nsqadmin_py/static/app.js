@@ -89,7 +89,7 @@ function ClusterState() {
   return html`<a class="cluster-state" href=${paths.nodes()} title="State of the nsqds">
     <span class="cluster-word">nsqd</span>
     ${shown.map(([key, kind, sign, word]) => html`<span key=${key} class="state ${kind}">
-      <span aria-hidden="true">${sign}</span> ${head[key]} ${word}</span>`)}
+      <span aria-hidden="true">${sign}</span> ${head[key]}<span class="state-word"> ${word}</span></span>`)}
     ${!shown.length && html`<span class="state muted">none</span>`}
     ${failedLookups > 0 && html`<span class="state error">
       <span aria-hidden="true">✕</span> ${failedLookups} nsqlookupd</span>`}
@@ -104,12 +104,21 @@ function ThemeButton() {
     aria-label="Theme: ${theme}"><span aria-hidden="true">${THEME_SIGNS[theme]}</span></button>`;
 }
 
+/** In the header; on a phone, which has no room there, in the footer. */
+function Account() {
+  const { user, read_only: isReadOnly } = session();
+  return html`<span class="account">
+    ${isReadOnly && html`<span class="badge muted">read only</span>`}
+    ${user && html`<span class="user" title="Logged in as ${plain(user)}"><bdi>${plain(user)}</bdi></span>`}
+    <${ThemeButton} />
+  </span>`;
+}
+
 /** @param {{name: string, onHelp: () => void}} props */
 function Header({ name, onHelp }) {
   const connection = useConnection();
-  const { user, read_only: isReadOnly } = session();
   return html`<header class="header">
-    <a class="brand" href=${paths.topics()}><span class="brand-mark" aria-hidden="true"></span>nsqadmin</a>
+    <a class="brand" href=${paths.topics()}><span class="brand-mark" aria-hidden="true"></span><span class="brand-name">nsqadmin</span></a>
     <nav class="nav" aria-label="Views">
       ${PLACES.map(([path, text, keys, names]) => html`<a key=${text} href=${path()} title=${`${text} (${keys})`}
         aria-current=${names.includes(name) ? "page" : undefined}>${text}</a>`)}
@@ -117,10 +126,8 @@ function Header({ name, onHelp }) {
     <div class="header-end">
       <${ClusterState} />
       <span class="live-region" aria-live="polite"><${LiveBadge} ...${connection} /></span>
-      ${isReadOnly && html`<span class="badge muted">read only</span>`}
-      ${user && html`<span class="user" title="Logged in as ${plain(user)}"><bdi>${plain(user)}</bdi></span>`}
-      <${ThemeButton} />
-      <button type="button" class="icon-button" onClick=${onHelp} title="Keys (?)" aria-label="Keys"><kbd>?</kbd>
+      <${Account} />
+      <button type="button" class="icon-button help-button" onClick=${onHelp} title="Keys (?)" aria-label="Keys"><kbd>?</kbd>
       </button>
     </div>
   </header>`;
@@ -165,7 +172,7 @@ function Page() {
     <${Header} name=${route.name} onHelp=${() => setHelp(true)} />
     <main id="main" tabindex="-1"><${Fence} key=${place}><${View} ...${route} /></${Fence}></main>
     <footer class="footer"><p>nsqadmin-py ${plain(session().project_version)} for NSQ ${plain(session().version)} · <a href=${DOCS} rel="noopener noreferrer"
-      target="_blank">Documentation of NSQ</a></p></footer>
+      target="_blank">Documentation of NSQ</a></p><${Account} /></footer>
     <${Notices} />
     <${Dialogs} />
     ${isHelp && html`<${Help} onClose=${() => setHelp(false)} />`}`;

@@ -37,7 +37,9 @@ _LATEST = "latest"
 _UNSAFE = re.compile(r"\W")
 # The latest dead letters of each nsqd that are listed.
 _MOST_LETTERS = 100
-_BODY = ("body", "body_base64", "is_cut")
+# Of each, the beginning of its body: a multiple of 4, as base64 needs.
+_PREVIEWED = 200
+_BODY = ("body", "body_base64")
 # Messages of one nsqd that are requeued at the same time, and the time for requeueing all.
 _MOVED_AT_ONCE = 50
 _REQUEUE_S = 30.0
@@ -222,13 +224,13 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
-    """Return the messages with the highest numbers in these ranges, without their bodies. Raises UpstreamError."""
+    """Return the messages with the highest numbers in these ranges, with the beginnings of bodies. Raises UpstreamError."""
     rows: list[Statistics] = []
     for low, high in reversed(live):
         seq, found = max(low, high - _MOST_LETTERS + len(rows)), list[Statistics]()
         while seq < high and not source.is_late():  # large messages fill several pages
             page = LogSearch(source, MessageFilter(), _MOST_LETTERS, high).run({"seq": str(seq)})
-            found += [{name: row[name] for name in row if name not in _BODY} for row in page.messages]
+            found += [row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages]
             if page.next_seq <= seq:
                 break
             seq = page.next_seq

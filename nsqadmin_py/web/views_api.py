@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
@@ -16,7 +17,7 @@ from nsqadmin_py.audit_trail import MOST_ENTRIES, AuditQuery
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
 from nsqadmin_py.cluster.metrics import BadViewQuery, NotKnown, View, hide_rates
-from nsqadmin_py.cluster.views import SORTS, Page, channel_list, overview
+from nsqadmin_py.cluster.views import MOST_LIMIT, SORTS, Page, channel_list, overview
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
@@ -37,6 +38,7 @@ _KNOWN_METRICS = (*METRICS, *LATENCIES, *LAGS)
 _METRIC_LIST = re.compile(r"[\w,]+")
 # The most different permissions of users whose views are kept; those that were not used for longest are made again.
 _MOST_SCOPES = 100
+_VIEWS_WITH_LINES = ("topics", "channels", "topic")
 
 _AUDIT_LIMIT = 100
 _AUDIT_FIELDS = ("user", "action", "topic", "channel", "node")
@@ -196,6 +198,24 @@ class ViewsApi:
             )
         )
         return as_json({"time": time(), "total": len(found), "most": MOST_ENTRIES, "rows": found[offset : offset + limit]})
+
+    def sparklines(self, request: Request) -> Response:
+        """Return the depth over the last minutes for each topic, or channel, of a view: a page of topics or channels, or a topic.
+
+        Its words are those of the view, so that one request serves all rows that a page shows. A topic that does not exist has
+        no lines. Raises RequestRefused.
+        """
+        query = request.args.to_dict()
+        if query.get("view") not in _VIEWS_WITH_LINES:
+            raise RequestRefused(400, "INVALID_ARG_VIEW")
+        rows = []
+        with suppress(NotThere):
+            view = self.views.of(self.services.access.scope(request)).read(query)
+            rows = [row for row in view.rows.values() if "topic" in row][:MOST_LIMIT]
+        keys = [Key(row["topic"], row.get("channel", "")) for row in rows]
+        step_s, lines = self.past.lines(keys, "depth", time(), in_slices)
+        shown = [{"topic": key.topic, "channel": key.channel, "depth": line} for key, line in zip(keys, lines, strict=True)]
+        return as_json({"step_s": step_s, "lines": shown})  # NaN is null in JSON
 
 
 def session_of(options: NsqadminOptions, access: AccessRights, request: Request) -> dict[str, Any]:

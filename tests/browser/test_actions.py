@@ -196,10 +196,11 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     page.get_by_role("link", name="1 dead letter").click()
     (letter,) = rows_of(page, "The latest dead letters")
     assert (letter["From topic"], letter["Channel"]) == ("orders", "archive")
-    dialog = press(page, re.compile("^View"))
-    expect(dialog).to_contain_text('"id": 1')
-    expect(dialog).to_contain_text("after 2 attempts")
-    dialog.get_by_role("button", name="Close").last.click()
+    assert letter["Body"] == '{"id": 1}'
+    page.get_by_role("table", name="The latest dead letters").get_by_role("row").nth(1).get_by_role("button").click()
+    below = page.locator(".unfolded")
+    expect(below).to_contain_text('"id": 1')
+    expect(below).to_contain_text("after 2 attempts")
     for _ in range(2):
         first.post("/pub?topic=orders.dead", b"more")
     limit = page.get_by_role("spinbutton", name="At most")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.support.browser import Visits, confirm, overflow, press, ready, violations
+from tests.support.browser import Visits, confirm, overflow, press, ready, rows_of, violations
 from tests.support.browser_hostile import IMAGE
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
@@ -219,6 +219,43 @@ def test_one_dead_letter_is_requeued_and_one_discarded(visit: Visits, cluster: A
     expect(letters).to_have_count(1)
     line = rf'discard_message topic="orders.dead" channel="letters" node="{address(nsqd)}" message="\w+" seq="1" by='
     assert re.search(line, admin.log_text())
+
+
+@pytest.mark.parametrize("channels", [["letters"], []], ids=["a channel", "no channel"])
+def test_selected_dead_letters_are_requeued_and_discarded(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, channels: list[str]
+) -> None:
+    cluster.create("orders", "archive")
+    nsqd = cluster.nsqds[0]
+    nsqd.create("orders.dead", *channels)
+    with nsqd.connect() as client:
+        client.mpub("orders.dead", [b"first", b"second", b"third", b"fourth"])
+    admin.wait_for_topic("orders.dead", depth=4, channels=len(channels))
+    page = ready(visit(admin, "/topics/orders.dead?tab=dead"))
+    table = page.get_by_role("table", name="The latest dead letters")
+    assert [row["Body"] for row in rows_of(page, "The latest dead letters")] == ["fourth", "third", "second", "first"]
+    bar = page.get_by_role("group", name="Actions on the selected dead letters")
+    requeue = bar.get_by_role("button", name="Requeue selected …")
+    expect(requeue).to_have_attribute("aria-disabled", "true")
+    for body in ("first", "third"):
+        table.get_by_role("row", name=body).get_by_role("checkbox").check()
+    expect(page.locator(".unfolded")).to_have_count(0)  # a tick box does not unfold its row
+    expect(bar).to_contain_text("2 dead letters selected")
+    requeue.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("To topic")).to_have_value("orders")
+    confirm(dialog, "Requeue 2 messages")
+    nsqd.wait_for_channel("orders", "archive", depth=2)
+    expect(page.get_by_role("log", name="Notices")).to_contain_text("2 messages were requeued.")
+    expect(table.locator("tbody [data-row]")).to_have_count(2)
+    table.get_by_role("row", name="fourth").get_by_role("checkbox").check()
+    bar.get_by_role("button", name="Discard selected …").click()
+    expect(dialog).to_contain_text("fourth")
+    assert violations(page) == []
+    confirm(dialog, "Discard 1 message")
+    expect(table.locator("tbody [data-row]")).to_have_count(1)
+    expect(table).to_contain_text("second")
+    nsqd.wait_for_channel("orders.dead", (channels or ["nsqadmin"])[0], depth=1)
 
 
 def test_what_a_button_does_is_copied_as_a_command(

@@ -109,6 +109,22 @@ def test_history_survives_a_restart(cluster: AdminCluster, tmp_path: Path) -> No
     assert abs(times[-1] - time.time()) < 40
 
 
+def test_one_request_has_the_small_lines_of_a_list(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    cluster.create("users")
+    cluster.publish("orders", 2, 3)
+
+    def last(query: str) -> dict[tuple[str, str], Any]:
+        lines = admin.get(f"/api/v2/sparklines?{query}")["lines"]
+        return {(line["topic"], line["channel"]): line["depth"][-1] for line in lines}
+
+    of_both = {("orders", ""): 5.0, ("users", ""): 0.0}
+    wait_until(lambda: last("view=topics&search=rs") == of_both, 60, "the lines of the topics")
+    assert last("view=topics&search=rs&sort=depth&order=asc&limit=1") == {("users", ""): 0.0}
+    assert last("view=channels&search=orders") == last("view=topic&topic=orders") == {("orders", "archive"): 5.0}
+    assert admin.http("GET", "/api/v2/sparklines?view=nodes").status == 400
+
+
 # ---- actions
 
 
@@ -150,6 +166,7 @@ def test_dead_letters_are_listed_by_number(cluster: AdminCluster, admin: Nsqadmi
 
     def listed() -> list[tuple[int, int, str | None]]:
         (found,) = admin.get(f"/api/v2/topics/orders.dead/dead-letters?node={node}")["nodes"]
+        assert [row["body"] for row in found["dead_letters"]] == [str(row["seq"]) for row in found["dead_letters"]]
         return [(row["seq"], row["size"], row["topic"]) for row in found["dead_letters"]]
 
     assert listed() == [(0, 1, None), (1, 1, None), (2, 1, None)]

@@ -122,6 +122,16 @@ def test_histories_of_sums_are_not_known(admin: NsqadminProcess, admin_cluster: 
         assert not known(query, EVE)
 
 
+def test_small_lines_are_those_of_visible_topics(admin: NsqadminProcess) -> None:
+    for view in ("topics", "channels"):
+        boss, eve = (get(admin, f"/api/v2/sparklines?view={view}", user).text for user in (BOSS, EVE))
+        assert SECRETS.search(boss)
+        assert not SECRETS.search(eve), (view, eve)
+    of_secret = "/api/v2/sparklines?view=topic&topic=secret"
+    assert get(admin, of_secret, BOSS).json()["lines"]
+    assert not get(admin, of_secret, EVE).json()["lines"]
+
+
 def test_events_are_those_of_visible_topics(admin: NsqadminProcess) -> None:
     for view in ("overview", "attention", "topics", "channels", "nodes", "topic&topic=secret"):
         with admin.events(f"view={view}", headers=EVE) as events:

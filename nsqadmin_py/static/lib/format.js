@@ -145,9 +145,19 @@ export function ago(s) {
   return `${longest.slice(0, s < 7200 ? 2 : 4).join(NO_BREAK)} ago`;
 }
 
-/** A figure; zero is dimmed. @param {number | null | undefined} n @param {(n: any) => string} [form] */
+/**
+ * A figure. Zero is dimmed; a rate of zero is a dash, so that others stand out, and what is not known a question mark.
+ * @param {number | null | undefined} n @param {(n: any) => string} [form]
+ */
 export function figure(n, form = count) {
+  if (!isNumber(n)) return html`<span class="figure unknown" title="Not known">?</span>`;
+  if (n === 0 && form === tenth) return html`<span class="figure zero" title="0 per second">${NONE}</span>`;
   return html`<span class=${n ? "figure" : "figure zero"}>${form(n)}</span>`;
+}
+
+/** A text; one that says that there is nothing is dimmed as a zero is. @param {string} text */
+export function dimmed(text) {
+  return html`<span class=${text === NONE ? "figure zero" : "figure"}>${text}</span>`;
 }
 
 const PICTURES_OF_CONTROLS = 0x2400;

@@ -39,7 +39,8 @@ function linesOf(chart, metrics, quantiles) {
   return Object.entries(chart.lines).flatMap(([metric, paint]) => {
     const rank = LATENCIES.indexOf(metric);
     if (!metrics.includes(metric) || (rank >= 0 && quantiles[rank] === undefined)) return [];
-    const label = rank < 0 ? METRICS[metric].title : percentile(quantiles[rank]);
+    // The title of the chart says that they are per second.
+    const label = rank < 0 ? METRICS[metric].title.replace("/s", "") : percentile(quantiles[rank]);
     return [{ metric, label, paint }];
   });
 }

@@ -46,8 +46,8 @@ const LIVE = new Map(Object.entries({
 export function LiveBadge({ state, time = 0, message = "" }) {
   const [kind, word] = LIVE.get(state) ?? ["muted", ""];
   const since = state === "lost" && time ? `, metrics of ${clock(time)}` : "";
-  return html`<span class="badge live-badge ${kind}" title=${plain(message)}>
-    <span class="dot" aria-hidden="true"></span>${word}${since}
+  return html`<span class="badge live-badge ${state} ${kind}" title=${plain(message)}>
+    <span class="dot" aria-hidden="true"></span><span class="live-word">${word}${since}</span>
   </span>`;
 }
 

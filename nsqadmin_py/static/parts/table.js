@@ -1,7 +1,7 @@
 // Lists: real tables, whose rows are cards on a phone. j and k go through all rows of the page, Enter opens one.
 
 import { count, figure, name } from "../lib/format.js";
-import { Component, html, useLayoutEffect, useRef } from "../lib/html.js";
+import { Component, html, useLayoutEffect, useMemo, useRef } from "../lib/html.js";
 import { useKeys } from "../lib/keys.js";
 
 /**
@@ -13,18 +13,27 @@ import { useKeys } from "../lib/keys.js";
  * @property {boolean} [sortable]
  * @property {string} [help] title of the head
  * @property {(row: any) => string} [href] makes the cell a link; that of the first such column is the row's
+ * @property {(row: any) => any} [before] what stands before the link, and is no part of it, such as a tick box
+ * @property {any} [headBefore] the same of the head
  * @property {(row: any) => any} [after] what stands behind the link, and is no part of it
+ * @property {"asc" | "desc"} [firstOrder] when it is sorted by; without it names upwards, and metrics downwards
+ * @property {((row: any) => any) | null} [saved] what a file has of it, see save.js; without it, what the row has by `key`
+ * @property {string} [savedAs] its name in JSON, if that is not the key
+ * @property {string} [unit] of what is saved
+ * @property {boolean} [isOnlySaved] not in the table
  * @property {boolean} [wide] on a phone, in a line of its own
+ * @property {boolean} [badges] on a phone, next to the name, and left out where it has none
  * @property {boolean} [preview] takes the width that is left, and is cut at its end
  * @property {boolean} [hideTitle] on a phone, where the cell says itself what it is
  */
 
 const ARROWS = { asc: "▲", desc: "▼" };
+const KINDS = ["number", "wide", "preview", "badges"];
 const SORTS = { asc: "ascending", desc: "descending" };
 
-/** The first order of a column: names upwards, metrics downwards. @param {Column} column */
+/** @param {Column} column */
 function firstOrder(column) {
-  return column.number ? "desc" : "asc";
+  return column.firstOrder ?? (column.number ? "desc" : "asc");
 }
 
 /** @param {{column: Column, sort?: string, order?: string, onSort?: (key: string, order: string) => void}} props */
@@ -34,7 +43,7 @@ function Head({ column, sort, order, onSort }) {
   const sign = html`<span class="sort-sign" aria-hidden="true">${isSorted ? ARROWS[order] : "↕"}</span>`;
   return html`<th scope="col" role="columnheader" class=${column.number ? "number" : ""} title=${column.help}
       aria-sort=${isSorted ? SORTS[order] : column.sortable ? "none" : undefined}>
-    ${column.sortable && onSort
+    ${column.headBefore}${column.sortable && onSort
       ? html`<button type="button" class="sort" onClick=${() => onSort(column.key, next)}>
           ${column.title}${sign}</button>`
       : column.title}
@@ -77,7 +86,7 @@ class Row extends Component {
   render({ row, columns, rowClass, selected, unfold }, { isOpen }) {
     const kinds = [rowClass?.(row), selected && "selected"].filter(Boolean).join(" ");
     const linked = unfold ? 0 : columns.findIndex((column) => column.href);
-    const onClick = (event) => event.target.closest("a, input") || getSelection().type === "Range" ||
+    const onClick = (event) => event.target.closest("a, input, label") || getSelection().type === "Range" ||
       this.setState({ isOpen: !isOpen });
     return html`<tr role="row" class=${kinds} data-row aria-current=${selected ? "true" : undefined}
         tabindex=${linked < 0 ? -1 : undefined} onClick=${unfold && onClick}>
@@ -87,8 +96,8 @@ class Row extends Component {
           ? html`<a href=${column.href(row)} data-row-link=${i === linked ? "" : undefined}>${cell}</a>`
           : unfold && i === 0 ? html`<button type="button" class="unfold" aria-expanded=${isOpen} data-row-link>${cell}</button>`
             : cell;
-        const shown = column.after ? html`${linkedCell} ${column.after(row)}` : linkedCell;
-        const kind = [column.number && "number", column.wide && "wide", column.preview && "preview"].filter(Boolean).join(" ");
+        const shown = html`${column.before?.(row)}${linkedCell}${column.after && html` ${column.after(row)}`}`;
+        const kind = KINDS.filter((one) => column[one]).join(" ");
         const label = column.hideTitle ? undefined : column.title;
         return i === 0 ? html`<th scope="row" role="rowheader" class=${kind} data-label=${label}>${shown}</th>`
           : html`<td role="cell" class=${kind} data-label=${label}>${shown}</td>`;
@@ -115,10 +124,11 @@ class Row extends Component {
  * @param {boolean} [props.isSmall] stays a table on a phone: its columns are few and narrow
  */
 export function Table({
-  caption, captionHidden, columns, rows, rowKey, sort, order = "asc", onSort, empty = "Nothing here.", selectedKey,
+  caption, captionHidden, columns: all, rows, rowKey, sort, order = "asc", onSort, empty = "Nothing here.", selectedKey,
   rowClass, unfold, isSmall = false,
 }) {
   useKeys(KEYS);
+  const columns = useMemo(() => (all.some((column) => column.isOnlySaved) ? all.filter((column) => !column.isOnlySaved) : all), [all]);
   const box = useRef(null);
   const focused = document.activeElement;
   useLayoutEffect(() => {

@@ -1,9 +1,10 @@
 // What is wrong in the cluster: where, since when, and what to do. The first thing on the first screen.
 
-import { count, name, plain } from "../lib/format.js";
+import { count, iso, name, plain } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
+import { Save } from "../parts/save.js";
 import { Badge } from "../parts/state.js";
 import { Dismiss, since } from "./node_parts.js";
 
@@ -47,13 +48,35 @@ export function Attention() {
   const shown = isAll ? rows : rows.slice(0, FIRST);
   return html`<section class="panel attention" aria-labelledby="attention">
     <div class="section-head"><h2 id="attention">Attention</h2>
-      <span class="muted">${countsText(head)}</span></div>
+      <span class="muted grow">${countsText(head)}</span>
+      <${Save} name="attention" columns=${SAVED} rows=${() => rows.flatMap(problemsOf)} /></div>
     <ul class="attention-list">
       ${shown.map((row) => html`<${Item} key=${keyOf(row)} row=${row} />`)}
     </ul>
     ${rows.length > FIRST && html`<button type="button" class="button small quiet" aria-expanded=${isAll}
       onClick=${() => setAll(!isAll)}>${isAll ? "Show the worst only" : `Show ${moreText(head, rows)}`}</button>`}
   </section>`;
+}
+
+// What a file has of each problem.
+const SAVED = [
+  { key: "severity", title: "Severity" },
+  { key: "word", title: "Problem", savedAs: "problem" },
+  { key: "topic", title: "Topic" },
+  { key: "channel", title: "Channel" },
+  { key: "node", title: "nsqd" },
+  { key: "text", title: "What is wrong" },
+  { key: "advice", title: "Advice" },
+  { key: "since", title: "Since", saved: (row) => iso(row.since_s) },
+];
+
+/** The problems of a row that has many; one more line counts those that nsqadmin does not list. */
+function problemsOf(row) {
+  if (row.count === 1) return [row];
+  const listed = row.problems.map((problem) => ({ ...row, ...problem }));
+  const more = row.count - listed.length;
+  const rest = { ...row, topic: "", channel: "", node: "", text: `${count(more)} more, which are not listed` };
+  return more > 0 ? [...listed, rest] : listed;
 }
 
 function keyOf({ kind, topic, channel, node, cause, count: number }) {

@@ -34,6 +34,15 @@ export function ChannelBadges({ row }) {
   return html`<${Marks} problems=${row.problems} isEphemeral=${isEphemeral(row.channel)} />`;
 }
 
+/** The column of what is wrong; by it, the worst rows are first. @param {(row: any) => any} cell */
+export function problemsColumn(cell) {
+  return {
+    key: "harm", title: "Problems", sortable: true, firstOrder: "desc", badges: true, hideTitle: true, cell,
+    help: "By it, rows with errors are first, then those with warnings; of equal ones those with the most messages",
+    savedAs: "problems", saved: (row) => row.problems.map(({ word }) => word).join(", "),
+  };
+}
+
 /** The problems that nsqadmin found in a topic with its channels, or in a channel. */
 function Marks({ problems, isEphemeral: isShortLived, children }) {
   return html`<span class="marks">

@@ -1,16 +1,15 @@
 // A channel: its metrics, who consumes it, what waits in it, and what can be done with it.
 
-import { count, name } from "../lib/format.js";
+import { name } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
-import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { Failed, Gone, Loading } from "../parts/state.js";
 import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
 import { metricColumns } from "./columns.js";
-import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
+import { ageTile, clientsTile, drainTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
 import { Charts } from "../parts/charts.js";
@@ -65,10 +64,7 @@ function tilesOf(head) {
     ...flowTiles(head),
     ageTile(head),
     drainTile(head),
-    {
-      label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to it",
-      alert: !head.clients && head.depth > 0 && "error",
-    },
+    clientsTile(head, { of: "it", alert: !head.clients && head.depth > 0 && "error" }),
   ];
 }
 

@@ -8,16 +8,20 @@ import { paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar } from "../parts/actions.js";
 import { confirm } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
+import { allRows } from "./all_rows.js";
 import { AGE_COLUMNS, metricColumns } from "./columns.js";
+import { depthColumn, useDepthLines } from "./depth_lines.js";
 import { counted, held } from "./lost_messages.js";
-import { ChannelBadges } from "./badges.js";
+import { ChannelBadges, problemsColumn } from "./badges.js";
 import { SearchField } from "./rows.js";
+import { TickAll, TickBox, ticked } from "./tick_boxes.js";
 
 const PAGE_ROWS = 50;
 const SHOWN = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
-const SORTABLE = ["topic", "channel", "depth", "oldest_age_s", "drain_s", ...SHOWN];
+const SORTABLE = ["topic", "channel", "harm", "depth", "oldest_age_s", "drain_s", ...SHOWN];
 const MOST_PAGES = 100_000;
 const MOST_NAMED = 10;
 const MOST_IN_A_LINE = 20;
@@ -36,10 +40,11 @@ export function ChannelsView({ query }) {
   const words = wordsOf(query);
   const list = useLive("channels", words);
   const [chosen, setChosen] = useState(new Set());
+  const lines = useDepthLines("channels", words);
   const rows = list.rows.filter((row) => chosen.has(keyOf(row)));
   return html`
     <header class="title-row"><h1 tabindex="-1">Channels</h1></header>
-    <${List} list=${list} words=${words} query=${query} chosen=${chosen} setChosen=${setChosen}
+    <${List} list=${list} words=${words} query=${query} lines=${lines} chosen=${chosen} setChosen=${setChosen}
       bulk=${html`<${Bulk} rows=${rows} onDone=${() => setChosen(new Set())} />`} />
   `;
 }
@@ -51,7 +56,7 @@ function keyOf({ topic, channel }) {
 /** What the server is asked for. */
 function wordsOf(query) {
   const page = Math.max(1, Number.parseInt(query.page, 10) || 1);
-  const sort = SORTABLE.includes(query.sort) ? query.sort : "depth";
+  const sort = SORTABLE.includes(query.sort) ? query.sort : "harm";
   const usual = ["topic", "channel"].includes(sort) ? "asc" : "desc";
   const order = ["asc", "desc"].includes(query.order) ? query.order : usual;
   const only = query.only === "problems" ? "problems" : "";
@@ -59,14 +64,16 @@ function wordsOf(query) {
   return { search: query.search ?? "", only, sort, order, offset, limit: PAGE_ROWS };
 }
 
-function List({ list, words, query, chosen, setChosen, bulk }) {
-  const columns = useMemo(() => columnsOf(chosen, setChosen), [chosen]);
+function List({ list, words, query, lines, chosen, setChosen, bulk }) {
+  const keys = list.rows.map(keyOf);
+  const columns = useMemo(() => columnsOf(chosen, setChosen, keys, lines), [chosen, keys.join(), lines]);
   if (!list.time) return list.message ? html`<${Failed} message=${list.message} />` : html`<${Loading} />`;
   const lastRow = Math.floor(Math.max(0, list.head.total - 1) / PAGE_ROWS) * PAGE_ROWS;
   const goTo = (offset) => setQuery({ page: Math.min(offset, lastRow) / PAGE_ROWS + 1 }, { push: true });
   return html`
     <div class="section">
-      <${SearchField} label="Search channels and topics" query=${query} status=${counted(list.head.total, "channel")}>
+      <${SearchField} label="Search channels and topics" query=${query} status=${counted(list.head.total, "channel")}
+          end=${html`<${Save} name="channels" columns=${columns} rows=${() => allRows("/channels", words, keyOf)} />`}>
         <label class="nowrap"><input type="checkbox" checked=${words.only === "problems"}
           onChange=${(event) => setQuery({ only: event.target.checked ? "problems" : "", page: "" })} />
           Only problems</label>
@@ -89,25 +96,20 @@ function topicCell({ topic }) {
   return html`<span class=${topic.length > MOST_IN_A_LINE ? "" : "nowrap"}>${name(topic)}</span>`;
 }
 
-function columnsOf(chosen, setChosen) {
-  const toggle = (key) => {
-    const next = new Set(chosen);
-    if (!next.delete(key)) next.add(key);
-    setChosen(next);
-  };
+function columnsOf(chosen, setChosen, keys, lines) {
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(row.topic, row.channel),
-      cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
+      headBefore: html`<${TickAll} keys=${keys} chosen=${chosen} onChange=${setChosen} />`,
+      before: (row) => html`<${TickBox} isTicked=${chosen.has(keyOf(row))} label=${`Select ${row.channel} of ${row.topic}`}
+        onChange=${() => setChosen(ticked(chosen, keyOf(row)))} />`,
+      cell: (row) => name(row.channel),
     },
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
-    ...metricColumns(["depth"]),
+    problemsColumn((row) => html`<${ChannelBadges} row=${row} />`),
+    depthColumn(lines),
     ...AGE_COLUMNS,
     ...metricColumns(SHOWN),
-    {
-      key: "chosen", title: "Select", cell: (row) => html`<input type="checkbox" checked=${chosen.has(keyOf(row))}
-        aria-label=${`Select ${row.channel} of ${row.topic}`} onChange=${() => toggle(keyOf(row))} />`,
-    },
   ];
 }
 

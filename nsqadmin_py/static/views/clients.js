@@ -5,8 +5,10 @@ import { count, duration, iso, figure, name, plain, tenth } from "../lib/format.
 import { html, useState } from "../lib/html.js";
 import { METRICS } from "../lib/metrics.js";
 import { paths } from "../lib/route.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
+import { allRows } from "./all_rows.js";
 import { useRates } from "./client_rates.js";
 import { usePolled } from "./polling.js";
 
@@ -17,13 +19,16 @@ const WEB = /^https?:\/\//i;
 /** @param {{topic: string, channel: string}} props */
 export function Clients({ topic, channel }) {
   const [offset, setOffset] = useState(0);
-  const load = () => get(at("topics", topic, "channels", channel, "clients"), { offset, limit: PAGE_ROWS });
+  const path = at("topics", topic, "channels", channel, "clients");
+  const load = () => get(path, { offset, limit: PAGE_ROWS });
   const { data, message } = usePolled(`${topic} ${channel} ${offset}`, load, EVERY_MS);
   const rows = useRates(data?.rows, data?.time, keyOfClient, CONSUMER_RATES);
   return html`<section class="section" aria-labelledby="clients">
     <div class="section-head">
       <h2 id="clients">Clients</h2>
-      ${data && html`<p class="note">${count(data.total)} connected</p>`}
+      ${data && html`<p class="note">${count(data.total)} connected</p>
+        <${Save} name=${`clients of ${topic} ${channel}`} columns=${CLIENT_COLUMNS}
+          rows=${async () => withKnown(await allRows(path, {}, keyOfClient), rows)} />`}
     </div>
     ${message && html`<${Failed} message=${message} />`}
     ${data?.message && html`<p class="badge warning" role="status">${plain(data.message)}</p>`}
@@ -36,6 +41,12 @@ export function Clients({ topic, channel }) {
   </section>`;
 }
 
+/** The rates of the shown clients, which those that were read just now do not have. */
+export function withKnown(clients, shown, keyOf = keyOfClient) {
+  const known = new Map(shown.map((row) => [keyOf(row), row]));
+  return clients.map((client) => ({ ...known.get(keyOf(client)), ...client }));
+}
+
 /** @param {Record<string, any>} client */
 export function keyOfClient(client) {
   return `${client.node} ${client.remote_address} ${client.connect_ts}`;
@@ -46,7 +57,7 @@ export const CONSUMER_RATES = { client_rate: "message_count", client_finish_rate
 
 export const CLIENT_COLUMNS = [
   {
-    key: "client_id", title: "Client",
+    key: "client_id", title: "Client", saved: (client) => client.client_id || client.remote_address,
     cell: (client) => html`${name(client.client_id || client.remote_address)} <${Marks} client=${client} />`,
   },
   { key: "hostname", title: "Host" },
@@ -54,7 +65,7 @@ export const CLIENT_COLUMNS = [
   { key: "user_agent", title: "User agent" },
   { key: "node", title: "nsqd", cell: (client) => html`<a href=${paths.node(client.node)}>${name(client.node)}</a>` },
   {
-    key: "connected", title: "Connected", number: true,
+    key: "connected", title: "Connected", number: true, unit: "s", saved: (client) => Math.round(client.connected / 1e9),
     cell: ({ connect_ts: since, connected }) =>
       html`<time datetime=${iso(since)} title=${iso(since)}>${duration(connected)}</time>`,
   },

@@ -13,12 +13,13 @@ export function ClusterTiles() {
 }
 
 function itemsOf(head) {
+  const alert = head.nodes_failed || head.nodes_gone ? "error" : head.nodes_slow > 0;
   return [
     ...flowTiles(head),
     { ...ageTile(head), href: `${paths.channels()}?sort=oldest_age_s&order=desc` },
     {
       label: "nsqds", value: nodesText(head), title: nodesTitle(head), href: paths.nodes(),
-      alert: head.nodes_failed || head.nodes_gone ? "error" : head.nodes_slow > 0,
+      alert, isMinor: !alert,
     },
   ];
 }

@@ -1,6 +1,6 @@
 // Columns that several tables have.
 
-import { age, count, duration, figure, tenth } from "../lib/format.js";
+import { age, count, dimmed, duration, figure, tenth } from "../lib/format.js";
 import { METRICS } from "../lib/metrics.js";
 
 /** The time since the oldest waiting message was published. @param {{oldest_age_s: number | null, depth: number}} row */
@@ -19,8 +19,8 @@ export function drainText({ drain_s: drainS, depth, clients, paused }) {
 
 /** Columns of channels: how late their consumers are. */
 export const AGE_COLUMNS = [
-  { ...metricColumn("oldest_age_s"), cell: ageText },
-  { ...metricColumn("drain_s"), cell: drainText },
+  { ...metricColumn("oldest_age_s"), unit: "s", cell: (row) => dimmed(ageText(row)) },
+  { ...metricColumn("drain_s"), unit: "s", cell: (row) => dimmed(drainText(row)) },
 ];
 
 /** @param {string} key  of a metric @param {boolean} [sortable] */

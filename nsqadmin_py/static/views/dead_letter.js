@@ -1,26 +1,16 @@
 // One dead letter with its body, from the log of its topic.
 
 import { at, explain, get } from "../lib/api.js";
-import { count, name, plain, time as shownTime } from "../lib/format.js";
+import { name, time as shownTime } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/html.js";
-import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
 import { counted } from "./lost_messages.js";
 import { Message } from "./message.js";
 
-/**
- * @param {{topic: string, deadLetter: object, onClose: () => void}} props
- */
-export function DeadLetterDialog({ topic, deadLetter, onClose }) {
-  return html`<${Dialog} title=${`Dead letter ${plain(deadLetter.id)}`} onClose=${onClose} wide>
-    <div class="dialog-body">
-      <p>${originText(deadLetter)} It is on ${name(deadLetter.node)}${deadLetter.seq !== undefined && `, with the number ${count(deadLetter.seq)}`}.</p>
-      <${Body} topic=${topic} deadLetter=${deadLetter} />
-      <div class="dialog-buttons">
-        <button type="button" class="button" data-focus onClick=${onClose}>Close</button>
-      </div>
-    </div>
-  <//>`;
+/** What is shown below a row. @param {{topic: string, deadLetter: object, children?: any}} props  `children` are more buttons */
+export function DeadLetter({ topic, deadLetter, children }) {
+  return html`<p>${originText(deadLetter)}</p>
+    <${Body} topic=${topic} deadLetter=${deadLetter}>${children}<//>`;
 }
 
 function originText({ topic, channel, attempts, died }) {
@@ -28,7 +18,7 @@ function originText({ topic, channel, attempts, died }) {
   return html`Failed at ${shownTime(died)} in the channel ${name(channel)} of ${name(topic)}, after ${counted(attempts, "attempt")}.`;
 }
 
-function Body({ topic, deadLetter }) {
+function Body({ topic, deadLetter, children }) {
   const [seen, setSeen] = useState(null);
   useEffect(() => {
     let isOver = false;
@@ -40,8 +30,7 @@ function Body({ topic, deadLetter }) {
   if (!seen) return html`<${Loading} what="its body" />`;
   if (!seen.message) return html`<${Failed} message=${seen.error} />`;
   const source = { path: at("topics", topic, "messages", deadLetter.seq), node: deadLetter.node };
-  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source} /></ol>
-    <p class="help">One message is requeued or discarded in <b>Peek</b>, on the page of a channel of this topic.</p>`;
+  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source}>${children}<//></ol>`;
 }
 
 /** The message as the log has it, or why there is none. */

@@ -1,22 +1,28 @@
 // Messages that were tried too often: where they come from, what is in them, and how they get back.
 
 import { at, get } from "../lib/api.js";
-import { count, name, plain, time as shownTime } from "../lib/format.js";
+import { count, iso, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
+import { METRICS } from "../lib/metrics.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { DeadLetterDialog } from "./dead_letter.js";
+import { DeadLetter } from "./dead_letter.js";
+import { DeadLetterActions } from "./dead_letter_actions.js";
+import { SelectionBar } from "./dead_letter_selection.js";
 import { channelsOf, failuresOf, deadLettersOf, originsOf } from "./dead_letter_list.js";
 import { isDead } from "./badges.js";
+import { preview } from "./message_body.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { counted } from "./lost_messages.js";
 import { Requeue } from "./requeue.js";
 import { orderOf } from "./rows.js";
+import { TickAll, TickBox, ticked } from "./tick_boxes.js";
 import { TopicTabs } from "./topic_tabs.js";
 
 const ASKED_EVERY_MS = 10_000;
@@ -56,14 +62,15 @@ function Contents({ topic, live, query }) {
     <${Requeue}
       topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
     />
-    ${isOne && html`<${DeadLetters} topic=${topic} deadLetters=${deadLetters} query=${query} />`}
+    ${isOne && html`<${DeadLetters} topic=${topic} deadLetters=${deadLetters} channels=${channels} query=${query}
+      onDone=${reload} />`}
   `;
 }
 
 function tilesOf(head, deadLetters, origins) {
   return [
     { label: "Depth", value: count(head.depth), title: "Messages that wait in the topic and its channels" },
-    { label: "In flight", value: count(head.in_flight), title: "Sent to consumers, and not finished yet" },
+    ...(head.in_flight ? [{ label: "In flight", value: count(head.in_flight), title: METRICS.in_flight.help }] : []),
     { label: "Listed", value: count(deadLetters.length), title: "The latest that no consumer has finished" },
     { label: "Source topics", value: count(origins.length) },
   ];
@@ -97,54 +104,66 @@ function Failures({ nodes }) {
 
 // ---- the letters
 
-function DeadLetters({ topic, deadLetters, query }) {
-  const [opened, setOpened] = useState(null);
-  const columns = useMemo(() => columnsOf(setOpened), []);
+function DeadLetters({ topic, deadLetters, channels, query, onDone }) {
+  const [chosen, setChosen] = useState(new Set());
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "timestamp", order: "desc" };
-  const { shown, pager } = usePages(sorted(deadLetters, sort, order), { what: "dead letters", limit: PAGE_ROWS });
+  const inOrder = sorted(sorted(deadLetters, "seq", order), sort, order); // of those that were published together, by number
+  const { shown, pager } = usePages(inOrder, { what: "dead letters", limit: PAGE_ROWS });
+  const keys = shown.map(({ key }) => key);
+  const columns = useMemo(() => columnsOf(chosen, setChosen, keys), [chosen, keys.join()]);
+  const selected = deadLetters.filter(({ key }) => chosen.has(key));
+  const leave = () => {
+    setChosen(new Set());
+    onDone();
+  };
   return html`
     <section class="section" aria-labelledby="dead-letters">
-      <h2 id="dead-letters">The latest dead letters</h2>
+      <div class="section-head"><h2 id="dead-letters">The latest dead letters</h2>
+        <${Save} name=${`dead letters of ${topic}`} columns=${columns} rows=${() => inOrder} /></div>
       <p class="muted">The last 100 of each nsqd that wait; more may wait before them. An nsqd remembers since its start where the
         last 100 came from.</p>
+      <${SelectionBar} topic=${topic} channels=${channels} deadLetters=${selected} onDone=${leave} />
       <${Table}
         caption="The latest dead letters" captionHidden columns=${columns}
-        rows=${shown} rowKey=${(deadLetter) => deadLetter.key}
+        rows=${shown} rowKey=${({ key }) => key}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
         empty="No dead letter waits in this topic."
+        unfold=${(deadLetter) => html`<${DeadLetter} topic=${topic} deadLetter=${deadLetter}>
+          ${channels.length === 1 && html`<${DeadLetterActions} topic=${topic} channel=${channels[0].channel} node=${deadLetter.node}
+            message=${deadLetter} origins=${originsOf([deadLetter])} onDone=${onDone} />`}<//>`}
       />
       ${pager}
     </section>
-    ${opened && html`<${DeadLetterDialog}
-      topic=${topic} deadLetter=${opened} onClose=${() => setOpened(null)}
-    />`}
   `;
 }
 
-function columnsOf(open) {
+function columnsOf(chosen, setChosen, keys) {
   return [
-    { key: "seq", title: "Number", number: true, sortable: true, cell: (deadLetter) => deadLetter.seq ?? "–" },
-    { key: "died", title: "Failed at", sortable: true, cell: (deadLetter) => (deadLetter.died ? shownTime(deadLetter.died) : "–") },
-    { key: "id", title: "Message", sortable: true, cell: (deadLetter) => html`<code>${plain(deadLetter.id)}</code>` },
-    { key: "attempts", title: "Attempts", number: true, sortable: true, cell: (deadLetter) => deadLetter.attempts ?? "–" },
+    {
+      key: "timestamp", title: "Published", sortable: true, firstOrder: "desc",
+      headBefore: html`<${TickAll} keys=${keys} chosen=${chosen} onChange=${setChosen} />`,
+      before: ({ key, id }) => html`<${TickBox} isTicked=${chosen.has(key)} label=${`Select the message ${id}`}
+        onChange=${() => setChosen(ticked(chosen, key))} />`,
+      saved: ({ timestamp }) => iso(timestamp), cell: ({ timestamp }) => shownTime(timestamp),
+    },
+    {
+      key: "died", title: "Failed at", sortable: true, firstOrder: "desc", wide: true, saved: ({ died }) => iso(died),
+      cell: ({ died }) => (died ? html`<span class="nowrap">${shownTime(died)}</span>` : "–"),
+    },
     { key: "topic", title: "From topic", sortable: true, cell: ({ topic }) => linked(topic, topic && paths.topic(topic)) },
     {
       key: "channel", title: "Channel", sortable: true,
       cell: ({ topic, channel }) => linked(channel, topic && paths.channel(topic, channel)),
     },
-    { key: "timestamp", title: "Published", sortable: true, cell: (deadLetter) => shownTime(deadLetter.timestamp) },
-    { key: "node", title: "nsqd", sortable: true, href: (deadLetter) => paths.node(deadLetter.node) },
-    { key: "body", title: "Actions", cell: (deadLetter) => html`<${Open} deadLetter=${deadLetter} open=${open} />` },
+    { key: "attempts", title: "Attempts", number: true, sortable: true, cell: ({ attempts }) => attempts ?? "–" },
+    { key: "node", title: "nsqd", sortable: true, cell: ({ node }) => linked(node, paths.node(node)) },
+    { key: "seq", title: "Number", number: true, sortable: true, cell: ({ seq }) => seq ?? "–" },
+    { key: "id", title: "Message", isOnlySaved: true },
+    { key: "body", title: "Body", wide: true, preview: true, saved: preview, cell: (row) => html`<code>${preview(row)}</code>` },
   ];
 }
 
 /** A name with its page, where it is known. */
 function linked(text, href) {
   return href ? html`<a href=${href}>${name(text)}</a>` : "–";
-}
-
-function Open({ deadLetter, open }) {
-  return html`<button type="button" class="button small" onClick=${() => open(deadLetter)}>
-    View<span class="visually-hidden"> ${plain(deadLetter.id)}</span>
-  </button>`;
 }

@@ -4,20 +4,22 @@ import { count, short } from "../lib/format.js";
 import { METRICS } from "../lib/metrics.js";
 import { ageText, drainText } from "./columns.js";
 
-const KEYS = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
+const MAIN = ["depth", "message_rate", "finish_rate"];
+const MINOR = ["in_flight", "deferred", "requeue_rate", "timeout_rate"];
 
 /**
  * @param {object} head  the metrics of a live view
  * @returns {object[]}  items of Tiles
  */
 export function flowTiles(head) {
-  return KEYS.map((key) => {
+  return [...MAIN, ...MINOR].map((key) => {
     const { title: label, help, total } = METRICS[key];
     return {
       label, value: short(head[key]),
       title: total ? `${help}; ${count(head[total])} since the nsqds started` : `${help}: ${exact(head[key])}`,
-      note: total ? `${short(head[total])} total` : noteOf(key, head),
+      note: total ? totalText(head[total]) : noteOf(key, head),
       alert: key === "timeout_rate" && head[key] > 0,
+      isMinor: MINOR.includes(key),
     };
   });
 }
@@ -28,10 +30,20 @@ export function ageTile(head) {
   return { label, value: ageText(head), title: help };
 }
 
+/** @param {object} head  the metrics of a live view @param {{of: string, alert?: string | boolean}} words  whose channels they are */
+export function clientsTile(head, { of, alert = false }) {
+  const title = `Consumers that are connected to ${of}`;
+  return { label: METRICS.clients.title, value: count(head.clients), title, alert, isMinor: !alert };
+}
+
 /** @param {object} head  the metrics of a channel */
 export function drainTile(head) {
   const { title: label, help } = METRICS.drain_s;
   return { label, value: drainText(head), title: help, alert: head.depth > 0 && head.drain_s === null };
+}
+
+function totalText(total) {
+  return total ? `${short(total)} total` : "";
 }
 
 /** What a sum contains: a message counts once for each channel of its topic. */

@@ -4,7 +4,6 @@ import { session } from "../lib/api.js";
 import { age, count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
-import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
@@ -12,7 +11,7 @@ import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { metricColumns } from "./columns.js";
 import { Metadata } from "./metadata.js";
-import { flowTiles } from "./flow_tiles.js";
+import { clientsTile, flowTiles } from "./flow_tiles.js";
 import { Charts } from "../parts/charts.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
 import { Dismiss, isAway, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
@@ -88,7 +87,7 @@ function LastKnown({ head }) {
 function NodeTiles({ node, head }) {
   return html`<${Tiles} label="This nsqd" items=${[
     ...flowTiles(head),
-    { label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to its channels" },
+    clientsTile(head, { of: "its channels" }),
   ]} />`;
 }
 
@@ -122,7 +121,7 @@ function columnsOf(node) {
   return [
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
     ...metricColumns(SHOWN),
-    { key: "tombstone", title: "Actions", cell: ({ topic }) => html`<${Tombstone} topic=${topic} node=${node} />` },
+    { key: "tombstone", title: "Actions", saved: null, cell: ({ topic }) => html`<${Tombstone} topic=${topic} node=${node} />` },
   ];
 }
 

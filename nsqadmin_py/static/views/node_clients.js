@@ -5,9 +5,11 @@ import { age, count, figure, iso, name, tenth } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading, Paused } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
-import { CLIENT_COLUMNS, CONSUMER_RATES, keyOfClient } from "./clients.js";
+import { allRows } from "./all_rows.js";
+import { CLIENT_COLUMNS, CONSUMER_RATES, keyOfClient, withKnown } from "./clients.js";
 import { useRates } from "./client_rates.js";
 import { AGE_COLUMNS, metricColumns } from "./columns.js";
 import { usePolled } from "./polling.js";
@@ -76,7 +78,9 @@ function publisherColumns(timeS) {
 /** @param {{node: string}} props */
 export function NodeClients({ node }) {
   const [offset, setOffset] = useState(0);
-  const load = () => get(`${at("nodes", node)}/clients`, { offset, limit: PAGE_ROWS });
+  const path = `${at("nodes", node)}/clients`;
+  const load = () => get(path, { offset, limit: PAGE_ROWS });
+  const allConsumers = async () => withKnown(await allRows(path, {}, keyOfConsumer), consumers, keyOfConsumer);
   const { data, message } = usePolled(`${node} ${offset}`, load, EVERY_MS);
   const consumers = useRates(data?.rows, data?.time, keyOfConsumer, CONSUMER_RATES);
   const publishers = useRates(data?.publishers, data?.time, keyOfClient, PUBLISHER_RATES);
@@ -86,7 +90,8 @@ export function NodeClients({ node }) {
   return html`
     ${message && html`<${Failed} message=${message} />`}
     <section class="section half" aria-labelledby="consumers">
-      <h2 id="consumers">Consumers</h2>
+      <div class="section-head"><h2 id="consumers">Consumers</h2>
+        <${Save} name=${`consumers of ${node}`} columns=${columns} rows=${allConsumers} /></div>
       <${Table} caption="Consumers of this nsqd" captionHidden columns=${columns} rows=${consumers}
         rowKey=${keyOfConsumer} empty="No consumer is connected." />
       <${Pager} total=${Math.max(data.total, data.total_publishers)} offset=${offset} limit=${PAGE_ROWS} what="clients"

@@ -5,6 +5,7 @@ import { count, duration, figure, name, plain } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
@@ -24,11 +25,12 @@ const MOST_IN_A_LINE = 30;
 
 const LOOKUPS = {
   key: "lookups", title: "nsqlookupds", number: true, sortable: true, help: "How many nsqlookupds know it",
-  cell: lookupsCell,
+  cell: lookupsCell, saved: (row) => (isAway(row) ? null : row.lookups.length),
 };
 
 const LAG = {
-  key: "lag", title: "Lag", number: true, sortable: true, cell: lagCell,
+  key: "lag", title: "Lag", number: true, sortable: true, cell: lagCell, savedAs: "lag_messages", unit: "messages",
+  saved: (row) => row.lag_messages,
   help: "Messages, bytes and time that a standby is behind; of a primary, those of the standby that is behind most",
 };
 
@@ -87,21 +89,24 @@ function tilesOf(rows) {
   const versions = [...new Set(rows.filter((row) => !isAway(row)).map(versionOf))];
   return [
     { label: "nsqds", value: count(rows.length - inState("gone") - inState("stopped")) },
-    { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their metrics are old" },
     {
-      label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
+      label: "Slow", value: count(inState("slow")), isMinor: !inState("slow"), alert: inState("slow") > 0,
+      title: "Their metrics are old",
+    },
+    {
+      label: "Failed", value: count(inState("failed")), isMinor: !inState("failed"), alert: inState("failed") > 0 && "error",
       title: "They do not answer",
     },
     {
-      label: "Gone", value: count(inState("gone")), alert: inState("gone") > 0 && "error",
+      label: "Gone", value: count(inState("gone")), isMinor: !inState("gone"), alert: inState("gone") > 0 && "error",
       title: "They do not answer, and no nsqlookupd lists them any more",
     },
     ...(hasRoles(rows) ? [{
       label: "Standbys", value: count(standbys.length), alert: rows.some((row) => row.role && row.troubles.length > 0),
       title: "nsqds that keep a copy of another one, and serve no clients",
     }] : []),
-    versions.length === 1 ? { label: "Version", value: versions[0] }
-      : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
+    versions.length === 1 ? { label: "Version", value: versions[0], isMinor: true }
+      : { label: "Versions", value: count(versions.length), title: versions.join(", "), isMinor: true },
   ];
 }
 
@@ -125,7 +130,8 @@ function List({ rows, timeS, query }) {
     [minute, hasPlaces, areRoles],
   );
   return html`
-    <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
+    <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}
+      end=${html`<${Save} name="nodes" columns=${columns} rows=${() => inOrder} />`}>
       <${StateFilter} chosen=${query.state} hasRoles=${areRoles} />
     <//>
     <${Table}
@@ -163,6 +169,7 @@ function columnsOf(timeS, hasPlaces, areRoles) {
       key: "node", title: "nsqd", sortable: true,
       href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
     },
+    { key: "hostname", title: "Host", isOnlySaved: true },
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
     ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
@@ -171,9 +178,9 @@ function columnsOf(timeS, hasPlaces, areRoles) {
     ...metricColumns(["depth", ...SHOWN]),
     {
       key: "uptime", title: "Uptime", number: true, sortable: true,
-      cell: (row) => minutesText(isSilent(row) ? null : uptimeS(row, timeS)),
+      unit: "s", saved: (row) => upTimeOf(row, timeS), cell: (row) => minutesText(upTimeOf(row, timeS)),
     },
-    ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),
+    ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, saved: place, cell: (row) => name(place(row)) }] : []),
     ...(session().lookupds > 0 ? [LOOKUPS] : []),
   ];
 }
@@ -184,6 +191,12 @@ function topicsCell({ node, topics, topic_names: names }) {
   return html`${figure(topics)}${names.length > 0 && html`<span class="sub some-names">
     ${names.map((topic) => html`<a key=${topic} href=${paths.topic(topic)}>${name(topic)}</a> `)}
     ${more > 0 && html`<a href=${paths.node(node)}>${count(more)} more</a>`}</span>`}`;
+}
+
+/** In s; null of an nsqd that does not answer. */
+function upTimeOf(row, timeS) {
+  const upS = isSilent(row) ? null : uptimeS(row, timeS);
+  return upS === null ? null : Math.round(upS);
 }
 
 function minutesText(upS) {

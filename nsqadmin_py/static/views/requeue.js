@@ -11,7 +11,7 @@ import { counted } from "./lost_messages.js";
 
 // As many as nsqadmin moves at once.
 const MOST = 100_000;
-const NEW_CHANNEL = "nsqadmin";
+export const NEW_CHANNEL = "nsqadmin";
 const NEW_CHANNEL_TEXT = `The topic has no channel. Requeueing creates the channel ${NEW_CHANNEL}, which gets all messages that ` +
   "wait in the topic, and keeps those that are not requeued.";
 

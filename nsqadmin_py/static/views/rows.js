@@ -40,13 +40,29 @@ export function sortedBy(rows, valueOf, order) {
   return sorted(rows.map((row) => ({ row, value: valueOf(row) })), "value", order).map(({ row }) => row);
 }
 
+const SEVERITIES = ["info", "warning", "error"];
+
+/**
+ * Rows by their worst problem, and by the messages that wait in those that have one; of equal ones as they were.
+ * @template {{problems: {severity: string}[], depth: number}} T
+ * @param {T[]} rows
+ * @param {"asc" | "desc"} order
+ * @returns {T[]}
+ */
+export function sortedByHarm(rows, order) {
+  const sign = order === "desc" ? -1 : 1;
+  const harm = ({ problems }) => Math.max(-1, ...problems.map(({ severity }) => SEVERITIES.indexOf(severity)));
+  const depth = (row) => (row.problems.length ? row.depth : 0);
+  return [...rows].sort((one, other) => sign * (harm(one) - harm(other) || depth(one) - depth(other)));
+}
+
 /**
  * The field for a search, and how many rows it found. It searches a moment after the last key: browsers refuse to
  * change the address too often.
  * @param {{label: string, query: {search?: string}, found?: number, total?: number, status?: string,
- *   children?: unknown}} props  `status` in place of the numbers
+ *   children?: unknown, end?: unknown}} props  `status` in place of the numbers; `end` is on the right
  */
-export function SearchField({ label, query, found, total, status, children }) {
+export function SearchField({ label, query, found, total, status, children, end }) {
   const text = query.search ?? "";
   const [typed, setTyped] = useState(text);
   useEffect(() => setTyped(text), [text]);
@@ -67,6 +83,7 @@ export function SearchField({ label, query, found, total, status, children }) {
       <span class="muted" role="status">
         ${status ?? (found === total ? `${total} total` : `${found} of ${total}`)}
       </span>
+      ${end}
     </search>
   `;
 }

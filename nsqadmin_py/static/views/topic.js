@@ -4,25 +4,26 @@ import { get } from "../lib/api.js";
 import { count, name } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
-import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
+import { Save } from "../parts/save.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { AGE_COLUMNS, metricColumns } from "./columns.js";
 import { CreateChannel } from "./create.js";
-import { ageTile, flowTiles } from "./flow_tiles.js";
+import { depthColumn, useDepthLines } from "./depth_lines.js";
+import { ageTile, clientsTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
 import { Charts } from "../parts/charts.js";
-import { ChannelBadges, TopicBadges, isDead, isKnown } from "./badges.js";
+import { ChannelBadges, TopicBadges, isDead, isKnown, problemsColumn } from "./badges.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
 import { PublishDialog } from "./publish.js";
 import { deleteTopic, emptyTopic, pauseTopic, tombstone } from "./questions.js";
-import { SearchField, orderOf, searchedFor } from "./rows.js";
+import { SearchField, orderOf, searchedFor, sortedByHarm } from "./rows.js";
 import { SeekButton } from "./seek.js";
 import { TopicTabs } from "./topic_tabs.js";
 
@@ -34,7 +35,7 @@ const CHANNEL_METRICS = [
   "clients",
 ];
 const COMMANDS = [["Pause", "pause"], ["Resume", "unpause"], ["Empty", "empty"], ["Delete", "delete"]];
-const SORTABLE = ["channel", "oldest_age_s", "drain_s", ...CHANNEL_METRICS];
+const SORTABLE = ["channel", "harm", "oldest_age_s", "drain_s", ...CHANNEL_METRICS];
 const NODE_METRICS = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
@@ -78,7 +79,7 @@ function tilesOf(head) {
   return [
     ...flowTiles(head),
     ageTile(head),
-    { label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to its channels" },
+    clientsTile(head, { of: "its channels" }),
   ];
 }
 
@@ -113,13 +114,16 @@ function DeadLetters({ topic }) {
 }
 
 function Channels({ topic, channels, query }) {
-  const { sort, order } = orderOf(query, SORTABLE, "channel");
+  const { sort, order } = query.sort ? orderOf(query, SORTABLE, "channel") : { sort: "harm", order: "desc" };
   const onSort = (key, direction) => setQuery({ sort: key, order: direction });
   const found = channels.filter((row) => searchedFor(query.search, row.channel));
-  const { shown, pager } = usePages(sorted(found, sort, order), { what: "channels", limit: PAGE_ROWS });
-  const columns = useMemo(() => channelColumns(topic), [topic]);
+  const inOrder = sort === "harm" ? sortedByHarm(found, order) : sorted(found, sort, order);
+  const { shown, pager } = usePages(inOrder, { what: "channels", limit: PAGE_ROWS });
+  const lines = useDepthLines("topic", { topic });
+  const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
   return html`<section class="section half" aria-labelledby="channels">
-    <div class="section-head"><h2 id="channels">Channels</h2></div>
+    <div class="section-head"><h2 id="channels">Channels</h2>
+      <${Save} name=${`channels of ${topic}`} columns=${columns} rows=${() => inOrder} /></div>
     ${channels.length > PAGE_ROWS && html`<${SearchField} label="Search its channels" query=${query}
       found=${found.length} total=${channels.length} />`}
     <${Table} caption="Channels" captionHidden columns=${columns} rows=${shown}
@@ -129,13 +133,14 @@ function Channels({ topic, channels, query }) {
   </section>`;
 }
 
-function channelColumns(topic) {
+function channelColumns(topic, lines) {
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
-      cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
+      cell: (row) => name(row.channel),
     },
-    ...metricColumns(["depth"]),
+    problemsColumn((row) => html`<${ChannelBadges} row=${row} />`),
+    depthColumn(lines),
     ...AGE_COLUMNS,
     ...metricColumns(CHANNEL_METRICS.slice(1)),
   ];
@@ -150,5 +155,5 @@ function Nodes({ topic, nodes }) {
 function nodeColumns(topic) {
   const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
     kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
-  return [...metricColumns(NODE_METRICS), { key: "take", title: "Actions", cell: take }];
+  return [...metricColumns(NODE_METRICS), { key: "take", title: "Actions", cell: take, saved: null }];
 }

@@ -92,7 +92,7 @@ def of_channel(
     if trend is None:
         return
     if counts.clients and not channel.paused_parts and stuck is None and trend.is_growing:
-        yield Problem("growing", _growing_text(trend), topic, name, weight=trend.growth)
+        yield Problem("growing", _growing_text(trend, trend.grows_on(channel)), topic, name, weight=trend.growth)
     if trend.is_timing_out and trend.timed_out > _LEAST_RATE and trend.timed_out_part > _LEAST_TIMED_OUT_PART:
         text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
         yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
@@ -143,10 +143,12 @@ def _is_long_alone(part: Part, now_s: float) -> bool:
     return not since_s or now_s - since_s >= CONSUMERS_FIND_NSQD_S
 
 
-def _growing_text(trend: Trend) -> str:
+def _growing_text(trend: Trend, nodes: list[str]) -> str:
+    """`nodes` are the nsqds on which the backlog grows, if they are known."""
+    where = f" on {named(nodes)}" if nodes else ""
     work = f"; its consumers need {span(trend.work_s)} for what waits now" if trend.work_s is not None else ""
     flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
-    return f"{waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}"
+    return f"{waiting(trend.depth)}, and {rate(trend.growth)} are added{where} ({flow}){work}"
 
 
 # ---- messages that wait for long

@@ -6,7 +6,7 @@ for others. What counts is whether more messages come than are finished, and how
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
@@ -24,6 +24,8 @@ _TIMED_OUT = Rates._fields.index("timed_out")
 # A backlog grows if this part of the incoming messages is not finished. Less is noise.
 _LEAST_GROWTH_PART = 0.02
 _LEAST_DEPTH = 10
+# It grows on an nsqd that has at least this part of what was added; others hardly contribute.
+_LEAST_SHARE = 0.1
 # Time-outs are a problem when they go on for this long. Those of a consumer that was restarted, or of an nsqd that goes on
 # after a stop, come at once; a longer pause between two ends the episode.
 _TIMING_OUT_S = 15.0
@@ -48,6 +50,8 @@ class Trend:
     requeued: float = 0.0
     timed_out: float = 0.0
     depth_growth: float = 0.0
+    _depths: dict[str, int] = field(default_factory=dict)  # by nsqd, when the current span began
+    _last_depths: dict[str, int] = field(default_factory=dict)  # when the span before began
     _first_time_out_s: float = 0.0  # of the present episode
     _last_time_out_s: float = 0.0
     _sums: tuple[float, ...] = _NO_RATES  # of the current span: each rate times the time for which it held
@@ -70,6 +74,10 @@ class Trend:
             is_recent = self._sums_s < _SPAN_S
             self._last, self._last_s = (self._sums, self._sums_s) if is_recent else (_NO_RATES, 0.0)
             self._sums, self._sums_s = _NO_RATES, 0.0
+            self._last_depths = self._depths if is_recent else {}
+            self._depths = _depths_of(row)
+        elif self.rounds == 1:
+            self._depths = _depths_of(row)
         weight_s = passed_s or _FIRST_S
         self._sums_s += weight_s
         self._sums = tuple(old + weight_s * new for old, new in zip(self._sums, rates, strict=True))
@@ -106,6 +114,14 @@ class Trend:
         is_backlog = self.depth >= max(_LEAST_DEPTH, self.finished * _LEAST_DRAIN_S)
         return self.rounds > 1 and is_backlog and self.growth > max(0.0, _LEAST_GROWTH_PART * self.came)
 
+    def grows_on(self, row: ChannelRow) -> list[str]:
+        """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
+        before = self._last_depths or self._depths
+        grown = {node: depth - before.get(node, 0) for node, depth in _depths_of(row).items()}
+        least = _LEAST_SHARE * sum(number for number in grown.values() if number > 0)
+        nodes = [node for node, number in grown.items() if number > 0 and number >= least]
+        return sorted(nodes, key=lambda node: (-grown[node], node))
+
     @property
     def drain_s(self) -> float | None:
         """The time until nothing waits if all continues like this; None if that never happens."""
@@ -118,6 +134,11 @@ class Trend:
     def work_s(self) -> float | None:
         """The time that the consumers need for what waits now, if nothing more comes; None without consumers."""
         return self.depth / self.finished if self.finished > 0 else None
+
+
+def _depths_of(row: ChannelRow) -> dict[str, int]:
+    """Return how many messages wait on each nsqd on which some do."""
+    return {node: part.counts[_DEPTH] for node, part in row.parts.items() if part.counts[_DEPTH]}
 
 
 def _part(share: float, others: float) -> float:

@@ -73,8 +73,18 @@ def test_a_backlog_grows_as_fast_as_more_comes_than_is_finished_however_long_it_
     assert console.trend().drain_s is None
     (row,) = console.rows()
     assert (row["kind"], row["topic"], row["channel"]) == ("growing", "t", "c")
-    assert re.search(r"and \S+/s are added \(\S+/s come, \S+/s are finished\); its consumers need", row["text"])
+    assert re.search(r"and \S+/s are added on a \(\S+/s come, \S+/s are finished\); its consumers need", row["text"])
     assert views.channel(console.cluster, "t", "c", 0.0, console.findings).head["problems"][0]["word"] == "growing"
+
+
+def test_a_growing_channel_names_the_nsqds_on_which_it_grows() -> None:
+    console = Console()
+    for number in range(40):  # the backlog of `a` is larger, and shrinks
+        shrinking = channel("c", client_count=1, depth=9_000 - 20 * number, message_count=9_000, finish_count=20 * number)
+        growing = channel("c", client_count=1, depth=80 * number, message_count=100 * number, finish_count=20 * number)
+        console.say(a=stats(topic("t", shrinking)), b=stats(topic("t", growing)), c=stats(topic("t", channel("c"))))
+    (row,) = [row for row in console.rows() if row["kind"] == "growing"]
+    assert "are added on b (" in row["text"]
 
 
 def test_a_backlog_that_shrinks_is_drained_in_time() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
-from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key, Ring
+from nsqadmin_py.history.series import COARSE_RANGE_S, LINE_RANGE_S, LINE_STEP_S, MOST_SERIES, History, Key, Ring
 from nsqd_py.runtime.logs import Log
 
 NOW_S = 1_800_000_000.0
@@ -87,6 +87,17 @@ def test_what_nobody_knows_is_unknown() -> None:
     _, times, (depths, rates) = history.read(Key("others"), ["depth", "message_rate"], 10, NOW_S)
     assert len(times) == len(depths) == len(rates) == 5
     assert all(map(isnan, depths + rates))
+
+
+def test_lines_are_means_of_the_last_minutes() -> None:
+    history = History()
+    now_s = NOW_S - NOW_S % LINE_STEP_S + LINE_RANGE_S
+    for second in range(0, 120, 2):
+        record(history, now_s - 100 + second, depth=float(second // 20))
+    step_s, (known, unknown) = history.lines([ORDERS, Key("others")], "depth", now_s + 18)
+    assert (step_s, len(known), len(unknown)) == (LINE_STEP_S, LINE_RANGE_S / LINE_STEP_S, len(known))
+    assert known[-6:] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert all(map(isnan, known[:-6] + unknown))
 
 
 def test_what_has_been_gone_for_a_day_is_forgotten() -> None:

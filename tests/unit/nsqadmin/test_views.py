@@ -345,3 +345,28 @@ def test_what_an_nsqd_reports_of_its_health_may_name_a_topic() -> None:
     cluster.say(100.0, a=stats() | {"health": "NOK - the log of secret cannot be written"})
     views = ViewsOfUsers(Views(cluster, Findings(), lambda: 100.0)).of(Scope((Grant(VIEW, "orders*"),)))
     assert views.read({"view": "node", "node": "a"}).head["health"] == "NOK"
+
+
+def test_rows_are_sorted_by_their_harm() -> None:
+    """Errors before warnings, of equal ones that with more messages, then what is well by name."""
+    cluster, findings = Cluster2(), Findings()
+    well = channel("c", client_count=1)
+    answer = stats(
+        topic("b-well", well),
+        topic("a-well", well),
+        topic("paused", channel("c", paused=True, depth=99)),
+        topic("few", channel("c", depth=3)),
+        topic("many", channel("idle"), channel("c", depth=7)),
+    )
+    for now_s in (1.0, 40.0):
+        cluster.say(now_s, a=answer)
+        findings.note_round(cluster, now_s, 1e9 + now_s)
+    page = Page.read({"sort": "harm"}, views.SORTS)
+    shown = views.topic_list(cluster, Page.read({"sort": "harm"}), findings)
+    assert list(shown.rows) == ["many", "few", "paused", "a-well", "b-well"]
+    rows = views.channel_list(cluster, page, findings).rows.values()
+    assert [f"{row['topic']}/{row['channel']}" for row in rows] == [
+        "many/c", "few/c", "paused/c", "a-well/c", "b-well/c", "many/idle",
+    ]  # fmt: skip
+    upwards = views.topic_list(cluster, Page.read({"sort": "harm", "order": "asc"}), findings)
+    assert list(upwards.rows)[:2] == ["a-well", "b-well"]
