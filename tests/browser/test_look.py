@@ -93,7 +93,7 @@ def test_the_header_of_a_phone_is_one_line(
     assert header is not None
     assert header["height"] <= 48
     links = page.get_by_role("navigation", name="Views").get_by_role("link")
-    assert links.all_inner_texts() == ["Topics", "Channels", "Nodes", "Lookup", "Counter"]
+    assert links.all_inner_texts() == ["Topics", "Channels", "Nodes", "Lookup", "Counter", "Audit"]
     assert len({box["y"] for box in (link.bounding_box() or {} for link in links.all())}) == 1
     assert overflow(page) == []
     links.last.click()  # also where it has to be scrolled to
