@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -34,6 +37,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.support import steady_browser
 from tests.support.nsqd_process import ServerProcess
 
 # The headless shell takes half the processor time of the others.
@@ -68,12 +72,24 @@ def chromium() -> Iterator[Browser]:
         path = _path_of_browser(playwright)
         if path is None:
             message = "no Chromium found; contrib/install-browser installs Debian's"
-            pytest.fail(message) if IS_REQUIRED else pytest.skip(message)
-        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
+            if IS_REQUIRED:
+                pytest.fail(message)
+            pytest.skip(message)
+        with TemporaryDirectory() as folder:
+            browser = playwright.chromium.launch(executable_path=_launcher(Path(folder), path), args=_FLAGS)
+            try:
+                yield browser
+            finally:
+                browser.close()
+
+
+def _launcher(folder: Path, browser: str) -> Path:
+    """Return a program that starts the browser as `steady_browser` does."""
+    launcher = folder / "chromium"
+    command = [sys.executable, steady_browser.__file__, browser]
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    launcher.chmod(0o755)
+    return launcher
 
 
 def _path_of_browser(playwright: Playwright) -> str | None:
