@@ -78,7 +78,7 @@ class Wanted:
     """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
 
     start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time is not known
-                      is not in any range; files of `lines` are chosen by the hours in their names.
+                      is not in any range; files of `lines` are chosen by their times in the manifest, or in their names.
     """
 
     topics: frozenset[str] | None = None
@@ -248,8 +248,10 @@ class FileInfo:
 
     topic           of all messages, if the format has one topic a file; else of messages that do not have theirs
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
-    first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
-    is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
+                    "" if its name fits several
+    first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
+    has_time_of_name  these are the hour in its name, since no manifest has them
+    is_unwanted     nothing in it is wanted: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
 
     path: str
@@ -261,6 +263,7 @@ class FileInfo:
     is_live: bool = False
     first_ns: int | None = None
     end_ns: int | None = None
+    has_time_of_name: bool = False
     is_unwanted: bool = False
 
     @property
