@@ -174,9 +174,9 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: 
     """
     entries: dict[str, tuple[Entry, str]] = {}
     for path in paths:
-        base, of_path = _entries(path, storage, found, takes_all)
-        for entry in of_path:
-            entries.setdefault(entry.path, (entry, base))
+        base = base_of(storage.resolved(path))
+        for entry in _entries(path, storage, found, takes_all):
+            entries.setdefault(entry.path, (entry, directory_of(base) if base == entry.path else base))
     found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
     found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
     return dict(entries.values())
@@ -185,14 +185,13 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: 
 # ---- paths
 
 
-def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> tuple[str, list[Entry]]:
-    """Return the directory that a path names, and its files."""
+def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> list[Entry]:
     given = storage.resolved(path)
     entry = storage.find(given)
     if entry is not None:
-        return directory_of(entry.path), [entry]
+        return [entry]
     if storage.is_directory(given):
-        return given, _with_messages(storage.walk(given), storage, found, takes_all)
+        return _with_messages(storage.walk(given), storage, found, takes_all)
     if not is_glob(given):
         raise splits.ArchiveError(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
@@ -202,7 +201,7 @@ def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> tu
     if not entries:
         left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""
         raise splits.ArchiveError(f"{path} matches no file{left_out}")
-    return base_of(given), entries
+    return entries
 
 
 def _as_given(path: str) -> str:

@@ -102,8 +102,8 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
 
     base  the path of a directory that the file was found in; names of directories below it may be topics
     """
-    if named := _TOPIC_DIRECTORY.fullmatch(path):
-        return (unquote(named[1]),)
+    if topic := hive_topic(path):
+        return (topic,)
     directory = directory_of(path)
     name = _Name.of(name_of(path))
     below = _directory_topic(directory.removeprefix(base.rstrip("/")))
@@ -119,6 +119,12 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
         return (name.before or name_of(path),)
     host_or_topic = "" if _NO_TOPIC.fullmatch(name.behind) else name.behind.partition(".")[0]
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
+
+
+def hive_topic(path: str) -> str:
+    """Return the topic in Hive's directory `topic=...`; "" if there is none. nsq-to-file's files do not have it then."""
+    named = _TOPIC_DIRECTORY.fullmatch(path)
+    return unquote(named[1]) if named else ""
 
 
 def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
