@@ -260,6 +260,8 @@ class Values:
         text: str | None = self[name]
         try:
             return parse_time(self._with_offset(name, text.strip()), now_ns) if text else None
+        except BadOption:  # it names the option
+            raise
         except ValueError as error:
             raise BadOption(f"nsq: option {name}: {error}") from None
 
