@@ -310,6 +310,8 @@ class Archive:
             plan.is_shared,
             store=plan.store,
             table=plan.table,
+            # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
+            omits_topic=f"topic={plan.topic}" in Path(name).parts and not plan.table,
         )
         claim = Claim.make(work_dir, token, details)
         try:

@@ -326,9 +326,7 @@ class _Conversion:
     def __init__(self, details: ClaimDetails) -> None:
         self._form = FORMATS[details.format]
         self._codec_name = details.compress
-        # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
-        is_in_path = f"topic={details.topic}" in Path(details.name).parts and not details.table
-        self._without = ("topic",) if is_in_path else ()
+        self._without = ("topic",) if details.omits_topic else ()
         self._scan: FileScan | None = None
 
     @property

@@ -303,6 +303,7 @@ class ClaimDetails:
     offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
     store, table     the object store to upload it to, and the value of --table
+    omits_topic      True if it has no column `topic`, since its directory says the topic
     """
 
     topic: str
@@ -318,6 +319,7 @@ class ClaimDetails:
     entry: dict[str, Any] | None = None
     store: str = ""
     table: str = ""
+    omits_topic: bool = False
 
 
 class Claim:
