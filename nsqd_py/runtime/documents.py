@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields as fields_of
 from typing import Any, NamedTuple, TypeVar
@@ -94,6 +95,32 @@ def load_member_json(body: bytes) -> Any:
     if "\\ud" in text.lower():
         json.dumps(document, ensure_ascii=False).encode()
     return document
+
+
+# ---- messages as JSON lines, which nsq-to-file writes, and which another program may have written anew
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+JSON_BLANKS = b" \t\r\n"
+_MESSAGE_START = re.compile(rb'\{\s*"timestamp"\s*:\s*-?\d+\s*,\s*"id"\s*:\s*"')
+
+
+def begins_with_message(head: bytes) -> bool:
+    """True if the first line of a file that is not blank is an object with the keys of a message.
+
+    If the line is longer than `head`: if it begins as nsq-to-file writes it.
+    """
+    import orjson  # here, so that the client library works where it is not installed
+
+    line, newline, _ = head.removeprefix(BYTE_ORDER_MARK).lstrip(JSON_BLANKS).partition(b"\n")
+    if _MESSAGE_START.match(line):
+        return True
+    if not newline or not line.startswith(b"{"):
+        return False
+    try:
+        keys = orjson.loads(line).keys()
+    except orjson.JSONDecodeError:
+        return False
+    return {"timestamp", "id"} <= keys and bool({"body", "body_base64"} & keys)
 
 
 # ---- zstd (RFC 8878)

@@ -39,7 +39,7 @@ def settled(file: Path, data: bytes) -> Path:
     return file
 
 
-def finished(file: Path, data: bytes) -> Path:
+def finished(file: Path, data: bytes, **changes: Any) -> Path:
     """Write a file of jsonl as nsq-to-file leaves it: with a line in the manifest."""
     file.write_bytes(data)
     facts: dict[str, Any] = {
@@ -58,7 +58,7 @@ def finished(file: Path, data: bytes) -> Path:
         "cut_bytes": 0,
         "closed": 0,
     }
-    Manifest(file.parent).add(ManifestEntry(**facts))
+    Manifest(file.parent).add(ManifestEntry(**{**facts, **changes}))
     return file
 
 
@@ -196,6 +196,36 @@ def test_all_files_are_in_one_table_whoever_reads_them(spark: Any, archive: Path
     frame = nsq_archive(spark, str(archive))
     assert frame.count() == 101 + 101 + 2 + 1
     assert [row.topic for row in frame.where("body = CAST('new' AS BINARY)").collect()] == ["new"]
+
+
+def test_topics_that_only_the_manifest_or_a_directory_has(spark: Any, tmp_path: Path) -> None:
+    """Spark's readers get the topics of our listing: with dots, and of files that have no column for them."""
+    expected = []
+    for topic in "orders.eu", "orders.us":
+        name = f"{topic}.web1.2025-11-20_10.log"
+        settled(finished(tmp_path / name, b"line\n", topic=topic, format="lines"), b"line\n")
+        hive = tmp_path / f"topic={topic}" / "date=2025-11-20" / "web1-000000.parquet"
+        hive.parent.mkdir(parents=True)
+        pq.write_table(table_of([Message(b"row")]).drop_columns("topic"), hive, write_page_checksum=True)
+        expected += [(topic, b"line"), (topic, b"row")]
+    by_spark, ours = chosen(tmp_path)
+    assert {choice.topic for choice in by_spark} == {"orders.eu", "orders.us"} and not ours
+    of_us = nsq_archive(spark, str(tmp_path), topic="orders.us").select("topic", "body").collect()
+    assert sorted((row.topic, bytes(row.body)) for row in of_us) == expected[2:]
+    for frame in nsq_archive(spark, str(tmp_path)), spark.read.format("nsq").load(str(tmp_path)):
+        assert sorted((row.topic, bytes(row.body)) for row in frame.select("topic", "body").collect()) == expected
+    unknown = settled(tmp_path / "a.b.web1.parquet", b"")
+    pq.write_table(table_of([Message(b"row")]).drop_columns("topic"), unknown)
+    assert chosen(tmp_path)[1] == [unknown.name]
+
+
+def test_spark_itself_reads_hives_directories_and_passes_over_the_manifest(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topic=orders.eu" / "date=2025-11-20" / "web1-000000.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(table_of([Message(b"row")]).drop_columns("topic"), path)
+    (tmp_path / "_nsq_manifest").write_bytes(b"{}\n")
+    (row,) = spark.read.parquet(str(tmp_path)).select("topic", "date", "body").collect()
+    assert (row.topic, str(row.date), bytes(row.body)) == ("orders.eu", "2025-11-20", b"row")
 
 
 def test_no_file_and_no_topic_are_errors(spark: Any, tmp_path: Path) -> None:

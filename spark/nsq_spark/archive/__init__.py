@@ -1,6 +1,7 @@
 """Readers of archives in columns: those of nsq-to-file and Go's nsq_to_file, and logs of nsqd.
 
 Files
+names        topics and times in the names of files             pure
 listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings

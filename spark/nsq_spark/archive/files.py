@@ -201,6 +201,8 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
             try:
                 end = decompress(data, position, out)
             except NotWhole:
+                if position and compression is Compression.GZIP and _is_zero(data, position):
+                    return  # gzip passes over zeros behind the last member, too
                 damaged_from = position if damaged_from < 0 else damaged_from
                 position = data.find(magic, position + 1)
                 continue
@@ -214,6 +216,11 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
             position = end
     if damaged_from >= 0:
         on_damage(plain_position, len(data) - damaged_from, f"the file from byte {damaged_from} on", True)
+
+
+def _is_zero(data: FileWindow, start: int) -> bool:
+    """True if all bytes from `start` on are zeros. Raises OSError."""
+    return not any(data.read(at, _BLOCK_BYTES).strip(b"\0") for at in range(start, len(data), _BLOCK_BYTES))
 
 
 def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> LocalFile:

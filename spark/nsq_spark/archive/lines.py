@@ -19,6 +19,7 @@ from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
 from nsq_spark.archive.files import File, plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
 from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted
+from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024
@@ -143,6 +144,8 @@ def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iter
     """Raises OSError and DamagedArchive."""
     for block in LineReader(file, split, damage).blocks():
         starts, ends = block.lines()
+        if block.offset == 0 and len(starts) and block.data.startswith(BYTE_ORDER_MARK):
+            starts[0] = len(BYTE_ORDER_MARK)
         yield from _chunks(block, starts, ends, split, wanted, damage)
 
 
@@ -155,6 +158,8 @@ def _chunks(block: LineBlock, starts: Numbers, ends: Numbers, split: Split, want
     try:
         columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count)
     except (ValueError, pa.ArrowException) as error:
+        if count == 1 and not block.data[first:last].strip(JSON_BLANKS):
+            return
         if count == 1:
             what = f"a line is no message: {str(error).partition(chr(10))[0]}"
             damage.found(split.path, block.offset + first, block.offset + last + 1, what)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 import orjson
 import pyarrow as pa
 
 from nsq_spark.archive import splits
-from nsq_spark.archive.sidecars import MANIFESTS, Companions, Manifests
+from nsq_spark.archive.names import (
+    MESSAGE_SUFFIXES,
+    SAY_THE_TOPIC,
+    has_zone,
+    likeliest,
+    time_in,
+    topic_expression,
+    topics_in,
+    zone_of,
+)
+from nsq_spark.archive.sidecars import MANIFESTS, Companions, FilePart, Manifests
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_hidden, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 
+_log = logging.getLogger(__name__)
 _SPECIAL = re.compile(r"[*?\[{]")
 _TOKEN = re.compile(r"\*\*/|\*\*|\[(?P<negation>[!^]?)(?P<characters>\]?[^\]]+)\]|.", re.DOTALL)
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -56,47 +66,9 @@ def compiled_glob(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{''.join(parts)}{')' * open_braces}(?:/.*)?", re.DOTALL)
 
 
-# ---- the time in a file name
+# ---- files
 
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
-_TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[_T](\d\d)(?:[-_:]?(\d\d))?)?(?!\d)")
-
-
-def zone_of(name: str) -> tzinfo:
-    """Return the time zone of a name, or of an offset as Spark writes it: +02:00, UTC+02:00. Raises ArchiveError."""
-    if name == "UTC":
-        return UTC
-    if offset := _OFFSET.fullmatch(name):
-        return datetime.strptime(offset[1], "%z").tzinfo or UTC
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
-        raise splits.ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
-
-
-def time_in(name: str, zone: tzinfo) -> tuple[int, int] | None:
-    """Return (first, end) of the last time in a file name, in ns since the epoch, `end` not included; None if there is
-    none.
-    """
-    for day, hour, minute in reversed(_TIME.findall(name)):
-        try:
-            begin = datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}").replace(tzinfo=zone)
-        except ValueError:
-            continue
-        if hour:  # where clocks are set back, an hour comes twice: `fold` is the second
-            latest = max(begin.astimezone(UTC), begin.replace(fold=1).astimezone(UTC))
-            end = latest + (timedelta(minutes=1) if minute else timedelta(hours=1))
-        else:
-            end = begin + timedelta(days=1)  # of 23 or 25 hours, when clocks change
-        return int(begin.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
-    return None
-
-
-# nsq_to_file's default names are <TOPIC>.<HOST><REV>.<DATETIME>.log
-TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
 _CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
-# The names that nsq-to-file, Go's nsq_to_file and both nsqds give to files with messages, apart from a compression.
-_MESSAGE_SUFFIXES = (".log", ".jsonl", ".framed", ".nsqf", ".parquet")
 # A queue of Go's nsqd has no magic number, and its messages may hold any.
 _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds keep next to them needs no word.
@@ -112,15 +84,15 @@ class Hints:
     """Settings that the user knows better.
 
     format           in place of what is recognised
-    topic            of files that do not have it
-    topic_from_name  a regular expression with a group `topic`, looked for in the path of such files
-    time_zone        of the hours in names of files that keep no times
+    topic            of messages that do not have it
+    topic_from_name  a regular expression with a group `topic`, looked for in the path of files with such messages
+    time_zone        of the hours in names of files that keep no times; "": any
     """
 
     format: str | None = None
     topic: str | None = None
-    topic_from_name: str = TOPIC_FROM_NAME
-    time_zone: str = "UTC"
+    topic_from_name: str = ""
+    time_zone: str = ""
 
 
 @dataclass(slots=True)
@@ -130,12 +102,23 @@ class Listing:
     in_progress  files that nsq-to-file has not finished, which are left out unless they are named
     skipped      files that are left out because of their names, unless these are given
     topics       of the files, empty ones too; None if only their messages say
+    in_any_zone  how many files are read because the hours in their names may be of any time zone
     """
 
     files: list[splits.FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     topics: set[str] | None = None
+    in_any_zone: int = 0
+
+    def zone_warning(self, option: str) -> str:
+        """Return a sentence about hours whose zone is not known; "" if there are none. `option` is the name of the remedy."""
+        if not self.in_any_zone:
+            return ""
+        return (
+            f"{self.in_any_zone:,} files keep no times, and the hours in their names may be of any time zone, so that "
+            f"messages of up to 15 hours before and after the wanted time are read too; {option} says the zone"
+        )
 
 
 def list_files(
@@ -146,6 +129,8 @@ def list_files(
     Raises ArchiveError, also if there is none, or none of a topic that is wanted by name.
     """
     found, where = survey(paths, storage, hints, wanted), " ".join(paths)
+    if warning := found.zone_warning("the option fileTimeZone"):
+        _log.warning("nsq: %s", warning)
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
         others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
@@ -160,10 +145,10 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """
-    hints, found = hints or Hints(), Listing()
+    hints, found, wanted = hints or Hints(), Listing(), wanted or splits.Wanted()
     everything = _find(paths, storage, found, takes_all=bool(hints.format))
     entries = [entry for entry in everything if entry.size_bytes]
-    recogniser = _Recogniser(storage, hints, wanted or splits.Wanted())
+    recogniser = _Recogniser(storage, hints, wanted, everything)
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
@@ -171,19 +156,30 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
             infos = list(pool.map(recogniser.info, entries))
     found.files = [info for info in infos if info is not None]
     if recogniser.knows_topics:
-        found.topics = recogniser.topics.union(recogniser.topic(entry.path) for entry in everything if not entry.size_bytes)
+        empty = (recogniser.topics_of(entry) for entry in everything if not entry.size_bytes)
+        found.topics = recogniser.topics.union(*empty)
+    if wanted.has_range and not hints.time_zone:
+        found.in_any_zone = sum(_is_in_any_zone(info) and info.may_hold(wanted) for info in found.files)
     return found
 
 
-def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: bool) -> list[Entry]:
-    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError."""
-    entries: dict[str, Entry] = {}
+def _is_in_any_zone(info: splits.FileInfo) -> bool:
+    return info.has_time_of_name and not has_zone(name_of(info.path))
+
+
+def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: bool) -> dict[Entry, str]:
+    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError.
+
+    The values are the directories in which the files were found: those that the user named.
+    """
+    entries: dict[str, tuple[Entry, str]] = {}
     for path in paths:
+        base = base_of(storage.resolved(path))
         for entry in _entries(path, storage, found, takes_all):
-            entries.setdefault(entry.path, entry)
+            entries.setdefault(entry.path, (entry, directory_of(base) if base == entry.path else base))
     found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
     found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
-    return list(entries.values())
+    return dict(entries.values())
 
 
 # ---- paths
@@ -233,7 +229,7 @@ def _with_messages(entries: Iterable[Entry], storage: Storage, found: Listing, t
 
 def _is_of_messages(name: str) -> bool:
     plain = splits.name_without_compression(name)
-    return plain.endswith(_MESSAGE_SUFFIXES) or _GO_QUEUE.search(plain) is not None
+    return plain.endswith(MESSAGE_SUFFIXES) or _GO_QUEUE.search(plain) is not None
 
 
 def _is_claim(path: str) -> bool:
@@ -259,29 +255,29 @@ class _Recogniser:
     topics        of the files so far; `knows_topics` False: there may be more
     """
 
-    def __init__(self, storage: Storage, hints: Hints, wanted: splits.Wanted) -> None:
+    def __init__(self, storage: Storage, hints: Hints, wanted: splits.Wanted, bases: Mapping[Entry, str]) -> None:
         self._storage = storage
         self._hints = hints
         self._wanted = wanted
+        self._bases = bases
         self._companions = Companions(storage)
         self._manifests = Manifests(storage)
-        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not hints.format
-        self._zone = zone_of(hints.time_zone)
+        self._zone = zone_of(hints.time_zone) if hints.time_zone else None
         self._now_ns = time.time_ns()
         self._format = _format(hints.format)
-        self._topic_from_name = topic_expression(hints.topic_from_name)
+        self._topic_from_name = topic_expression(hints.topic_from_name) if hints.topic_from_name else None
         self.topics: set[str] = set()
         self.knows_topics = True
 
     def info(self, entry: Entry) -> splits.FileInfo | None:
         """Return what a file is; None if it is gone by now."""
-        name, topic = name_of(entry.path), self.topic(entry.path)
+        name, topics = name_of(entry.path), self.topics_of(entry)
         if _GO_QUEUE.search(splits.name_without_compression(name)):
             raise splits.ArchiveError(
                 f"{entry.path} is a queue of Go's nsqd: start our nsqd on a copy of this data path, which imports it, and read "
                 "its topics (docs/take-over.md)"
             )
-        parts = self._manifests.parts(entry, topic) if self._asks_manifests else []
+        parts = self._parts(entry)
         self.topics.update(part.topic for part in parts)
         if parts and not any(part.may_hold(self._wanted) for part in parts):
             return splits.FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic, is_unwanted=True)
@@ -290,18 +286,59 @@ class _Recogniser:
             return None
         compression = splits.recognised_compression(name, head)
         form = self._format or splits.recognised_format(name, splits.plain_head(head, compression))
-        info = splits.FileInfo(*entry, form, compression, topic)
+        info = splits.FileInfo(*entry, form, compression, topics[0] if len(topics) == 1 else "")
         if form is splits.Format.TOPIC_LOG:
             info = self._companions.topic_log(info)
+        elif form is splits.Format.LINES and len(topics) > 1:
+            info = self._in_doubt(info, topics)
         if not parts:
-            self.topics.add(info.topic)
+            self.topics.update({info.topic} if info.topic else topics)
             if not info.has_one_topic:
                 self.knows_topics = False
         if form in (splits.Format.LINES, splits.Format.JSONL):
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
-        if not form.has_timestamps and (times := time_in(name, self._zone)):
-            return replace(info, first_ns=times[0], end_ns=times[1])
-        return info
+        return info if form.has_timestamps else self._with_times(info, parts)
+
+    def topics_of(self, entry: Entry) -> tuple[str, ...]:
+        """Return the topic of messages that do not have theirs; several if there is a doubt.
+
+        In this order: what the user says, the manifest, the name.
+        """
+        if told := self._told_topic(entry.path):
+            return (told,)
+        return self._manifests.topics(entry.path) or topics_in(entry.path, self._bases[entry])
+
+    def _told_topic(self, path: str) -> str | None:
+        if self._hints.topic or self._topic_from_name is None:
+            return self._hints.topic
+        match = self._topic_from_name.search(path)
+        return match["topic"] if match else None
+
+    def _parts(self, entry: Entry) -> list[FilePart]:
+        """Return what the manifest says of a file. The user knows the topic of `lines` better."""
+        parts, told = self._manifests.complete(entry), self._told_topic(entry.path)
+        return [part._replace(topic=told) if told and part.format is splits.Format.LINES else part for part in parts]
+
+    def _in_doubt(self, info: splits.FileInfo, topics: tuple[str, ...]) -> splits.FileInfo:
+        """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is wanted."""
+        if not any(map(self._wanted.has_topic, topics)):
+            return replace(info, topic=topics[-1], is_unwanted=True)
+        names = ", ".join(topics)
+        if self._manifests.topics(info.path):
+            why = f"{info.path} has lines of the topics {names}, which cannot be told apart"
+        elif topic := likeliest(topics, self._wanted.topics or frozenset()):
+            return replace(info, topic=topic)
+        else:
+            why = f"{info.path}: its name fits the topics {names}, and no manifest says which"
+        raise splits.ArchiveError(f"{why}: {SAY_THE_TOPIC}")
+
+    def _with_times(self, info: splits.FileInfo, parts: Sequence[FilePart]) -> splits.FileInfo:
+        """Return a file that keeps no times with those of the manifest, or else with the hour in its name."""
+        firsts, lasts = [part.first_ns for part in parts], [part.last_ns for part in parts]
+        if parts and None not in (*firsts, *lasts):
+            return replace(info, first_ns=min(filter(None, firsts)), end_ns=max(filter(None, lasts)) + 1)
+        times = time_in(name_of(info.path), self._zone)
+        return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True) if times else info
 
     def _head(self, entry: Entry) -> bytes | None:
         try:
@@ -314,25 +351,9 @@ class _Recogniser:
         except (OSError, pa.ArrowException) as error:
             raise splits.ArchiveError(f"{entry.path} cannot be read: {error}") from error
 
-    def topic(self, path: str) -> str:
-        if self._hints.topic:
-            return self._hints.topic
-        match = self._topic_from_name.search(path)
-        return (match["topic"] if match else None) or name_of(path)
-
 
 def _format(given: str | None) -> splits.Format | None:
     try:
         return splits.Format(given) if given else None
     except ValueError:
         raise splits.ArchiveError(f"{given!r} is no format; there are {', '.join(splits.Format)}") from None
-
-
-def topic_expression(pattern: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise splits.ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
-    if "topic" not in compiled.groupindex:
-        raise splits.ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
-    return compiled

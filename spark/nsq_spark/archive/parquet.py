@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, equal_runs
 from nsq_spark.archive.files import ArchiveStream, File
+from nsq_spark.archive.names import SAY_THE_TOPIC
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted
 
 # The columns that are read; `timestamp` is in ns since the epoch.
@@ -37,14 +38,18 @@ STORED_TYPES = {
 def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Iterator[Chunk]:
     """Yield chunks in the order of the rows; one ends where the topic, the channel or what is known of a row changes.
 
-    `columns` are of STORED_TYPES; `body` has no nulls, others may be missing. Rows without a topic have the split's.
+    `columns` are of STORED_TYPES; `body` has no nulls, others may be missing. Rows without a topic have the split's. Raises
+    ArchiveError if that has none.
     """
     payload = Payload.of_array(columns["body"])
     known = {name: column for name, column in columns.items() if column.null_count < len(column)}
     for low, high in _runs(known, len(positions)):
         part = {name: column[low:high] for name, column in known.items()}
         full = {name: column for name, column in part.items() if not column.null_count}
-        origin = MessageOrigin(_first(full, "topic") or split.topic, _first(full, "channel") or None, split.path)
+        topic = _first(full, "topic") or split.topic
+        if not topic:
+            raise ArchiveError(f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}")
+        origin = MessageOrigin(topic, _first(full, "channel") or None, split.path)
         if wanted.has_topic(origin.topic):
             yield Chunk(
                 origin,

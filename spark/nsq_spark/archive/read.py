@@ -32,7 +32,7 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
     Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
     """
     wanted, damage = wanted or Wanted(), damage or Damage()
-    if not split.format.has_timestamps:  # the whole file was chosen by the hour in its name
+    if not split.format.has_timestamps:  # the whole file was chosen
         wanted = replace(wanted, start_ns=None, end_ns=None)
     for chunk in _chunks(split, storage, wanted, damage):
         yield from (part for part in chunk.wanted(wanted).bounded() if part.count)

@@ -42,7 +42,7 @@ class Companions:
         return first_seq >= self._last_numbers[directory].get(topic, first_seq)
 
 
-# ---- the manifest of nsq-to-file: it only saves work; a file that it does not describe completely is opened
+# ---- the manifest of nsq-to-file: what messages of `lines` do not have; of others, it saves work
 
 # The first is that of earlier versions; the later one counts.
 MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
@@ -98,9 +98,9 @@ class Manifests:
             end += part.size_bytes
         return parts if end == entry.size_bytes else []
 
-    def parts(self, entry: Entry, topic_in_name: str) -> list[FilePart]:
-        """Return the parts as `complete` does. Those of `lines` have the topic of the name, as which they are read."""
-        return [part._replace(topic=topic_in_name) if part.format is Format.LINES else part for part in self.complete(entry)]
+    def topics(self, path: str) -> tuple[str, ...]:
+        """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
+        return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""

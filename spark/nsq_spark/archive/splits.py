@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +10,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
+from nsqd_py.runtime.documents import begins_with_message
 from nsqd_py.settings.regex import BadExpression, compiled
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -78,7 +77,7 @@ class Wanted:
     """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
 
     start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time is not known
-                      is not in any range; files of `lines` are chosen by the hours in their names.
+                      is not in any range; files of `lines` are chosen by their times in the manifest, or in their names.
     """
 
     topics: frozenset[str] | None = None
@@ -159,7 +158,6 @@ class Compression(StrEnum):
 COMPRESSION_MAGIC = {Compression.GZIP: b"\x1f\x8b\x08", Compression.ZSTD: b"\x28\xb5\x2f\xfd"}
 _COMPRESSION_SUFFIXES = {".gz": Compression.GZIP, ".zst": Compression.ZSTD, ".zstd": Compression.ZSTD}
 _FORMAT_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-_JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
 _PARQUET_MAGIC = b"PAR1"
 
 
@@ -186,7 +184,7 @@ def recognised_format(name: str, head: bytes) -> Format:
         return Format.PARQUET
     if is_log:
         return Format.TOPIC_LOG
-    if _is_jsonl(head):
+    if begins_with_message(head):
         return Format.JSONL
     return next((form for suffix, form in _FORMAT_SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
 
@@ -194,20 +192,6 @@ def recognised_format(name: str, head: bytes) -> Format:
 def _begins_with_published(head: bytes) -> bool:
     has_record = head[FILE_HEADER_BYTES:].startswith(MAGIC) and len(head) >= FILE_HEADER_BYTES + RECORD_HEADER_BYTES
     return has_record and head[_KIND_AT] != MESSAGES
-
-
-def _is_jsonl(head: bytes) -> bool:
-    """True if the first line is an object with the keys of `jsonl`; if it is longer than the head, if it begins so."""
-    line, newline, _ = head.lstrip(b"\n").partition(b"\n")
-    if _JSONL_START.match(line):
-        return True
-    if not newline or not line.startswith(b"{"):
-        return False
-    try:
-        keys = orjson.loads(line).keys()
-    except orjson.JSONDecodeError:
-        return False
-    return {"timestamp", "id"} <= keys and bool({"body", "body_base64"} & keys)
 
 
 def name_without_compression(name: str) -> str:
@@ -219,11 +203,21 @@ def name_without_compression(name: str) -> str:
 def plain_head(head: bytes, compression: Compression) -> bytes:
     """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
     if compression is Compression.GZIP:
-        try:
-            return zlib.decompressobj(wbits=31).decompress(head, _PEEK_BYTES)
-        except zlib.error:
-            return b""
+        return _gzip_head(head)
     return _zstd_head(head) if compression is Compression.ZSTD else head
+
+
+def _gzip_head(head: bytes) -> bytes:
+    """Return what the first members hold: a single one may be empty, or end in a line."""
+    plain = b""
+    while head and len(plain) < _PEEK_BYTES:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            plain += member.decompress(head, _PEEK_BYTES)
+        except zlib.error:
+            break
+        head = member.unused_data
+    return plain
 
 
 def _zstd_head(head: bytes) -> bytes:
@@ -248,8 +242,10 @@ class FileInfo:
 
     topic           of all messages, if the format has one topic a file; else of messages that do not have theirs
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
-    first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
-    is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
+                    "" if its name fits several
+    first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
+    has_time_of_name  these are the hour in its name, since no manifest has them
+    is_unwanted     nothing in it is wanted: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
 
     path: str
@@ -261,6 +257,7 @@ class FileInfo:
     is_live: bool = False
     first_ns: int | None = None
     end_ns: int | None = None
+    has_time_of_name: bool = False
     is_unwanted: bool = False
 
     @property

@@ -220,6 +220,8 @@ def _listed(job: Job) -> Listing:
             names = ", ".join(summary.shown(name_of(path)) for path in paths[:_FILES_SHOWN])
             more = f" and {len(paths) - _FILES_SHOWN:,} more" if len(paths) > _FILES_SHOWN else ""
             say(f"left out, as {reason}: {names}{more}")
+    if warning := found.zone_warning("--file-time-zone"):
+        say(f"warning: {warning}")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")
     return found

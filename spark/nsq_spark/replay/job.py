@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
@@ -253,6 +253,6 @@ def _hints(options: ReplayOptions) -> Hints:
     return Hints(
         format=options.format or None,
         topic=options.default_topic or None,
-        topic_from_name=options.topic_from_name or TOPIC_FROM_NAME,
+        topic_from_name=options.topic_from_name,
         time_zone=options.file_time_zone,
     )

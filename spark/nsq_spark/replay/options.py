@@ -41,15 +41,17 @@ class _Archive(Options, title="Archive"):
         default_text="recognised",
     )
     default_topic: str = string(
-        "Topic of files that do not contain it (lines).", default_text="from the name of the file, up to its first dot"
+        "Topic of files that do not contain it (lines).", default_text="of the manifest, or of the name if that fits only one"
     )
     topic_from_name: str = string(
         "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
     )
     file_time_zone: str = setting(
         STRING,
-        "UTC",
-        "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole files.",
+        "",
+        "Time zone of the hours in the names of files without timestamps (lines) that no manifest describes: --start and --end "
+        "select whole files.",
+        default_text="any: files of up to 15 hours before and after are sent too",
     )
     skip_damaged: bool = switch("Pass over damaged records, and count them by file; otherwise damage ends the replay.")
 

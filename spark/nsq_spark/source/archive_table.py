@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
@@ -168,10 +169,12 @@ def choose_readers(
             continue
         is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
         time = ""
-        if _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete):
+        # Spark does not find out which messages have no topic where the name of the file fits several.
+        has_topic = bool(info.topic) or is_complete
+        if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete):
             time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
         if time:
-            has_topics = is_complete and info.format is not Format.LINES
+            has_topics = is_complete and info.format is not Format.LINES and not hive_topic(info.path)
             by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic, time), []).append(info.path)
         else:
             ours.append(info)

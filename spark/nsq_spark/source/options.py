@@ -16,7 +16,8 @@ from typing import Any
 
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
 
-from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints, zone_of
+from nsq_spark.archive.listing import Hints
+from nsq_spark.archive.names import zone_of
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, ArchiveError, Wanted
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS, DDL
@@ -104,9 +105,12 @@ READ_OPTIONS = (
     Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet` or `topic_log`; default: detected"),
     Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
     Option(
-        "topicFromName", str, TOPIC_FROM_NAME, "without `defaultTopic`: the group `topic` of this regular expression, in the path"
+        "topicFromName",
+        str,
+        "",
+        "without `defaultTopic`: the group `topic` of this regular expression, in the path; default: below",
     ),
-    Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
+    Option("fileTimeZone", str, "", "time zone of the hours in names of files of `lines`; default: below"),
     Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
     Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
 )
@@ -165,7 +169,7 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
     return ReadOptions(
         paths=paths,
         storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(HADOOP)}),
-        hints=Hints(values["format"], values["defaultTopic"], values["topicFromName"], values["fileTimeZone"]),
+        hints=Hints(values["format"], values["defaultTopic"], values["topicFromName"] or "", values["fileTimeZone"] or ""),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
         split_bytes=values["splitBytes"],
@@ -256,6 +260,8 @@ class Values:
         text: str | None = self[name]
         try:
             return parse_time(self._with_offset(name, text.strip()), now_ns) if text else None
+        except BadOption:  # it names the option
+            raise
         except ValueError as error:
             raise BadOption(f"nsq: option {name}: {error}") from None
 

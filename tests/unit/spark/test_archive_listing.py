@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive import storage as remote
-from nsq_spark.archive.listing import Hints, list_files, survey, time_in, zone_of
+from nsq_spark.archive.listing import Hints, list_files, survey
+from nsq_spark.archive.names import time_in, zone_of
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
@@ -340,7 +341,7 @@ def test_only_files_that_may_hold_something_are_opened(
 ) -> None:
     assert read_from(archive, wanted) == count
     assert sorted(set(opened) - {"_nsq_manifest", "_manifest.jsonl"}) == [f"{name}.framed" for name in names]
-    assert opened.count("_nsq_manifest") == (1 if wanted.has_range or wanted.has_topics else 0)
+    assert opened.count("_nsq_manifest") == 1
 
 
 def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
@@ -400,16 +401,6 @@ def test_a_manifest_that_is_damaged(archive: Path) -> None:
     path.write_bytes(b"[]\n\xff\n" + path.read_bytes()[:-40])
     assert read_from(archive, EARLY) == 200
     assert [info.is_unwanted for info in list_files([str(archive)], Storage(), None, EARLY)] == [False, False, True]
-
-
-def test_what_the_user_says_of_files_goes_before(archive: Path) -> None:
-    """Lines have the topic of their names, whatever they were written for."""
-    path = archive / "late.log"
-    path.write_bytes(b"a\nb\n")
-    Manifest(archive).add(entry(path, "orders", format="lines"))
-    assert read_from(path, Wanted(frozenset({"late"}))) == 2
-    assert read_from(path, Wanted(frozenset({"other"})), Hints(topic="other")) == 2
-    assert read_from(path, Wanted(frozenset({"late"})), Hints(format="lines")) == 2
 
 
 # ---- times of files without timestamps: those in their names
@@ -474,9 +465,10 @@ def test_files_of_lines_are_taken_by_the_hours_in_their_names(tmp_path: Path) ->
     for hour in range(10, 15):
         (tmp_path / f"orders.host.2024-01-31_{hour}.log").write_bytes(b"%d\n" % hour)
     noon = at("2024-01-31T12:00:00Z")
-    assert bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS)) == [b"12"]
-    assert bodies(tmp_path, Wanted(start_ns=noon - 1, end_ns=noon + 1)) == [b"11", b"12"]
-    assert bodies(tmp_path, Wanted(start_ns=noon + HOUR_NS)) == [b"13", b"14"]
+    in_utc = Hints(time_zone="UTC")
+    assert bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS), in_utc) == [b"12"]
+    assert bodies(tmp_path, Wanted(start_ns=noon - 1, end_ns=noon + 1), in_utc) == [b"11", b"12"]
+    assert bodies(tmp_path, Wanted(start_ns=noon + HOUR_NS), in_utc) == [b"13", b"14"]
     in_rome = bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS), Hints(time_zone="Europe/Rome"))
     assert in_rome == [b"13"]
 

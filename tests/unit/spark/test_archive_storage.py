@@ -106,6 +106,14 @@ def test_settings_of_azure() -> None:
     assert remote.azure_arguments({"fs.azure.sas.fixed.token": "?sv=1"}, host)["sas_token"] == "?sv=1"
 
 
+@pytest.mark.parametrize("path", ["http://127.0.0.1:4151", "https://host/x.log"])
+def test_an_address_is_no_path(path: str) -> None:
+    with pytest.raises(
+        ArchiveError, match=f"^{path} is an address; an archive is a path: .* the option nsqd reads a running nsqd$"
+    ):
+        list_files([path], Storage())
+
+
 def test_a_scheme_that_nothing_opens_is_an_error_in_a_line() -> None:
     with pytest.raises(ArchiveError, match=r"^gone://x/y cannot be read: [^\n]+$"):
         list_files(["gone://x/y"], Storage())

@@ -49,6 +49,15 @@ def test_times_without_an_offset_are_in_a_time_zone_that_is_known() -> None:
         read_options({**given, "timeZone": "Rome"}, 0)
 
 
+@pytest.mark.parametrize(
+    "options", [{"startTime": "yesterday"}, {"startTime": "2024-07-01"}, {"endTime": "1e9", "timeZone": "UTC"}]
+)
+def test_an_error_names_its_option_once(options: dict[str, str]) -> None:
+    with pytest.raises(BadOption) as refused:
+        read_options({**HERE, **options}, 0)
+    assert str(refused.value).count("nsq: ") == str(refused.value).count("Time: ") == 1
+
+
 def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
     assert write_options_of(THERE).client.heartbeat_interval_s == -1
     assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5

@@ -5,19 +5,24 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from nsq_spark.archive.names import time_in
 from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import OutputFile, left_behind
+from nsq_tools.to_file.service import datetime_format
 from nsqd_py.settings.durations import SECOND_NS
+from tests.support.archives import BASE_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
@@ -154,6 +159,34 @@ def test_a_file_ends_when_the_name_changes_or_after_a_time(harness: ArchiveHarne
         "topic-000000.01.log": [b"3", b"4"],
         "topic-000001.01.log": [b"5"],
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ([], "orders.web1.2023-11-14_17.log"),
+        (["--datetime-utc"], "orders.web1.2023-11-14_22Z.log"),
+        (["--datetime-utc", "--datetime-format=%Y-%m-%d"], "orders.web1.2023-11-14.log"),
+        (["--datetime-format=%Y-%m-%d_%H%z"], "orders.web1.2023-11-14_17-0500.log"),
+    ],
+)
+def test_the_hour_in_a_name_is_local_unless_utc_is_asked_for(
+    flags: list[str], name: str, harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readers of archives find the same time in each that has a zone."""
+    options = PROGRAM.read(["--topic=orders", "--nsqd-tcp-address=127.0.0.1:4150", *flags])
+    template = "orders.web1.<DATETIME>.log"
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        plan = harness.plan(template=template, datetime_format=datetime_format(options), is_utc=options.datetime_utc)
+        assert plan.name(BASE_NS) == name
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    hour = BASE_NS - BASE_NS % (3600 * SECOND_NS)
+    if "Z" in name or "-0500" in name:
+        assert time_in(name, None) == (hour, hour + 3600 * SECOND_NS)
 
 
 @pytest.mark.parametrize("skips_empty", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,3 +24,18 @@ def test_the_old_claim_is_not_written_to(tmp_path: Path) -> None:
     assert found.details.offset == 1234567
     found.release()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_claim_that_no_process_writes_is_removed(tmp_path: Path) -> None:
+    """A kill before a claim has its name leaves it; nothing else may be removed."""
+    abandoned, written = (tmp_path / f".nsq_to_file.{token}.new" for token in ("00aa", "00bb"))
+    others = [tmp_path / "x.new", tmp_path / ".nsq_to_file.00cc.framed", tmp_path / ".nsq_to_file.00dd.new"]
+    for path in (abandoned, written, *others[:2]):
+        path.touch()
+    others[2].symlink_to(others[0])
+    with written.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert list(left_behind(tmp_path)) == []
+        assert sorted(tmp_path.iterdir()) == sorted([written, *others])
+    assert list(left_behind(tmp_path)) == []
+    assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -12,23 +12,28 @@ from contextlib import nullcontext
 from itertools import chain, groupby
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
+from urllib.parse import unquote
 
 import orjson
 
 from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer
-from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
+from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_zero
+from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
 from nsqd_py.runtime.command import complain
+from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS, begins_with_message
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 
 _LOG_NAME = re.compile(r"(.+)\.\d{20}\.log")
 _COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
 _PARQUET_MAGIC = b"PAR1"
-_JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
+_JSONL_SUFFIX = FORMATS["jsonl"].suffix
+_HIVE_TOPIC = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
+_HEAD_BYTES = 160 * 1024
 _BATCH_ROWS = 10_000
 _COLUMNS = {"topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd"}
 # As in Spark's reader.
@@ -74,13 +79,15 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Mess
     data = _contents(file, is_log=log_name is not None)
     codec = CODECS[next((codec for magic, codec in _COMPRESSED.items() if data[: len(magic)] == magic), NONE)]
     pieces = _pieces(data, codec, on_damage)
-    head = next(pieces, b"")
+    head = _head(pieces)
     if not head.startswith((FILE_MAGIC, _PARQUET_MAGIC)):
-        lines = _lines(chain([head], pieces), on_damage)
-        return _objects(lines, on_damage) if _JSONL_START.match(head) else _bodies(lines)
+        if name.removesuffix(codec.suffix).endswith(_JSONL_SUFFIX) or begins_with_message(head):
+            return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+        return _bodies(_lines(chain([head], pieces), on_damage))
     whole = data if codec.is_plain else _on_disk(chain([head], pieces))
     if head.startswith(_PARQUET_MAGIC):
-        return _rows(whole, on_damage)
+        hive = _HIVE_TOPIC.fullmatch(name)
+        return _rows(whole, unquote(hive[1]) if hive else "", on_damage)
     return _records(whole, log_name[1] if log_name else "", on_damage)
 
 
@@ -95,12 +102,23 @@ def _contents(file: BinaryIO, *, is_log: bool) -> Data:
         raise
 
 
+def _head(pieces: Iterator[bytes]) -> bytes:
+    """Return the first pieces, up to the end of the first line that is not blank: a compressed one may hold less."""
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= _HEAD_BYTES or b"\n" in head.removeprefix(BYTE_ORDER_MARK).lstrip(JSON_BLANKS):
+            break
+    return head
+
+
 def _pieces(data: Data, codec: Codec, on_damage: OnDamage) -> Iterator[bytes]:
     end = 0
     for piece in codec.pieces(data, 0):
         end = piece.end or end
         yield piece.data
-    if end < len(data):
+    is_padded = end > 0 and codec.name == GZIP and is_zero(data, end)  # gzip passes over zeros behind the last member, too
+    if end < len(data) and not is_padded:
         on_damage(f"{codec.name}: bytes {end} to {len(data)} cannot be decompressed")
 
 
@@ -153,13 +171,23 @@ def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Mes
     for lines in blocks:
         rows = []
         for line in lines:
+            if not line.strip(JSON_BLANKS):
+                continue
             try:
                 message = orjson.loads(line)
-                body = message["body"] if "body" in message else b64decode(message["body_base64"], validate=True)
-                rows.append(_row(message, body))
+                message.pop("timestamp_ns", None)  # of Parquet; here, `timestamp` is in ns
+                rows.append(_row(message, _body(message)))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 on_damage(f"a line is no message: {line[:60]!r}: {_reason_of(error)}")
         yield from _grouped(rows)
+
+
+def _body(message: Any) -> str | bytes:
+    """Return the body of an object. Raises ValueError and TypeError."""
+    body, encoded = message.get("body"), message.get("body_base64")
+    if (body is None) == (encoded is None):
+        raise ValueError("there is no body" if body is None else "there are two bodies")
+    return body if encoded is None else b64decode(encoded, validate=True)
 
 
 def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:
@@ -229,7 +257,7 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
 # --- parquet
 
 
-def _rows(data: Data, on_damage: OnDamage) -> Iterator[Messages]:
+def _rows(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -246,6 +274,6 @@ def _rows(data: Data, on_damage: OnDamage) -> Iterator[Messages]:
                 index = rows.schema.get_field_index("timestamp")
                 in_ns = rows.column("timestamp").cast(pyarrow.timestamp("ns")).cast(pyarrow.int64())
                 rows = rows.set_column(index, "timestamp", in_ns)
-            yield from _grouped([_row(row, row["body"]) for row in rows.to_pylist()])
+            yield from _grouped([_row({"topic": topic, **row}, row["body"]) for row in rows.to_pylist()])
     except (OSError, KeyError, TypeError, ValueError, AttributeError, pyarrow.ArrowException) as error:
         on_damage(f"parquet: {_reason_of(error)}")

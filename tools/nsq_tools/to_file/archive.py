@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
@@ -55,6 +55,7 @@ class Plan:
     skips_empty    True to create a file only when there is a message
     store          the object store that finished files are uploaded to from the output_dir
     table          the table that they are committed to
+    is_utc         True if <DATETIME> is in UTC; otherwise it is in local time
     """
 
     topic: str
@@ -71,9 +72,11 @@ class Plan:
     skips_empty: bool
     store: str = ""
     table: str = ""
+    is_utc: bool = False
 
     def name(self, now_ns: int) -> str:
-        moment = datetime.fromtimestamp(now_ns / 1e9).astimezone()
+        moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
+        moment = moment if self.is_utc else moment.astimezone()
         return self.template.replace(DATETIME, moment.strftime(self.datetime_format))
 
 
@@ -307,6 +310,8 @@ class Archive:
             plan.is_shared,
             store=plan.store,
             table=plan.table,
+            # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
+            omits_topic=f"topic={plan.topic}" in Path(name).parts and not plan.table,
         )
         claim = Claim.make(work_dir, token, details)
         try:

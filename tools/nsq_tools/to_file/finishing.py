@@ -326,6 +326,7 @@ class _Conversion:
     def __init__(self, details: ClaimDetails) -> None:
         self._form = FORMATS[details.format]
         self._codec_name = details.compress
+        self._without = ("topic",) if details.omits_topic else ()
         self._scan: FileScan | None = None
 
     @property
@@ -335,7 +336,7 @@ class _Conversion:
     def make(self, source: Path, target: Path) -> None:
         """Make the target. Raises OSError."""
         assert self._form.convert is not None
-        self._scan = self._form.convert(source, target, self._codec_name)
+        self._scan = self._form.convert(source, target, self._codec_name, self._without)
 
     def scan_of(self, source: Path) -> FileScan:
         """Return what was read of the source; an earlier run may have made the target. Raises OSError."""

@@ -6,7 +6,8 @@ jsonl    each message is a JSON object on one line, see `nsq_tools.messages`
 framed   the records of `nsqd_py.diskqueue.messages`; each write makes one record for each nsqd. Records have checksums,
          and a reader can find the next record from any position in a file. Each is compressed separately with zstd, so
          that a compressed file can be split
-parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, nsqd. Such a file can be read only after its
+parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, nsqd; without `topic` in Hive's directories
+         `topic=...`, since readers take it from there. Such a file can be read only after its
          footer is written, at its end. So messages are written to a framed file, which is synced before they are
          finished. When the framed file is complete, or at the next start, it is converted. Needs pyarrow
 """
@@ -18,7 +19,7 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -102,8 +103,8 @@ class FileFormat:
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
     gathers         True if each write is one record, so that small writes are collected until a sync
-    convert         (source, target, codec name) makes the final file from the written one, and returns what it has read of
-                    that; None if they are the same
+    convert         (source, target, codec name, columns to leave out) makes the final file from the written one, and
+                    returns what it has read of that; None if they are the same
     scan_source     (source) returns what `convert` would read
     """
 
@@ -115,7 +116,7 @@ class FileFormat:
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     gathers: bool = False
-    convert: Callable[[Path, Path, str], FileScan] | None = None
+    convert: Callable[[Path, Path, str, Collection[str]], FileScan] | None = None
     scan_source: Callable[[Path], FileScan] | None = None
 
     def size_of(self, batch: MessageBatch) -> int:
@@ -325,15 +326,17 @@ def is_installed() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def convert(source: Path, target: Path, codec_name: str) -> FileScan:
+def convert(source: Path, target: Path, codec_name: str, without: Collection[str] = ()) -> FileScan:
     """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError.
+
+    without  the columns that are left out
 
     Return what was converted. The caller must keep the source if a part of it is damaged.
     """
     import pyarrow as arrow  # of an extra
     from pyarrow import parquet
 
-    schema = parquet_schema()
+    schema = arrow.schema([field for field in parquet_schema() if field.name not in without])
     scan = FileScan()
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:

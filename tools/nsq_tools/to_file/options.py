@@ -56,6 +56,7 @@ _SCHEMES = ("s3", "gs", "az", "abfss")
 _FORMATS = ("lines", "jsonl", "framed", "parquet")
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 DEFAULT_SUFFIX = ".log"
+DEFAULT_DATETIME_FORMAT = "%Y-%m-%d_%H"
 
 
 class _Source(SourceOptions, title="Source"):
@@ -95,7 +96,13 @@ class _Files(Options, title="Files"):
         ".log, .jsonl, .framed or .parquet, followed by .gz or .zst if the file is compressed.",
         check=lambda value: check_words(value, TOPIC, HOST, PID, DATETIME, REV),
     )
-    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.", check=check_datetime)
+    datetime_format: str = setting(
+        STRING,
+        DEFAULT_DATETIME_FORMAT,
+        "Format of <DATETIME>, as for strftime; it is in local time, and %z writes the zone.",
+        check=check_datetime,
+    )
+    datetime_utc: bool = switch("Write <DATETIME> in UTC; the default format then ends in Z.")
     host_identifier: str = string(
         "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
         default_text="the host name up to its first dot",

@@ -286,6 +286,7 @@ def _is_about(line: bytes, entry: ManifestEntry) -> bool:
 
 PREFIX = ".nsq_to_file."
 _SUFFIX = ".json"
+_NEW_SUFFIX = ".new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +303,7 @@ class ClaimDetails:
     offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
     store, table     the object store to upload it to, and the value of --table
+    omits_topic      True if it has no column `topic`, since its directory says the topic
     """
 
     topic: str
@@ -317,6 +319,7 @@ class ClaimDetails:
     entry: dict[str, Any] | None = None
     store: str = ""
     table: str = ""
+    omits_topic: bool = False
 
 
 class Claim:
@@ -354,7 +357,7 @@ class Claim:
 
     def update(self, details: ClaimDetails) -> None:
         """Write a new claim, which replaces the old one when it is locked and complete. Raises OSError."""
-        unnamed = self._path.with_suffix(".new")
+        unnamed = self._path.with_suffix(_NEW_SUFFIX)
         unnamed.unlink(missing_ok=True)  # of a process that was killed here
         descriptor = open_file(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
         try:
@@ -376,7 +379,7 @@ class Claim:
 
     def release(self) -> None:
         """Delete the claim, because its file is finished or deleted. Raises OSError."""
-        for path in (self._path, self._path.with_suffix(".new")):
+        for path in (self._path, self._path.with_suffix(_NEW_SUFFIX)):
             path.unlink(missing_ok=True)
         self.drop()
 
@@ -407,9 +410,24 @@ def left_behind(*directories: Path, report: Callable[[str], None] = lambda text:
     `report` gets a line about each claim that nsq-to-file did not write.
     """
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        for name in sorted(os.listdir(directory)):
-            if name.startswith(PREFIX) and name.endswith(_SUFFIX) and (claim := _take_over(directory / name, report)):
+        for name in sorted(name for name in os.listdir(directory) if name.startswith(PREFIX)):
+            if name.endswith(_NEW_SUFFIX):
+                _remove_unnamed(directory / name)
+            elif name.endswith(_SUFFIX) and (claim := _take_over(directory / name, report)):
                 yield claim
+
+
+def _remove_unnamed(path: Path) -> None:
+    """Remove a claim that its process could not name before a kill; not if it still runs, or is another user's."""
+    with contextlib.suppress(OSError):
+        descriptor = open_file(path, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            status = os.fstat(descriptor)
+            if status.st_uid == os.geteuid() and os.path.samestat(status, path.lstat()):
+                path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:

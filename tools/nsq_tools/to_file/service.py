@@ -16,7 +16,14 @@ from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
-from nsq_tools.to_file.options import DATETIME, DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
+from nsq_tools.to_file.options import (
+    DATETIME,
+    DEFAULT_DATETIME_FORMAT,
+    DEFAULT_FILENAME_FORMAT,
+    DEFAULT_SUFFIX,
+    REV,
+    ToFileOptions,
+)
 from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
@@ -42,7 +49,7 @@ def check(options: ToFileOptions) -> None:
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
     _check_output_dir(options)
-    name = Path(options.filename_format.replace(DATETIME, options.datetime_format))
+    name = Path(options.filename_format.replace(DATETIME, datetime_format(options)))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
     if has_revisions(options) and REV not in options.filename_format:
@@ -151,6 +158,12 @@ def filename_format(options: ToFileOptions) -> str:
         text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
     suffix = CODECS[codec_name(options)].suffix
     return text if text.endswith(suffix) or not form.is_appendable else text + suffix
+
+
+def datetime_format(options: ToFileOptions) -> str:
+    """Return --datetime-format; the default says that it is in UTC if it is."""
+    text: str = options.datetime_format
+    return f"{text}Z" if options.datetime_utc and text == DEFAULT_DATETIME_FORMAT else text
 
 
 def run(options: ToFileOptions, log: Log) -> int:
@@ -295,7 +308,8 @@ class Service:
             topic=topic,
             channel=options.channel,
             template=filename_template(filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)),
-            datetime_format=options.datetime_format,
+            datetime_format=datetime_format(options),
+            is_utc=options.datetime_utc,
             work_dir=self._work_dir,
             output_dir=self._output_dir,
             form=FORMATS[options.format],

@@ -1,0 +1,177 @@
+"""Topics and times in the names of files.
+
+nsq_to_file's default name is <TOPIC>.<HOST><REV>.<DATETIME>.log, and --filename-format may say otherwise: directories may have
+the name of the topic, and topics may have dots. So a name may mean several topics.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import NamedTuple
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from nsq_spark.archive.splits import ArchiveError, name_without_compression
+from nsq_spark.archive.storage import directory_of, name_of
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.settings.durations import SECOND_NS
+
+# The names that nsq-to-file, Go's nsq_to_file and both nsqds give to files with messages, apart from a compression.
+MESSAGE_SUFFIXES = (".log", ".jsonl", ".framed", ".nsqf", ".parquet")
+
+# ---- times
+
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
+_TIME = re.compile(
+    r"(?<!\d)(?P<day>\d{4}-\d\d-\d\d)(?:[_T](?P<hour>\d\d)(?:[-_:]?(?P<minute>\d\d)(?!\d))?)?"
+    r"(?:(?P<utc>Z|UTC|GMT)(?![A-Za-z])|(?P<offset>[+-](?:0\d|1[0-4])(?:00|15|30|45))(?!\d))?(?!\d)"
+)
+# The clocks of the world are between 12 hours behind UTC and 14 hours before it. An hour more, since a message of
+# the end of an hour is often written in the next one.
+_EARLIEST, _LATEST = timedelta(hours=14 + 1), timedelta(hours=12 + 1)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone of a name, or of an offset as Spark writes it: +02:00, UTC+02:00. Raises ArchiveError."""
+    if name == "UTC":
+        return UTC
+    if offset := _OFFSET.fullmatch(name):
+        return datetime.strptime(offset[1], "%z").tzinfo or UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
+        raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
+
+
+def time_in(name: str, zone: tzinfo | None) -> tuple[int, int] | None:
+    """Return (first, end) of the last time in a file name, in ns since the epoch, `end` not included; None if there is
+    none.
+
+    zone  of times that do not say theirs; None: any zone, so that `first` is early and `end` late
+    """
+    for match in reversed(list(_TIME.finditer(name))):
+        try:
+            local = datetime.fromisoformat(f"{match['day']}T{match['hour'] or '00'}:{match['minute'] or '00'}")
+        except ValueError:
+            continue
+        known = _zone_in(match) or zone
+        first, end = _span(local.replace(tzinfo=known or UTC), match)
+        if known is None:
+            first, end = first - _EARLIEST, end + _LATEST
+        return int(first.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
+    return None
+
+
+def has_zone(name: str) -> bool:
+    """True if the last time in a file name says its zone."""
+    return any(_zone_in(match) for match in list(_TIME.finditer(name))[-1:])
+
+
+def _zone_in(match: re.Match[str]) -> tzinfo | None:
+    if match["offset"]:
+        sign = -1 if match["offset"][0] == "-" else 1
+        return timezone(sign * timedelta(hours=int(match["offset"][1:3]), minutes=int(match["offset"][3:])))
+    return UTC if match["utc"] else None
+
+
+def _span(begin: datetime, match: re.Match[str]) -> tuple[datetime, datetime]:
+    if not match["hour"]:
+        return begin, begin + timedelta(days=1)  # of 23 or 25 hours, when clocks change
+    # Where clocks are set back, an hour comes twice: `fold` is the second.
+    latest = max(begin.astimezone(UTC), begin.replace(fold=1).astimezone(UTC))
+    return begin, latest + (timedelta(minutes=1) if match["minute"] else timedelta(hours=1))
+
+
+# ---- topics
+
+# Hive's directories have the name of a column.
+_TOPIC_DIRECTORY = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
+# Parts of times, and Hive's directories.
+_NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
+# The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
+_DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
+SAY_THE_TOPIC = (
+    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
+    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
+)
+
+
+def topics_in(path: str, base: str) -> tuple[str, ...]:
+    """Return the topics that a file may be of by its path: one, or several in doubt.
+
+    base  the path of a directory that the file was found in; names of directories below it may be topics
+    """
+    if topic := hive_topic(path):
+        return (topic,)
+    directory = directory_of(path)
+    name = _Name.of(name_of(path))
+    below = _directory_topic(directory.removeprefix(base.rstrip("/")))
+    if not _NO_TOPIC.fullmatch(name.before):
+        parts = name.before.split(".")
+        if len(parts) == 1 and name.has_time and below not in ("", name.before):
+            return name.before, below
+        longest = max(1, len(parts) - 1) if name.is_of_archive else 1
+        return tuple(".".join(parts[:count]) for count in range(1, longest + 1))
+    if below:
+        return (below,)
+    if not (name.has_time or _NO_TOPIC.fullmatch(name_of(directory))):
+        return (name.before or name_of(path),)
+    host_or_topic = "" if _NO_TOPIC.fullmatch(name.behind) else name.behind.partition(".")[0]
+    return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
+
+
+def hive_topic(path: str) -> str:
+    """Return the topic in Hive's directory `topic=...`; "" if there is none. nsq-to-file's files do not have it then."""
+    named = _TOPIC_DIRECTORY.fullmatch(path)
+    return unquote(named[1]) if named else ""
+
+
+def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
+    """Return the only one of these topics that is wanted; None if that leaves a doubt: where `orders.eu` is possible, a
+    file that is asked for as `orders` may be of either.
+    """
+    longest = [topic for topic in topics if not any(other.startswith(f"{topic}.") for other in topics)]
+    found = [topic for topic in longest if topic in wanted]
+    return found[0] if len(found) == 1 else None
+
+
+class _Name(NamedTuple):
+    """A name without its suffixes: what is before and behind its last time; all of it is before if it has no time.
+
+    is_of_archive  it has a time, or the suffix of an archive
+    """
+
+    before: str
+    behind: str
+    has_time: bool
+    is_of_archive: bool
+
+    @classmethod
+    def of(cls, name: str) -> _Name:
+        with_suffix = name_without_compression(name)
+        plain = with_suffix
+        for suffix in MESSAGE_SUFFIXES:
+            plain = plain.removesuffix(suffix)
+        times = list(_TIME.finditer(plain))
+        if not times:
+            return cls(plain, "", has_time=False, is_of_archive=plain != with_suffix)
+        before, behind = plain[: times[-1].start()], plain[times[-1].end() :]
+        return cls(before.rstrip("._-"), behind.lstrip("._-"), has_time=True, is_of_archive=True)
+
+
+def _directory_topic(directories: str) -> str:
+    """Return the name of the last directory that may be a topic; "" if there is none. Days and hours are none."""
+    names = (name for name in reversed(directories.split("/")) if not _NO_TOPIC.fullmatch(name))
+    return next((name for name in names if is_valid_name(name.encode())), "")
+
+
+def topic_expression(pattern: str) -> re.Pattern[str]:
+    """Raises ArchiveError."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
+    if "topic" not in compiled.groupindex:
+        raise ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
+    return compiled

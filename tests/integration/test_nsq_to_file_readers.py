@@ -1,0 +1,99 @@
+"""Archives of nsq-to-file in Parquet, read by other programs: in Hive's directories and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import polars
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from nsq_spark.archive.names import topics_in
+from tests.support.archives import read_messages, splits_of
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import mpub_body
+from tests.support.written_files import manifest, message_files
+
+pytestmark = pytest.mark.ours
+
+TOPICS = ("orders.eu", "orders.us")
+HIVE = ("--filename-format=topic=<TOPIC>/date=<DATETIME>/<HOST><REV>.parquet", "--datetime-format=%Y-%m-%d")
+CHANNEL = "nsq_to_file"
+EXPECTED = sorted((topic, b"%s %d" % (topic.encode(), number)) for topic in TOPICS for number in range(3))
+
+Archive = Callable[..., Path]
+
+
+@pytest.fixture
+def archive(nsqd: NsqdProcess, tmp_path: Path) -> Archive:
+    """Return the directory that nsq-to-file has filled with these flags."""
+
+    def make(*flags: str) -> Path:
+        for topic in TOPICS:
+            nsqd.create(topic, CHANNEL)
+            nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body([body for name, body in EXPECTED if name == topic]))
+        source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", *(f"--topic={topic}" for topic in TOPICS))
+        output = tmp_path / "archive"
+        run = ("--format=parquet", f"--output-dir={output}", "--sync-interval=100ms", *flags)
+        with ToolProcess("nsq_apps", "nsq_to_file", *source, *run, log_path=tmp_path / "nsq_to_file.log") as tool:
+            for topic in TOPICS:
+                nsqd.wait_for_channel(topic, CHANNEL, depth=0, in_flight_count=0)
+            assert tool.stop() == 0
+        assert len(manifest(output)) == len(message_files(output)) == len(TOPICS)
+        return output
+
+    return make
+
+
+def by_pandas(path: Path) -> Any:
+    frame = pandas.read_parquet(path)
+    return zip(frame["topic"].astype(str), frame["body"], strict=True)
+
+
+def by_pyarrow(path: Path) -> Any:
+    table = pyarrow.parquet.read_table(path)
+    return zip(table["topic"].to_pylist(), table["body"].to_pylist(), strict=True)
+
+
+def by_pyarrow_dataset(path: Path) -> Any:
+    table = pyarrow.dataset.dataset(path, partitioning="hive").to_table()
+    return zip(table["topic"].to_pylist(), table["body"].to_pylist(), strict=True)
+
+
+def by_polars(path: Path) -> Any:
+    return polars.scan_parquet(path, hidden_file_prefix=["_", "."]).select("topic", "body").collect().rows()
+
+
+def by_polars_glob(path: Path) -> Any:
+    return polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True).select("topic", "body").collect().rows()
+
+
+def by_duckdb(path: Path) -> Any:
+    with duckdb.connect() as connection:
+        return connection.sql(f"SELECT topic, body FROM read_parquet('{path}/**/*.parquet')").fetchall()
+
+
+def by_ours(path: Path) -> Any:
+    return ((message.topic, message.body) for message in read_messages(splits_of(path)))
+
+
+READERS = (by_pandas, by_pyarrow, by_pyarrow_dataset, by_polars, by_polars_glob, by_duckdb, by_ours)
+
+
+@pytest.mark.parametrize("flags", [(), HIVE], ids=["flat", "hive"])
+def test_other_programs_read_the_archive(archive: Archive, flags: tuple[str, ...]) -> None:
+    path = archive(*flags)
+    for read in READERS:
+        assert sorted((topic, bytes(body)) for topic, body in read(path)) == EXPECTED, read.__name__
+    names = pyarrow.parquet.read_schema(message_files(path)[0]).names
+    assert ("topic" in names) == (not flags)
+    if flags:  # as Hive's own files, these do not store what their directories say
+        assert {topics_in(str(file), str(path)) for file in message_files(path)} == {(topic,) for topic in TOPICS}
+        (path / "_nsq_manifest").unlink()
+        assert sorted(by_ours(path)) == EXPECTED
