@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import SHARED, Checkpoint, Totals
-from nsq_spark.replay.job import Job
+from nsq_spark.replay.checkpoint import Checkpoint, Totals
+from nsq_spark.replay.job import SHARED, Job
+from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
-from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.runtime.hidden import HIDDEN, hidden_url
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
@@ -27,6 +29,9 @@ from nsqd_py.settings.program import ToolError
 from nsqd_py.settings.types import size_text
 
 STANDARD_OUTPUT = "-"
+# The flags that a command needs to send other messages to the same nsqds: those of two groups, and some more.
+_SENDING_GROUPS = ("Destination", "Spark")
+_SENDING_FLAGS = ("yes", "give-up-after")
 _TOPICS_SHOWN = 6
 _FILES_SHOWN = 10
 ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
@@ -89,11 +94,13 @@ class TopicCount:
 class Look:
     """The findings of a dry run.
 
-    first  some of the messages as lines of text
+    first       some of the messages as lines of text
+    shared_ids  ids that messages with different bodies have
     """
 
     topics: dict[str, TopicCount] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
+    shared_ids: int = 0
 
 
 @dataclass(slots=True)
@@ -101,6 +108,8 @@ class Outcome:
     """The result of a replay, over all tasks.
 
     counts               messages acknowledged and refused, and bytes
+    refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
+    shared_ids           ids that messages with different bodies have, which --dedupe=id has sent
     matched              messages that were to be sent
     damage               what was passed over, by path
     topics               messages sent, by the topic that they were published to
@@ -119,6 +128,9 @@ class Outcome:
     topics: Counter[str] = field(default_factory=Counter)
     look: Look | None = None
     possible_duplicates: int = 0
+    refused: int = 0
+    refused_file: str = ""
+    shared_ids: int = 0
     errors: list[str] = field(default_factory=list)
     is_stopped: bool = False
     is_failed: bool = False
@@ -132,8 +144,8 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing is left to send."""
-        return not (self.is_stopped or self.is_failed or self.counts.failed)
+        """True if nothing is left to send, except what nsqd has refused."""
+        return not (self.is_stopped or self.is_failed)
 
     @property
     def has_matched(self) -> bool:
@@ -142,7 +154,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        if self.is_complete:
+        if self.is_complete and not self.refused:
             return FAILED if self.is_empty else ALL_SENT
         return PARTLY_SENT if self.counts.sent or self.before else FAILED
 
@@ -151,6 +163,7 @@ class Outcome:
             counts = result.counts
             self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
             self.matched += result.matched
+            self.shared_ids += result.shared_ids
             self.topics.update(counts.topics)
             self.possible_duplicates += counts.possible_duplicates
             self.is_stopped = self.is_stopped or result.is_stopped
@@ -230,6 +243,10 @@ def summary(outcome: Outcome) -> str:
 def _notes(outcome: Outcome) -> Iterator[str]:
     if outcome.before:
         yield f"  {count_text(outcome.before, 'message')} had been sent by earlier runs"
+    if outcome.refused:
+        yield f"  {refused_text(outcome)}"
+    if outcome.shared_ids:
+        yield f"  {shared_ids_text(outcome.shared_ids)}"
     if outcome.possible_duplicates:
         yield f"  {count_text(outcome.possible_duplicates, 'message')} may have been sent twice"
     for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
@@ -241,12 +258,55 @@ def _notes(outcome: Outcome) -> Iterator[str]:
         yield f"  error: {shown(error)}"
 
 
-def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -> str:
+def refused_text(outcome: Outcome) -> str:
+    verb = "was" if outcome.refused == 1 else "were"
+    messages = count_text(outcome.refused, "message")
+    return f"{messages} {verb} refused by nsqd, and {verb} written to {shown(outcome.refused_file)}"
+
+
+def shared_ids_text(count: int) -> str:
+    has = "1 id is that" if count == 1 else f"{count:,} ids are those"
+    return f"{has} of messages with different bodies, all of which were chosen: nsqds had the same --node-id"
+
+
+# ---- commands that go on
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return words to paste into a shell."""
+    line = shlex.join(["spark-replay", *words])
+    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)" if HIDDEN in line else line
+
+
+def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
+    """Return the command that sends the refused messages to the same nsqds."""
+    again = [outcome.refused_file, *_words_of_sending(words)]
+    return f"all others are sent. To go on with these, once nsqd takes them:\n  {command_line(again)}"
+
+
+def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
+    """Yield the words of a command line that say where and how to send: flags, and their values."""
+    kinds = {
+        setting.name: setting.kind
+        for group, settings in ReplayOptions.groups.items()
+        for setting in settings
+        if group in _SENDING_GROUPS or setting.name in _SENDING_FLAGS
+    }
+    is_value = False
+    for word in words:
+        name, equals, _ = word.lstrip("-").partition("=")
+        kind = kinds.get(name) if word.startswith("-") else None
+        if is_value or kind is not None:
+            yield word
+        is_value = not is_value and kind is not None and not equals and not kind.bare_value
+
+
+def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]) -> str:
     """Return how to send the rest; empty if nothing is left to send."""
     if outcome.is_complete:
-        return ""
+        return how_to_send_refused(outcome, words) if outcome.refused else ""
     if checkpoint:
-        return f"to go on where it ended:\n  {command_line}"
+        return f"to go on where it ended:\n  {command_line(words)}"
     if not outcome.counts.sent:
         return ""
     sent = count_text(outcome.counts.sent, "message")
@@ -256,10 +316,10 @@ def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -
 # ---- the report
 
 
-def check_report(path: str) -> None:
-    """Raise BadOptions if the report could not be written in the end."""
-    if path not in ("", STANDARD_OUTPUT) and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-        raise BadOptions(f"--report {path}: cannot be written there")
+def check_file(flag: str, path: str) -> None:
+    """Raise BadOptions if a file could not be written in the end."""
+    if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
+        raise BadOptions(f"--{flag} {path}: cannot be written there")
 
 
 def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
@@ -273,6 +333,9 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "matched": outcome.matched,
         "sent": outcome.counts.sent,
         "failed": outcome.counts.failed,
+        "refused": outcome.refused,
+        "refused_file": outcome.refused_file or None,
+        "ids_of_different_messages": outcome.shared_ids,
         "skipped": outcome.skipped,
         "bytes": outcome.counts.sent_bytes,
         "sent_before": outcome.before,
@@ -317,7 +380,10 @@ def dry_run_text(look: Look) -> str:
     rows = [("topic", "messages", "size", "first", "last")]
     rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
     total = sum(found.count for found in look.topics.values())
-    return "\n".join([rows_text(rows, right=(1, 2), indent=""), "", f"{len(look.first)} of {total:,} messages:", *look.first])
+    notes = [shared_ids_text(look.shared_ids)] if look.shared_ids else []
+    return "\n".join(
+        [rows_text(rows, right=(1, 2), indent=""), *notes, "", f"{len(look.first)} of {total:,} messages:", *look.first]
+    )
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
