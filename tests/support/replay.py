@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from nsq_spark.publisher import Producers
 from nsq_spark.replay.checkpoint import Acknowledged, Checkpoint, Ledgers
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.messages import SENDING
-from nsq_spark.replay.task import Sender, TaskResult
+from nsq_spark.replay.task import PaceOfTask, Sender, TaskResult
 from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError
@@ -150,6 +151,7 @@ def replayed(
     attempt: int = 0,
     slice_bytes: int = 2048,
     sockets: Sequence[int] = (),
+    paces: Mapping[int, PaceOfTask] = MappingProxyType({}),
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
     earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
@@ -159,7 +161,7 @@ def replayed(
     if job.is_ordered and rows:
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
         rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
-    sender = Sender(job, ledgers, {}, files, earlier.done_slices, job.selection.limit, producers=played(nsqd))
+    sender = Sender(job, ledgers, paces, files, earlier.done_slices, job.selection.limit, producers=played(nsqd))
     return [sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets) for number, batch in enumerate(rows)]
 
 

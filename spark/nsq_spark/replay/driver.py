@@ -108,9 +108,7 @@ class Replay:
                 outcome.possible_duplicates = checkpoint.earlier.unsure
                 stored = StoredBefore(self._job.destination)
                 outcome.add(self._sent())
-                possible = outcome.possible_duplicates - checkpoint.earlier.unsure
-                if possible and (found := stored.duplicates(outcome.topics)) is not None:
-                    outcome.possible_duplicates -= max(0, possible - found)
+                self._ask_for_duplicates(stored)
         except BadJob:
             raise
         except ReplayError as error:
@@ -125,6 +123,18 @@ class Replay:
             self._end_checkpoint()
         outcome.seconds = time.monotonic() - began_s
         return outcome
+
+    def _ask_for_duplicates(self, stored: StoredBefore) -> None:
+        """Ask the logs of nsqd how many messages are stored twice, if it may be more than none."""
+        outcome, earlier = self._outcome, self.checkpoint.earlier.unsure
+        possible = outcome.possible_duplicates - earlier
+        if not possible:
+            return
+        found = stored.duplicates(outcome.topics)
+        if found is None:
+            outcome.unknown_duplicates = stored.unknown
+        else:
+            outcome.possible_duplicates = earlier + min(possible, found)
 
     def _count_from_ledgers(self) -> None:
         """Fill the outcome of a run whose tasks have returned no results: their ledgers say what they did."""
@@ -198,9 +208,9 @@ class Replay:
         frame, lanes = self._messages.ordered()
         total = sum(lane.messages for lane in lanes)
         origin_ns = min((lane.first_ns for lane in lanes), default=0)
-        start_s = time.time()
+        speed, catches_up = self._job.speed, self._job.catches_up
         return frame, {
-            lane.number: PaceOfTask(rate and rate * lane.messages / total, self._job.speed, origin_ns, start_s) for lane in lanes
+            lane.number: PaceOfTask(rate and rate * lane.messages / total, speed, origin_ns, catches_up) for lane in lanes
         }
 
     # ---- actions of Spark

@@ -111,6 +111,7 @@ class Job:
 
     rate         messages a second, over all tasks; None: no limit
     speed        of the archive's time: 1 keeps its gaps, 2 halves them; None: ignores them
+    catches_up   with a speed: after a stall, late messages leave at once
     by_time      each topic in the order of its timestamps
     checkpoint   directory that keeps what was acknowledged
     storage      Hadoop's settings for file systems; `hints`: what the user knows of the files
@@ -123,6 +124,7 @@ class Job:
     destination: Destination = field(default_factory=Destination)
     rate: float | None = None
     speed: float | None = None
+    catches_up: bool = False
     by_time: bool = False
     checkpoint: str | None = None
     skip_damaged: bool = False
@@ -189,6 +191,7 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         ),
         rate=options.rate,
         speed=_speed(options.speed),
+        catches_up=options.catch_up,
         by_time=options.order == BY_TIME,
         checkpoint=options.checkpoint or None,
         skip_damaged=options.skip_damaged,

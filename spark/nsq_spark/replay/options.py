@@ -113,6 +113,10 @@ class _Pace(Options, title="Pace"):
         MAX_SPEED,
         "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores them.",
     )
+    catch_up: bool = switch(
+        "With --speed: after a stall, send at once what is late. Without it, all messages behind the stall are sent later, with "
+        "their gaps."
+    )
     order: str = setting(
         choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"),
         ANY_ORDER,
@@ -233,7 +237,9 @@ def check(options: ReplayOptions) -> None:
     from nsq_spark.replay.job import job_of
     from nsq_spark.replay.summary import STANDARD_OUTPUT, check_file
 
-    job_of(options, time.time_ns())
+    job = job_of(options, time.time_ns())
+    if options.catch_up and job.speed is None:
+        raise BadOptions("--catch-up needs --speed")
     check_file("refused-file", options.refused_file)
     if options.report != STANDARD_OUTPUT:
         check_file("report", options.report)

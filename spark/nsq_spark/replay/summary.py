@@ -115,6 +115,7 @@ class Outcome:
     topics               messages sent, by the topic that they were published to
     look                 what a dry run finds
     possible_duplicates  the largest number of messages that may be stored more than once
+    unknown_duplicates   why the logs of nsqd do not say how many of them are
     errors               why it ended early, and the errors of messages that nsqd refused
     is_stopped           the user stopped it
     is_empty             no message matched, and that is a failure
@@ -128,6 +129,7 @@ class Outcome:
     topics: Counter[str] = field(default_factory=Counter)
     look: Look | None = None
     possible_duplicates: int = 0
+    unknown_duplicates: str = ""
     refused: int = 0
     refused_file: str = ""
     shared_ids: int = 0
@@ -248,7 +250,7 @@ def _notes(outcome: Outcome) -> Iterator[str]:
     if outcome.shared_ids:
         yield f"  {shared_ids_text(outcome.shared_ids)}"
     if outcome.possible_duplicates:
-        yield f"  {count_text(outcome.possible_duplicates, 'message')} may have been sent twice"
+        yield f"  {_duplicates_text(outcome)}"
     for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
         records = count_text(found.records, "record")
         yield f"  damaged: {shown(path)}: {records}, {size_text(found.size_bytes)} passed over"
@@ -256,6 +258,14 @@ def _notes(outcome: Outcome) -> Iterator[str]:
         yield f"  damaged: {len(outcome.damage) - _FILES_SHOWN:,} more files"
     for error in outcome.errors:
         yield f"  error: {shown(error)}"
+
+
+def _duplicates_text(outcome: Outcome) -> str:
+    messages = count_text(outcome.possible_duplicates, "message")
+    if not outcome.unknown_duplicates:
+        return f"{messages} may have been sent twice"
+    why = shown(outcome.unknown_duplicates)
+    return f"up to {messages} may have been sent twice, or none: how many is not known, since {why}"
 
 
 def refused_text(outcome: Outcome) -> str:
@@ -340,6 +350,7 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "bytes": outcome.counts.sent_bytes,
         "sent_before": outcome.before,
         "possible_duplicates": outcome.possible_duplicates,
+        "unknown_duplicates": outcome.unknown_duplicates or None,
         "stopped": outcome.is_stopped,
         "topics": outcome.topics,
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},

@@ -8,7 +8,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -27,10 +27,10 @@ from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.settings.durations import SECOND_NS
 
-# A rate is kept in spite of short stops: this many seconds' worth of messages may leave at once.
+# A rate and a speed are kept in spite of short stops: this many seconds' worth of messages may leave at once.
 _BURST_S = 0.1
 # Messages that are due within this time are sent together: 100 commands a second, not one for each message.
-_TOGETHER_NS = 10_000_000
+_TOGETHER_S = 0.01
 # No wait is shorter: what is missing may be less than the clock can show.
 _LEAST_WAIT_S = 0.001
 
@@ -39,34 +39,35 @@ _LEAST_WAIT_S = 0.001
 class PaceOfTask:
     """A task's share of the pace of the job.
 
-    rate       messages a second, of this task
-    speed      how many times as fast as they were published; 1 keeps the gaps
-    origin_ns  the timestamp that is due at `start_s`, by the wall clock that all machines share
+    rate         messages a second, of this task
+    speed        how many times as fast as they were published; 1 keeps the gaps
+    origin_ns    the timestamp that is due when the first message is ready to leave; None: that of this message
+    catches_up   after a stall, late messages leave at once; otherwise all messages behind the stall leave later
     """
 
     rate: float | None = None
     speed: float | None = None
-    origin_ns: int = 0
-    start_s: float = 0.0
+    origin_ns: int | None = None
+    catches_up: bool = False
 
-    def begin(self, now_s: float, wall_s: float) -> Pace:
-        """Return the pace from now on. `now_s` and `wall_s` are the same moment by the task's clock and the wall's."""
-        return Pace(self, now_s, now_s + self.start_s - wall_s)
+    def begin(self, now_s: float) -> Pace:
+        """Return the pace from now on, by the task's clock."""
+        return Pace(self, now_s)
 
 
 class Pace:
     """A token bucket for the rate, and a schedule for the timestamps; both hold.
 
-    A message of `origin_ns` is due at `start_s`. A late message leaves at once, and does not shift those behind it.
+    The schedule begins when the first message is ready to leave: how long Spark reads and sorts before that has no effect.
     """
 
-    def __init__(self, share: PaceOfTask, now_s: float, start_s: float) -> None:
+    def __init__(self, share: PaceOfTask, now_s: float) -> None:
         self._share = share
         self._rate = share.rate
         self._most = max(1.0, (share.rate or 0.0) * _BURST_S)
         self._tokens = 1.0
         self._filled_s = now_s
-        self._start_s = start_s
+        self._schedule: _Schedule | None = None
 
     def ready(self, times_ns: Numbers | None, count: int, now_s: float) -> int:
         """Return how many of the next `count` messages, with these timestamps, may be sent now."""
@@ -76,7 +77,8 @@ class Pace:
             count = min(count, int(self._tokens))
         if self._share.speed is not None:
             assert times_ns is not None
-            count = int(np.searchsorted(times_ns[:count], self._time_ns(now_s), "right"))
+            schedule = self._schedule_for(int(times_ns[0]), now_s)
+            count = int(np.searchsorted(times_ns[:count], schedule.time_ns(now_s), "right"))
         return count
 
     def wait_s(self, times_ns: Numbers | None, now_s: float) -> float:
@@ -87,18 +89,43 @@ class Pace:
             wait_s = max(wait_s, (wanted - self._tokens) / self._rate - (now_s - self._filled_s))
         if self._share.speed is not None:
             assert times_ns is not None
-            ahead_ns = int(times_ns[0]) - self._time_ns(now_s) + _TOGETHER_NS * self._share.speed / 2
-            wait_s = max(wait_s, ahead_ns / self._share.speed / SECOND_NS)
+            schedule = self._schedule_for(int(times_ns[0]), now_s)
+            wait_s = max(wait_s, -schedule.late_s(int(times_ns[0]), now_s) + _TOGETHER_S / 2)
         return wait_s
 
     def sent(self, count: int) -> None:
         if self._rate is not None:
             self._tokens -= count
 
-    def _time_ns(self, now_s: float) -> int:
+    def _schedule_for(self, time_ns: int, now_s: float) -> _Schedule:
+        """Return the schedule for a message of `time_ns`, the next one, which is ready now."""
+        share = self._share
+        if self._schedule is None:
+            assert share.speed is not None
+            origin_ns = time_ns if share.origin_ns is None else share.origin_ns
+            self._schedule = _Schedule(share.speed, origin_ns, now_s)
+        if not share.catches_up:
+            late_s = self._schedule.late_s(time_ns, now_s)
+            if late_s > _BURST_S:
+                self._schedule.start_s += late_s
+        return self._schedule
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """A message of `origin_ns` is due at `start_s`, by the task's clock; the others as their gaps say."""
+
+    speed: float
+    origin_ns: int
+    start_s: float
+
+    def time_ns(self, now_s: float) -> int:
         """Return the time of the archive that is due now."""
-        speed = self._share.speed or 0.0
-        return self._share.origin_ns + round((now_s - self._start_s) * speed * SECOND_NS)
+        return self.origin_ns + round((now_s - self.start_s) * self.speed * SECOND_NS)
+
+    def late_s(self, time_ns: int, now_s: float) -> float:
+        """Return for how long a message has been due; less than 0 if it is not yet."""
+        return now_s - self.start_s - (time_ns - self.origin_ns) / self.speed / SECOND_NS
 
 
 RESULT = "result BINARY"
@@ -231,7 +258,9 @@ class _Task(publisher.PublishObserver):
         self.result.shared_ids = earlier.shared_ids
         self._limit = None if sender.limit is None else sender.limit - self.result.matched
         pace = sender.paces.get(number) or PaceOfTask()
-        self._pace = pace.begin(time.monotonic(), time.time())
+        if attempt:  # it begins with the first message that the earlier tries have not sent
+            pace = replace(pace, origin_ns=None)
+        self._pace = pace.begin(time.monotonic())
         self._units: deque[Unit] = deque()
         self._part = ""
         self._part_rows = 0  # of this part, so far
