@@ -13,6 +13,12 @@ from tests.support.nsqd_process import MakeNsqd
 from tests.support.tool_process import publish
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, nsqd answers later."""
+    monkeypatch.setattr("nsq_spark.replay.stored._TIMEOUT_S", 60.0)
+
+
 def test_the_logs_say_how_many_are_stored_twice(make_nsqd: MakeNsqd) -> None:
     port = free_ports(1)[0]
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{port}", f"--http-address=127.0.0.1:{port + 1}")

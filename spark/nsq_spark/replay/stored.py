@@ -16,7 +16,7 @@ from nsq_spark.source.live_options import HttpAccess, LogKey, NumberRange
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 5.0
 _MOST_TOPICS = 1000
 
 
