@@ -153,8 +153,8 @@ class Replay:
         path = Path(job.refused_file or self.checkpoint.directory / REFUSED_FILE)
         try:
             outcome.refused = refused.gather(self.checkpoint.directory, self._returned, path)
-        except OSError as error:
-            outcome.failed(f"the messages that nsqd refused cannot be written to {path}: {error.strerror}")
+        except CheckpointError as error:
+            outcome.failed(str(error))
         if not outcome.refused:
             return
         outcome.refused_file = str(path)
@@ -244,7 +244,7 @@ class Replay:
 
     def _end_of_java(self) -> str:
         """Return how Spark's Java process has ended; "" while it runs. Errors of its clients do not say that."""
-        process: Popen[bytes] | None = getattr(self.spark.sparkContext._gateway, "proc", None)  # type: ignore[attr-defined]
+        process: Popen[bytes] | None = getattr(self.spark.sparkContext._gateway, "proc", None)
         if process is None:  # Spark's own command has started it
             return ""
         try:

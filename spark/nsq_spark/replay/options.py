@@ -80,8 +80,8 @@ class _ReplaySelection(Options, title="Selection"):
     dedupe: Dedupe = setting(
         choice({"": "", "id": "id", "body": "body"}, word="column"),
         "",
-        "Send one of the messages with the same topic, id and body (id), or with the same topic and body (body). Messages with the "
-        "same id and different bodies, of nsqds with the same --node-id, are all sent and counted.",
+        "Send one of the messages with the same topic, id and body (id), or with the same topic and body (body). Messages with "
+        "the same id and different bodies, of nsqds with the same --node-id, are all sent and counted.",
         default_text="none",
     )
 

@@ -29,7 +29,7 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo, Split
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers, PublishBatch, PublishObserver, TaskPublisher
-from nsq_spark.replay.job import SHARED, Job
+from nsq_spark.replay.job import SHARED, CheckpointError, Job
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
@@ -101,6 +101,7 @@ class RefusedMessages:
     path: Path | None
     returned: list[bytes] = field(default_factory=list)
     _returned_bytes: int = 0
+    _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that were refused before
 
     def keep(self, refused: Sequence[RefusedMessage]) -> None:
         """Write messages durably, or keep their lines in memory. Raises OSError."""
@@ -128,7 +129,10 @@ class RefusedMessages:
             rows = self._rows(part, messages)
             for message in messages:
                 found = rows.get(message.key)
-                yield message.line(found.popleft() if found else {})
+                row = found.popleft() if found else {}
+                if row:
+                    self._found.add((row["file"], row["position"]))
+                yield message.line(row)
 
     def _rows(self, part: str, messages: Sequence[RefusedMessage]) -> dict[_Key, deque[_Row]]:
         """Return the rows of these messages. Rows of equal messages are in the order of the file."""
@@ -137,7 +141,8 @@ class RefusedMessages:
             rows = defaultdict(deque)
             with suppress(ArchiveError):
                 for row in _rows_in(split, self.job, messages):
-                    rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
+                    if (row["file"], row["position"]) not in self._found:
+                        rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
             if all(message.key in rows for message in messages):
                 return rows
         return rows
@@ -174,8 +179,16 @@ def _rows_in(split: Split, job: Job, messages: Sequence[RefusedMessage]) -> Iter
 def gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
     """Write the refused messages of all runs of a checkpoint to one file, each once, and return their number.
 
-    `returned` are the lines that tasks have returned. Without any message, no file is made. Raises OSError.
+    `returned` are the lines that tasks have returned. Without any message, no file is made. Raises CheckpointError.
     """
+    try:
+        return _gather(directory, returned, path)
+    except OSError as error:
+        text = f"the messages that nsqd refused cannot be written to {path}: {error.strerror}"
+        raise CheckpointError(text) from error
+
+
+def _gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
     found = sorted(directory.glob("refused-*.jsonl"))
     lines = _distinct(chain(returned, *map(_whole_lines, found)))
     first = next(lines, None)

@@ -152,7 +152,7 @@ class Outcome:
     @property
     def has_matched(self) -> bool:
         """True if there was a message to send, in this run or an earlier one."""
-        return bool(self.matched or self.before)
+        return bool(self.matched or self.before or self.refused)
 
     @property
     def exit_code(self) -> int:
