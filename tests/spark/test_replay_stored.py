@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from nsq_spark.replay.job import Destination
 from nsq_spark.replay.stored import StoredBefore
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd
+from tests.support.nsqd_process import MakeNsqd, wait_until
 from tests.support.tool_process import publish
 
 
@@ -26,6 +26,7 @@ def test_the_logs_say_how_many_are_stored_twice(make_nsqd: MakeNsqd) -> None:
     stored = StoredBefore(Destination((f"127.0.0.1:{port}",)))
     for _ in range(5):
         publish(nsqd, "orders", b"x")
+    wait_until((nsqd.data_path / "nsqd.epochs").exists)  # it is written soon after the first question
     nsqd.restart(clean=False)
     assert (stored.duplicates({"orders": 3}), stored.unknown) == (2, "")
     assert stored.duplicates({"orders": 6}) is None
