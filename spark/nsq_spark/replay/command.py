@@ -26,6 +26,7 @@ from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import REFUSED_FILE, Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.refused import gather
+from nsq_spark.replay.resume import how_to_resume, how_to_send_refused
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import is_terminal
@@ -173,7 +174,7 @@ class _Command:
         outcome.refused_file = str(path) if outcome.refused else ""
         say(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
         if outcome.refused:
-            say(f"{summary.refused_text(outcome)}\n{summary.how_to_send_refused(outcome, self._words)}")
+            say(f"{summary.refused_text(outcome)}\n{how_to_send_refused(outcome, self._words)}")
         self.report(self.job, outcome)
         return outcome.exit_code
 
@@ -193,7 +194,7 @@ class _Command:
     def _show(self, outcome: summary.Outcome) -> None:
         if outcome.look is None:
             say(summary.summary(outcome))
-            if advice := summary.how_to_resume(outcome, self.job.checkpoint, self._words):
+            if advice := how_to_resume(outcome, self.job.checkpoint, self._words):
                 say(advice)
         elif self._options.report != summary.STANDARD_OUTPUT:
             print(summary.dry_run_text(outcome.look), flush=True)

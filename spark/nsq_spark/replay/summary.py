@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.job import SHARED, Job
-from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
-from nsqd_py.runtime.hidden import HIDDEN, hidden_url
+from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
@@ -29,9 +27,6 @@ from nsqd_py.settings.program import ToolError
 from nsqd_py.settings.types import size_text
 
 STANDARD_OUTPUT = "-"
-# The flags that a command needs to send other messages to the same nsqds: those of two groups, and some more.
-_SENDING_GROUPS = ("Destination", "Spark")
-_SENDING_FLAGS = ("yes", "give-up-after")
 _TOPICS_SHOWN = 6
 _FILES_SHOWN = 10
 ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
@@ -277,50 +272,6 @@ def refused_text(outcome: Outcome) -> str:
 def shared_ids_text(count: int) -> str:
     has = "1 id is that" if count == 1 else f"{count:,} ids are those"
     return f"{has} of messages with different bodies, all of which were chosen: nsqds had the same --node-id"
-
-
-# ---- commands that go on
-
-
-def command_line(words: Iterable[str]) -> str:
-    """Return words to paste into a shell."""
-    line = shlex.join(["spark-replay", *words])
-    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)" if HIDDEN in line else line
-
-
-def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
-    """Return the command that sends the refused messages to the same nsqds."""
-    again = [outcome.refused_file, *_words_of_sending(words)]
-    return f"all others are sent. To go on with these, once nsqd takes them:\n  {command_line(again)}"
-
-
-def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
-    """Yield the words of a command line that say where and how to send: flags, and their values."""
-    kinds = {
-        setting.name: setting.kind
-        for group, settings in ReplayOptions.groups.items()
-        for setting in settings
-        if group in _SENDING_GROUPS or setting.name in _SENDING_FLAGS
-    }
-    is_value = False
-    for word in words:
-        name, equals, _ = word.lstrip("-").partition("=")
-        kind = kinds.get(name) if word.startswith("-") else None
-        if is_value or kind is not None:
-            yield word
-        is_value = not is_value and kind is not None and not equals and not kind.bare_value
-
-
-def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]) -> str:
-    """Return how to send the rest; empty if nothing is left to send."""
-    if outcome.is_complete:
-        return how_to_send_refused(outcome, words) if outcome.refused else ""
-    if checkpoint:
-        return f"to go on where it ended:\n  {command_line(words)}"
-    if not outcome.counts.sent:
-        return ""
-    sent = count_text(outcome.counts.sent, "message")
-    return f"without --checkpoint, the same command would send these {sent} again; with one, an ended replay goes on"
 
 
 # ---- the report

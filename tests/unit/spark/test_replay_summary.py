@@ -18,6 +18,7 @@ from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
+from nsq_spark.replay.resume import how_to_resume
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
@@ -93,17 +94,17 @@ WORDS = [
 
 
 def test_a_command_that_goes_on_can_be_pasted() -> None:
-    text = summary.how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS)
+    text = how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS)
     command = text.splitlines()[1]
     assert shlex.split(command) == ["spark-replay", *WORDS]
     assert text.endswith("with your secrets in place of ***; --flag=@FILE reads one from a file)")
-    assert "***" not in summary.how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS[:-1])
+    assert "***" not in how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS[:-1])
 
 
 def test_the_command_for_refused_messages_sends_them_where_the_others_were_sent() -> None:
     found = outcome(refused=1, refused_file="/checkpoint/refused.jsonl")
     assert found.exit_code == 3
-    text = summary.how_to_resume(found, "/checkpoint", WORDS[:-1])
+    text = how_to_resume(found, "/checkpoint", WORDS[:-1])
     assert shlex.split(text.splitlines()[-1]) == [
         "spark-replay",
         "/checkpoint/refused.jsonl",
