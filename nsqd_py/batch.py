@@ -138,6 +138,15 @@ class GuidFactory:
         self._tick = TWEPOCH - 1  # a clock that was never set must not lead to negative ids
         self._next = self._end = 0  # the next id of this tick, and the one after its last
 
+    @property
+    def node_id(self) -> int:
+        return self._node >> SEQUENCE_BITS
+
+    @node_id.setter
+    def node_id(self, node_id: int) -> None:
+        """Give the ids from now on another node. To be called before the first one."""
+        self._node = node_id << SEQUENCE_BITS
+
     def reserve(self, count: int, now_ns: int) -> int:
         """Return the first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
         tick = now_ns >> TICK_BITS

@@ -161,7 +161,6 @@ class Daemon:
             text = f"failed to lock data-path: {error.strerror} ({path}); --data-path must be a directory that exists"
             raise StartError(f"{text}, and that this user can read and write") from error
         self._log.info("%s", version_string("nsqd"))
-        self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
         with self._signals as signals:
             self._serve(signals)

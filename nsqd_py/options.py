@@ -22,13 +22,13 @@ LOG_PREFIX = "[nsqd] "
 _NODE_IDS = 1024
 
 
-def default_node_id(hostname: str) -> int:
-    """The id that Go's nsqd gives to a host of that name."""
+def default_node_id(hostname: str, data_path_id: str = "") -> int:
+    """Return the node id of a data path on a host. Go's nsqd takes the name of the host alone."""
     try:  # hashlib would load OpenSSL, which takes 3 ms of each start
         from _md5 import md5  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         from hashlib import md5
-    digest = md5(hostname.encode(), usedforsecurity=False).digest()
+    digest = md5(f"{hostname}{data_path_id}".encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % _NODE_IDS
 
 
@@ -73,7 +73,7 @@ def _check_rate(value: int) -> str | None:
     return None if value >= 0 or value == AUTO else "must not be negative"
 
 
-_HOSTNAME = os.uname().nodename
+HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 TEXT, JSON = "text", "json"
@@ -102,13 +102,13 @@ class CheckOptions(Options, title="A stopped data directory"):
 
 class _General(program.LogOptions, title="General"):
     log_prefix: str = program.log_prefix_setting(LOG_PREFIX)
-    node_id: int = setting(
+    node_id: int | None = setting(
         INT,
-        default_node_id(_HOSTNAME),
+        None,
         "Number of this node in [0,1024), part of every message id. It must be different for each nsqd of a cluster.",
         config_key="id",
-        check=lambda value: None if 0 <= value < _NODE_IDS else f"must be [0,{_NODE_IDS})",
-        default_text="a hash of the host name",
+        check=lambda value: None if value is None or 0 <= value < _NODE_IDS else f"must be [0,{_NODE_IDS})",
+        default_text="a hash of the host name and of the data path's random id",
     )
     drain_timeout_ns: int = setting(
         DURATION,
@@ -140,7 +140,7 @@ class _Addresses(Options, title="Addresses"):
     )
     broadcast_address: str = setting(
         STRING,
-        _HOSTNAME,
+        HOSTNAME,
         "Host name or address of this nsqd for other machines, registered with nsqlookupd.",
         default_text="the host name",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -62,7 +61,7 @@ def spark_replay(argv: Sequence[str] | None = None) -> int:
 
     def run(options: Any, log: object) -> int:
         shown = _lazily("nsqd_py.settings.flags:shown_words")(words, options.settings.values())
-        return int(_lazily("nsq_spark.replay.command:run")(options, shlex.join(["spark-replay", *shown])))
+        return int(_lazily("nsq_spark.replay.command:run")(options, shown))
 
     program = importlib.import_module("nsq_spark.replay.options").PROGRAM
     return int(_lazily("nsq_apps.starting:run_tool")(program, _lazily("nsq_spark.replay.options:check"), run, words))

@@ -104,7 +104,7 @@ class Broker:
         self.response_limiter = ResponseLimiter()
         self.clients_authorize = False
         self.known_hosts = KnownHosts(())
-        self.guids = GuidFactory(options.node_id)
+        self.guids = GuidFactory(options.node_id or 0)  # without one, `load` reads that of the data path
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
         self.disk_speed = DiskSpeed(alarms, self.clock, time.monotonic_ns, log)

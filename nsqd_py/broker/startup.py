@@ -20,6 +20,7 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, coun
 from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
 from nsqd_py.diskqueue.waits import PackedWaits, grouped, parts, without
 from nsqd_py.errors import StartError, is_full
+from nsqd_py.options import HOSTNAME, default_node_id
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
 
@@ -41,6 +42,8 @@ _LEFTOVERS = (
 
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
+    broker.guids.node_id = _node_id(broker, directory)
+    broker.log.info("ID: %d", broker.guids.node_id)
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
     _read_epochs(broker, directory)
@@ -57,6 +60,22 @@ def load(broker: Broker, directory: Path) -> None:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
     state_files.forget_clean_stop(directory)
+
+
+def _node_id(broker: Broker, directory: Path) -> int:
+    """Return --node-id; without it, a number that another data path on this host does not have, but for a chance of 1 in 1024.
+
+    Raises StartError.
+    """
+    node_id = broker.services.options.node_id
+    if node_id is not None:
+        return node_id
+    try:
+        identity = state_files.data_path_id(directory)
+    except OSError as error:  # the disk is full, which may pass
+        broker.log.warning("DATAPATH: its id cannot be kept in %s: %s", state_files.MEMBER_FILE, error.strerror)
+        identity = str(directory.absolute())
+    return default_node_id(HOSTNAME, identity)
 
 
 def _refusal(topic: str, directory: Path, error: OSError) -> str:

@@ -21,6 +21,7 @@ checksum that nsqd cannot have written ends the start.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -258,7 +259,7 @@ class MetadataWriter:
 
 STOP_FILE = "nsqd.stop"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copy`
-MEMBER_FILE = "nsqd.member"  # likewise
+MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
 STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.give_back`
 BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
 
@@ -289,6 +290,22 @@ def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
             f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
             f"{describe(error)}; move the file out of the data path to start without it"
         ) from error
+
+
+def data_path_id(directory: Path) -> str:
+    """Return the random id of a data path. It is made at the first call. Raises OSError."""
+    identity = read_checked(directory / MEMBER_FILE, _decode_id)
+    if identity is None:
+        identity = os.urandom(8).hex()
+        write_checked(directory / MEMBER_FILE, {"id": identity})
+    return identity
+
+
+def _decode_id(fields: dict[str, object]) -> str:
+    identity = fields["id"]
+    if not isinstance(identity, str):
+        raise TypeError(f"{identity!r} is not an id")
+    return identity
 
 
 def end_of(log: TopicLog) -> LogEnd:

@@ -16,7 +16,7 @@ from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
 
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
-    """Return the words of a command line without the secrets in the values of its flags."""
+    """Return the words of a command line without the secrets in the values of its flags. The name of a file is no secret."""
     secret = {setting.name: setting.kind for setting in settings if setting.kind.hide}
     shown = []
     kind_of_next = None
@@ -24,9 +24,9 @@ def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
         name, equals, value = word.partition("=")
         kind = secret.get(name.lstrip("-")) if word.startswith("-") else None
         if kind_of_next is not None:
-            shown.append(kind_of_next.shown(word))
+            shown.append(word if word.startswith("@") else kind_of_next.shown(word))
         elif kind is not None and equals:
-            shown.append(f"{name}={kind.shown(value)}")
+            shown.append(word if value.startswith("@") else f"{name}={kind.shown(value)}")
         else:
             shown.append(without_logins(word))
         kind_of_next = kind if kind is not None and kind_of_next is None and not equals else None

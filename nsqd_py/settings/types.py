@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
+from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_spark_setting, hidden_url, hidden_value
 from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration, parse_period
 
 MAX_INT = 2**63 - 1
@@ -283,6 +283,7 @@ URL = _secret(hidden_url)
 WEBHOOK = _secret(hidden_path)
 URLS = _secrets(hidden_url)
 NAMED_SECRETS = _secrets(hidden_value)
+SPARK_SETTINGS = _secrets(hidden_spark_setting)
 CLIENT_OPTIONS = _secrets(hidden_option)
 # Largest first: the order in which Go's nsqd shows percentiles in /stats.
 FLOATS: Kind[tuple[float, ...]] = Kind(

@@ -5,7 +5,7 @@ appended, a journal or a sparse file is replaced by another one under its name.
 
 `nsqd.standby` says that a data path is a copy, and whether the copy is complete. It is there from the beginning of the
 first copy until the standby is promoted. nsqd does not serve such a directory: its messages are still those of the
-primary. `nsqd.member` is the random id of a data path in a group that shares a lease. It is not copied.
+primary. `nsqd.member` is the random id of a data path. It is not copied.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from google_crc32c import extend
 
 from nsqd_py.broker.state_files import (
     CLOCK_FILE,
-    MEMBER_FILE,
     METADATA_FILE,
     STANDBY_FILE,
     STOP_FILE,
+    data_path_id,
     read_checked,
     read_epochs,
     write_checked,
@@ -78,19 +78,8 @@ def remove_state(directory: Path) -> None:
 
 def own_member(directory: Path, options: NsqdOptions) -> GroupMember:
     """Return this nsqd as a member of its group; its id is made at the first call. Raises OSError."""
-    identity = read_checked(directory / MEMBER_FILE, _decode_id)
-    if identity is None:
-        identity = os.urandom(8).hex()
-        write_checked(directory / MEMBER_FILE, {"id": identity})
     port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
-    return GroupMember(identity, f"{options.broadcast_address}:{port}")
-
-
-def _decode_id(fields: dict[str, object]) -> str:
-    identity = fields["id"]
-    if not isinstance(identity, str):
-        raise TypeError(f"{identity!r} is not an id")
-    return identity
+    return GroupMember(data_path_id(directory), f"{options.broadcast_address}:{port}")
 
 
 _STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)

@@ -17,7 +17,7 @@ from nsq_apps.manual import _DAEMONS, programs
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.options import NSQD
-from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value, without_logins
+from nsqd_py.runtime.hidden import hidden_path, hidden_spark_setting, hidden_url, hidden_value, without_logins
 from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
@@ -82,6 +82,12 @@ def test_an_option_that_sounds_like_a_secret_is_declared_as_one() -> None:
     assert not open_ones, "declare these as URL, WEBHOOK, URLS or NAMED_SECRETS, or list them here"
 
 
+def test_the_name_of_a_file_that_has_a_secret_is_shown() -> None:
+    (program,) = (program for program in PROGRAMS if program.command == "spark-replay")
+    words = ["--conf=@/run/s3", "--producer-opt", "@/run/auth"]
+    assert shown_words(words, program.settings) == words
+
+
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
 def test_no_text_shows_a_secret(case: tuple[Program[Any], Setting]) -> None:
     program, setting = case
@@ -105,6 +111,24 @@ def test_no_text_shows_a_secret(case: tuple[Program[Any], Setting]) -> None:
         (hidden_url, "127.0.0.1:4161", "127.0.0.1:4161"),
         (hidden_path, "https://hooks.example.com/T0/B0/xyz", "https://hooks.example.com/***"),
         (hidden_path, "", ""),
+        (hidden_spark_setting, "spark.executor.memory=4g", "spark.executor.memory=4g"),
+        (
+            hidden_spark_setting,
+            "spark.hadoop.fs.s3a.endpoint=http://u:p@h:9000",
+            "spark.hadoop.fs.s3a.endpoint=http://***@h:9000",
+        ),
+        (hidden_spark_setting, "spark.hadoop.fs.s3a.access.key=x", "spark.hadoop.fs.s3a.access.key=***"),
+        (hidden_spark_setting, "spark.hadoop.fs.azure.account.key.a.net=x", "spark.hadoop.fs.azure.account.key.a.net=***"),
+        (
+            hidden_spark_setting,
+            "spark.hadoop.fs.s3a.aws.credentials.provider=org.Provider",
+            "spark.hadoop.fs.s3a.aws.credentials.provider=org.Provider",
+        ),
+        (
+            hidden_spark_setting,
+            "spark.driver.extraJavaOptions=-Djavax.net.ssl.trustStorePassword=x",
+            "spark.driver.extraJavaOptions=***",
+        ),
         (hidden_value, "tls_v1,true", "tls_v1,***"),
         (hidden_value, "Authorization: Bearer x", "Authorization: ***"),
         (hidden_value, "x", "***"),

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -53,13 +54,14 @@ def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -
             checkpoint=f"{directory}/checkpoint",
         )
         files = files_of(Path(directory) / "archive")
+        slice_messages = data.draw(st.sampled_from((3, 10, 5000)))
         stored: list[bytes] = []
         for dies_at in [*data.draw(st.lists(st.integers(0, 20), max_size=4)), None]:
             checkpoint = open_checkpoint(f"{directory}/checkpoint", job, files)
             assert checkpoint.earlier.counts.messages <= len(stored)
             assert len(stored) - checkpoint.earlier.counts.messages <= checkpoint.earlier.unsure
             nsqd = PlayedNsqd(dies_at)
-            with contextlib.suppress(Killed):
+            with contextlib.suppress(Killed), patch("nsq_spark.replay.task.SLICE_MESSAGES", slice_messages):
                 replayed(job, files, nsqd, checkpoint)
             checkpoint.close()
             stored += nsqd.bodies

@@ -73,7 +73,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> list[FileInfo]:
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Several slices in a file of a few messages."""
-    monkeypatch.setattr(replay_messages, "SLICE_BYTES", 20_000)
+    monkeypatch.setattr(replay_messages, "PART_BYTES", 20_000)
     yield
 
 
@@ -161,10 +161,15 @@ def test_a_limit_is_exact_and_takes_the_first(spark: Any, nsqd: NsqdProcess, arc
 
 
 @pytest.mark.parametrize("by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")])
-def test_duplicates_are_sent_once(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], by_time: bool) -> None:
-    outcome = replay(spark, job_for(nsqd, Selection(dedupe="id"), by_time=by_time), archive)
-    assert (outcome.errors, outcome.exit_code) == ([], 0)
-    compare(bodies([message for topic in TOPICS for message in messages_of(topic, 0)]), all_arrived(nsqd)).require_sound()
+def test_duplicates_are_sent_once(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path, by_time: bool) -> None:
+    """Both files of a topic have the same ids, with different bodies, and a third one has some messages once more."""
+    copies = [message._replace(timestamp_ns=message.known_ns + 7, nsqd="other:4150") for message in messages_of("clicks", 0)[:50]]
+    files = [*archive, *files_of(write_framed(tmp_path / "clicks.copy.framed", copies))]
+    job = job_for(nsqd, Selection(dedupe="id"), by_time=by_time)
+    assert replay(spark, job, files, is_dry=True).shared_ids == len(TOPICS) * EACH
+    outcome = replay(spark, job, files)
+    assert (outcome.errors, outcome.exit_code, outcome.shared_ids) == ([], 0, len(TOPICS) * EACH)
+    compare(bodies(everything()), all_arrived(nsqd)).require_sound()
 
 
 def test_a_limit_without_duplicates(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
@@ -199,6 +204,20 @@ def test_each_topic_is_in_the_order_of_its_times(
         in_order = sorted(some, key=lambda message: message.known_ns)
         wanted = [message.body for message in in_order if where is None or b"info" in message.body]
         assert arrived(nsqd, topic) == wanted
+
+
+def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:
+    """How long Spark sorts is no reason to send messages at once."""
+    some = [message._replace(timestamp_ns=BASE_NS + number * 10**7) for number, message in enumerate(messages_of("orders", 0))]
+    path = write_framed(tmp_path / "orders.framed", list(reversed(some)), record=20)
+    assert replay(spark, job_for(nsqd, speed=1.0), files_of(path)).exit_code == 0
+    with nsqd.connect() as client:
+        client.sub("orders", CHANNEL, 2500)
+        found = client.consume(EACH)
+    assert [message.body for message in found] == bodies(some)
+    ages_ns = [message.timestamp_ns - found[0].timestamp_ns for message in found]
+    assert ages_ns[-1] > 0.9 * 10**7 * EACH
+    assert sum(age_ns < 10**9 for age_ns in ages_ns) < EACH / 2
 
 
 def test_the_earliest_are_within_the_limit(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:

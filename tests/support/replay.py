@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -12,11 +13,11 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers
-from nsq_spark.replay.checkpoint import Checkpoint, Ledgers
+from nsq_spark.replay.checkpoint import Acknowledged, Checkpoint, Ledgers
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.messages import SENDING
-from nsq_spark.replay.task import Sender, TaskResult
-from nsq_spark.source.batch_reader import SLICE, partitions_of, read_partition
+from nsq_spark.replay.task import PaceOfTask, Sender, TaskResult
+from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError
 from tests.support.archives import Message, framed
@@ -119,10 +120,15 @@ def files_of(*paths: Path) -> list[FileInfo]:
     return list_files([str(path) for path in paths], Storage())
 
 
-def rows_of(job: Job, files: Sequence[FileInfo], done: Collection[str] = (), slice_bytes: int = 2048) -> list[pa.RecordBatch]:
+def rows_of(
+    job: Job,
+    files: Sequence[FileInfo],
+    done: Collection[str] = (),
+    slice_bytes: int = 2048,
+    columns: Sequence[str] = (*SENDING[:2], "id", *SENDING[2:]),
+) -> list[pa.RecordBatch]:
     """The rows of each partition, as `messages` reads them for a job without a predicate."""
     options = ReadOptions(job.paths, Storage(), job.hints, job.selection.wanted, job.skip_damaged, slice_bytes)
-    columns = (*SENDING[:2], "id", *SENDING[2:])
     return [
         pa.Table.from_batches(list(read_partition(one))).combine_chunks().to_batches()[0]
         for one in partitions_of(files, options, columns, frozenset(done))
@@ -134,8 +140,7 @@ def in_order(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if not rows:
         return []
     table = pa.Table.from_batches(rows).sort_by([("timestamp_ns", "ascending"), ("id", "ascending")]).combine_chunks()
-    (found,) = table.to_batches()
-    return [found.set_column(found.schema.get_field_index(SLICE), SLICE, found.column("topic"))]
+    return table.to_batches()
 
 
 def replayed(
@@ -146,15 +151,17 @@ def replayed(
     attempt: int = 0,
     slice_bytes: int = 2048,
     sockets: Sequence[int] = (),
+    paces: Mapping[int, PaceOfTask] = MappingProxyType({}),
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
-    done = {} if checkpoint is None else checkpoint.earlier.done
+    earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
+    done = earlier.marks
     ledgers = Ledgers("/no/such/place", 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
-    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, done, slice_bytes)
+    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.done_parts, slice_bytes)
     if job.is_ordered and rows:
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
         rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
-    sender = Sender(job, ledgers, {}, job.selection.limit, producers=played(nsqd))
+    sender = Sender(job, ledgers, paces, files, earlier.done_slices, job.selection.limit, producers=played(nsqd))
     return [sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets) for number, batch in enumerate(rows)]
 
 

@@ -18,7 +18,7 @@ from tests.support.tool_process import ToolProcess
 MODULE = "nsq_apps", "spark_replay"
 TOPIC, CHANNEL = "orders", "count"
 # Java takes seconds to start, and longer where other tests use the processors.
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 PER_RECORD = 100
 _BODY_BYTES = 200
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"

@@ -90,6 +90,7 @@ def test_defaults_are_those_of_go() -> None:
 def test_the_node_id_of_a_host_is_that_of_go() -> None:
     # What Go's nsqd v1.3.0 logs as its ID on a host of this name.
     assert default_node_id("vm") == 617
+    assert default_node_id("vm", "0a1b2c3d4e5f6071") not in (617, default_node_id("vm", "f6071d4e5c3b2a10"))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ command     the command, from its options to its exit status
 options     the settings
 job         the job: selection, destination, pace, safety                       pure
 summary     the outcome; the plan and the summary, as text, and the report, as JSON
+resume      the commands that go on, as text
 
 driver      runs the jobs of Spark: sends messages, or counts them in a dry run
 messages    the messages of a job as a table of Spark: selected, and in their order
 task        the work of one task: sends rows, in the time that the pace allows
 checkpoint  what was acknowledged, on disk: the same job resumes there
+refused     the messages that nsqd refuses: found again in the archive, kept in a file, and published as dead letters
 stored      how far the logs of topics go, which says how much is stored twice
 
 Executors import `task`, and no gevent.

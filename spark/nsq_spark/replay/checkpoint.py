@@ -2,6 +2,7 @@
 
     job.json                       the job, its times, and the files that its first run found
     acks-<run>-<task>-<try>.log    the ledger of one try of a task
+    refused-<run>-<task>-<try>.jsonl   the messages that nsqd refused in one try of a task
     stop                           asks all tasks to end
     complete                       exists once all was sent
     lock                           is locked while a driver uses the directory
@@ -11,8 +12,10 @@ sent. All executors have to see the directory. Without --checkpoint, a temporary
 
 A ledger has a line `<crc32c in hex> <JSON>` for each change:
 
-    ["counts", sending, sent, bytes, failed]                     so far, written before a batch is sent
-    ["done", lane, mark, messages, bytes, {topic: messages}, again]   a lane is a slice that is done, with the mark null;
+    ["counts", sending, sent, bytes, failed, {topic: messages}]
+        all so far, except the last: the messages that were acknowledged since the line before. Written before a batch is sent
+    ["done", lane, mark, messages, bytes, {topic: messages}, again, refused, shared ids]
+        a lane is a slice that is done, or a part with all its slices, with the mark null;
         or a topic that is sent up to the time `mark`, with `again` messages of that time, which are sent once more
 
 The kernel keeps what a killed process has written; fsync, at most twice a second, is for a machine that fails. A torn
@@ -23,8 +26,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -38,19 +43,20 @@ from google_crc32c import value as crc32c
 from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_spark.publisher import PublishCounts
-from nsq_spark.replay.job import CheckpointError, Job
+from nsq_spark.replay.job import SHARED, CheckpointError, Job
+from nsq_spark.replay.refused import RefusedMessage
 from nsqd_py.diskqueue.files import replace_file, sync_directory
 from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file
 
 SYNC_INTERVAL_S = 0.5
-_VERSION = 3
+_VERSION = 4
 _HEAD, _HEAD_BYTES = "head_crc32c", 4096
 # Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
-_TAIL_BYTES = 4096
-SHARED = 0o666  # executors of other users may read it
+_SLICE_NAME = re.compile(r"\d+#")
+_TAIL_BYTES = 64 * 1024
 
 
 # ---- ledgers
@@ -60,21 +66,23 @@ SHARED = 0o666  # executors of other users may read it
 class Unit:
     """Messages that are done together: those of a slice, or of a topic up to a time.
 
-    count   how many are to be sent, so far; `is_closed`: there are no more
-    failed  how many nsqd refused
+    count    how many are to be sent, so far; `is_closed`: there are no more
+    refused  the messages that nsqd refused
+    shared_ids  how many of its ids are those of messages with different bodies, as SHARED_ID counts them
     """
 
     lane: str
     mark: int | None = None
     again: int = 0
     count: int = 0
-    failed: int = 0
+    refused: list[RefusedMessage] = field(default_factory=list)
+    shared_ids: int = 0
     is_closed: bool = False
     counts: PublishCounts = field(default_factory=PublishCounts)
 
     @property
     def is_answered(self) -> bool:
-        return self.is_closed and self.counts.messages + self.failed == self.count
+        return self.is_closed and self.counts.messages + len(self.refused) == self.count
 
     def acknowledged(self, topic: str, count: int, size_bytes: int) -> None:
         self.counts.add(PublishCounts(count, size_bytes, 0, {topic: count}))
@@ -104,6 +112,7 @@ class Ledger:
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._totals = self._written = Totals()
+        self._topics: Counter[str] = Counter()  # acknowledged since the last line with counts
         self._lines: list[bytes] = []
         self._synced_s = clock()
 
@@ -116,7 +125,8 @@ class Ledger:
         self._totals = self._totals.plus(count, 0, 0, 0)
         self.write()
 
-    def sent(self, count: int, size_bytes: int) -> None:
+    def sent(self, topic: str, count: int, size_bytes: int) -> None:
+        self._topics[topic] += count
         self._totals = self._totals.plus(0, count, size_bytes, 0)
 
     def failed(self, count: int) -> None:
@@ -124,13 +134,14 @@ class Ledger:
 
     def done(self, unit: Unit) -> None:
         counts = unit.counts
-        fields = ["done", unit.lane, unit.mark, counts.messages, counts.size_bytes, counts.topics, unit.again]
-        self._lines.append(_line(fields))
+        sent = counts.messages, counts.size_bytes, counts.topics
+        self._lines.append(_line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids]))
 
     def write(self) -> None:
         """Write all changes since the last call."""
         if self._totals != self._written:
-            self._lines.append(_line(["counts", *self._totals]))
+            self._lines.append(_line(["counts", *self._totals, self._topics]))
+            self._topics = Counter()
         data = b"".join(self._lines)
         self._lines, self._written = [], self._totals
         while data and self._file is not None:
@@ -173,14 +184,39 @@ def lines_in(data: bytes) -> Iterator[list[Any]]:
 class Acknowledged:
     """The content of ledgers.
 
-    done    slices, and the times up to which topics are sent, by lane
-    counts  of all that is done
-    unsure  the number of messages that nsqd may have, and that are sent again
+    done     slices and parts, and the times up to which topics are sent, by lane. Slice 7 of a part is named `7#<part>`
+    counts   of all that is done
+    refused  the number of messages that nsqd refused in what is done
+    shared_ids  the number of ids in it that messages with different bodies have
+    unsure   the number of messages that nsqd may have, and that are sent again
+    topics   the messages that nsqd acknowledged, also those that are not done
     """
 
     done: dict[str, int | None] = field(default_factory=dict)
     counts: PublishCounts = field(default_factory=PublishCounts)
+    refused: int = 0
+    shared_ids: int = 0
     unsure: int = 0
+    topics: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The times up to which topics are sent."""
+        return {lane: mark for lane, mark in self.done.items() if mark is not None}
+
+    @property
+    def done_parts(self) -> frozenset[str]:
+        return frozenset(lane for lane, mark in self.done.items() if mark is None and not _SLICE_NAME.match(lane))
+
+    @property
+    def done_slices(self) -> frozenset[str]:
+        """The slices that are done, of parts that are not."""
+        slices = ((lane, _SLICE_NAME.match(lane)) for lane, mark in self.done.items() if mark is None)
+        return frozenset(lane for lane, match in slices if match and lane[match.end() :] not in self.done)
+
+
+def slice_name(number: int, part: str) -> str:
+    return f"{number}#{part}"
 
 
 def _read(paths: Iterable[Path]) -> Acknowledged:
@@ -197,9 +233,12 @@ def _read(paths: Iterable[Path]) -> Acknowledged:
         for kind, *fields in lines_in(path.read_bytes()):
             if kind == "counts":
                 begun = fields[0] - fields[3]
+                found.topics.update(fields[4])
                 continue
-            lane, mark, messages, size_bytes, topics, again[lane] = fields
+            lane, mark, messages, size_bytes, topics, again[lane], refused, shared_ids = fields
             found.done[lane] = mark if mark is None else max(mark, found.done.get(lane) or mark)
+            found.refused += refused
+            found.shared_ids += shared_ids
             found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
             found.unsure -= messages
         found.unsure += begun
@@ -251,8 +290,12 @@ class Ledgers:
                     file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
                     tail = file.read().split(b"\n")
                 said = [orjson.loads(line[9:]) for line in tail[:-1] if line[9:].startswith(b'["counts"')]
-                found = found.plus(*said[-1][1:]) if said else found
+                found = found.plus(*said[-1][1:5]) if said else found
         return found
+
+    def acknowledged(self) -> Acknowledged:
+        """Return what all tries of all tasks did in this run. Raises CheckpointError if one goes on for long."""
+        return _read(Path(self.directory).glob(f"acks-{self.run:06d}-*.log"))
 
     def stop(self) -> None:
         """Ask all tasks to end."""
@@ -269,6 +312,11 @@ class Ledgers:
         except (OSError, ValueError):
             return False
         return found.get("token") == self.token
+
+    def refused_path(self, task: int, attempt_id: int) -> Path | None:
+        """Return the file for the messages that nsqd refuses in one try of a task; None if it would not be seen."""
+        name = f"refused-{self.run:06d}-{task:05d}-{attempt_id}.jsonl"
+        return Path(self.directory) / name if self._is_seen() else None
 
     def _path(self, task: int, attempt_id: int | str) -> Path:
         return Path(self.directory) / f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log"

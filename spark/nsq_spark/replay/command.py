@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import closing, suppress
+from pathlib import Path
 from shutil import get_terminal_size
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -21,8 +23,10 @@ from nsq_spark.archive.storage import Storage, name_of
 from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
-from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
+from nsq_spark.replay.job import REFUSED_FILE, Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
+from nsq_spark.replay.refused import gather
+from nsq_spark.replay.resume import how_to_resume, how_to_send_refused
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import is_terminal
@@ -116,13 +120,13 @@ _SMALL_BYTES = 4 * 1024 * 1024
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-def run(options: ReplayOptions, command_line: str) -> int:
-    """Run the command, and return its exit status; `command_line` repeats it. Raises ToolError."""
+def run(options: ReplayOptions, words: Sequence[str]) -> int:
+    """Run the command, and return its exit status; `words` of the command line repeat it. Raises ToolError."""
     # PySpark and py4j log errors that are raised as well, and everything that a stop cuts.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     with Stopping() as stopping, TemporaryDirectory(prefix="nsq-replay-") as scratch:
-        command = _Command(options, command_line, stopping)
+        command = _Command(options, words, stopping)
         try:
             return command.run(scratch)
         except _EXPECTED as error:
@@ -138,9 +142,9 @@ def run(options: ReplayOptions, command_line: str) -> int:
 class _Command:
     """One run of the command."""
 
-    def __init__(self, options: ReplayOptions, command_line: str, stopping: Stopping) -> None:
+    def __init__(self, options: ReplayOptions, words: Sequence[str], stopping: Stopping) -> None:
         self._options = options
-        self._command_line = command_line
+        self._words = words
         self._stopping = stopping
         self._began_ns = time.time_ns()
         self.job = job_of(options, self._began_ns)
@@ -164,8 +168,13 @@ class _Command:
             return self._work(checkpoint)
 
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
-        outcome = summary.Outcome(before=checkpoint.earlier.counts.messages)
+        outcome = summary.Outcome(before=checkpoint.earlier.counts.messages, shared_ids=checkpoint.earlier.shared_ids)
+        path = Path(self.job.refused_file or checkpoint.directory / REFUSED_FILE)
+        outcome.refused = gather(checkpoint.directory, (), path)
+        outcome.refused_file = str(path) if outcome.refused else ""
         say(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
+        if outcome.refused:
+            say(f"{summary.refused_text(outcome)}\n{how_to_send_refused(outcome, self._words)}")
         self.report(self.job, outcome)
         return outcome.exit_code
 
@@ -185,7 +194,7 @@ class _Command:
     def _show(self, outcome: summary.Outcome) -> None:
         if outcome.look is None:
             say(summary.summary(outcome))
-            if advice := summary.how_to_resume(outcome, self.job.checkpoint, self._command_line):
+            if advice := how_to_resume(outcome, self.job.checkpoint, self._words):
                 say(advice)
         elif self._options.report != summary.STANDARD_OUTPUT:
             print(summary.dry_run_text(outcome.look), flush=True)

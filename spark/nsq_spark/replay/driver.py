@@ -9,7 +9,10 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from typing import TypeVar
 
 from pyspark import InheritableThread
@@ -18,19 +21,30 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from nsq_spark.archive.splits import Damage, Skipped
+from nsq_spark.publisher import NotPublished, Producers, PublishObserver
+from nsq_spark.replay import refused
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
-from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
-from nsq_spark.replay.messages import SENDING, JobMessages
+from nsq_spark.replay.job import REFUSED_FILE, SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
+from nsq_spark.replay.messages import JobMessages
 from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult
 from nsq_spark.source.archive_table import partition_numbers
+from nsqd_py.client.errors import NsqClientError
 
 T = TypeVar("T")
 
 _LOOK_S = 0.2
 # Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
 _CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
+# A process that has been killed ends within this time, after the connections to it.
+_ENDING_S = 1.0
+# In the errors of a Spark that infers types from a body of a thousand levels: its stack overflows, in one thread or another.
+_TOO_DEEP = ("SparkContext", "StackOverflow", "Java process", "recursion")
+_TYPES_HINT = (
+    "; this may be a JSON body that is nested too deeply for Spark to infer its types: --json-schema gives the types of the "
+    "fields that --where names"
+)
 _OUR_ERROR = re.compile(r"^nsq_spark\.[\w.]+: (.+)$", re.MULTILINE)
 # One start of Spark for one job: plans that adapt would only move the parts of a shuffle.
 SETTINGS = {
@@ -73,50 +87,101 @@ class Replay:
         self._job = self.checkpoint.job
         self._slots = self.spark.sparkContext.defaultParallelism
         self._damage = self.spark.sparkContext.accumulator({}, _Joined())
-        done, self._ledgers = self.checkpoint.earlier.done, self.checkpoint.ledgers
-        self._messages = JobMessages(self.spark, self._job, self.checkpoint.files, done, self._slots, self._damage)
+        earlier, self._ledgers = self.checkpoint.earlier, self.checkpoint.ledgers
+        done = earlier.done_parts, earlier.marks
+        self._messages = JobMessages(self.spark, self._job, self.checkpoint.files, *done, self._slots, self._damage)
         self._outcome = Outcome()
+        self._returned: list[bytes] = []  # messages that nsqd refused, from tasks that do not see the checkpoint
 
     def run(self, *, is_dry: bool = False) -> Outcome:
         """Send all messages, or count them. Errors of nsqd and of the archive are in the outcome. Raises BadJob."""
         outcome, checkpoint = self._outcome, self.checkpoint
         began_s = time.monotonic()
         outcome.before = checkpoint.earlier.counts.messages
+        outcome.shared_ids = checkpoint.earlier.shared_ids
         try:
             if is_dry:
                 outcome.look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
                 outcome.matched = sum(found.count for found in outcome.look.topics.values())
+                outcome.shared_ids = outcome.look.shared_ids
             elif not checkpoint.is_complete:
                 outcome.possible_duplicates = checkpoint.earlier.unsure
                 stored = StoredBefore(self._job.destination)
                 outcome.add(self._sent())
-                possible = outcome.possible_duplicates - checkpoint.earlier.unsure
-                if possible and (found := stored.duplicates(outcome.topics)) is not None:
-                    outcome.possible_duplicates -= max(0, possible - found)
+                self._ask_for_duplicates(stored)
         except BadJob:
             raise
         except ReplayError as error:
-            outcome.counts = self._ledgers.totals()
-            outcome.matched = outcome.counts.sending
             if isinstance(error, Stopped):
                 outcome.is_stopped = True
             else:
                 outcome.failed(str(error))
+            self._count_from_ledgers()
         outcome.damage = dict(self._damage.value)
+        if not is_dry:
+            self._keep_refused()
+            self._end_checkpoint()
         outcome.seconds = time.monotonic() - began_s
-        if outcome.is_complete and not is_dry:
-            if outcome.has_matched:
-                checkpoint.completed()
-            else:
-                checkpoint.forget()
         return outcome
+
+    def _ask_for_duplicates(self, stored: StoredBefore) -> None:
+        """Ask the logs of nsqd how many messages are stored twice, if it may be more than none."""
+        outcome, earlier = self._outcome, self.checkpoint.earlier.unsure
+        possible = outcome.possible_duplicates - earlier
+        if not possible:
+            return
+        found = stored.duplicates(outcome.topics)
+        if found is None:
+            outcome.unknown_duplicates = stored.unknown
+        else:
+            outcome.possible_duplicates = earlier + min(possible, found)
+
+    def _count_from_ledgers(self) -> None:
+        """Fill the outcome of a run whose tasks have returned no results: their ledgers say what they did."""
+        outcome = self._outcome
+        self._ledgers.stop()
+        with suppress(CheckpointError):
+            found = self._ledgers.acknowledged()  # waits until the tasks have ended
+            outcome.topics.update(found.topics)
+            outcome.possible_duplicates = self.checkpoint.earlier.unsure + found.unsure
+        outcome.counts = self._ledgers.totals()
+        outcome.matched = outcome.counts.sending
+
+    def _keep_refused(self) -> None:
+        """Gather the messages that nsqd refused in one file, and publish dead letters once all others are sent."""
+        job, outcome = self._job, self._outcome
+        path = Path(job.refused_file or self.checkpoint.directory / REFUSED_FILE)
+        try:
+            outcome.refused = refused.gather(self.checkpoint.directory, self._returned, path)
+        except CheckpointError as error:
+            outcome.failed(str(error))
+        if not outcome.refused:
+            return
+        outcome.refused_file = str(path)
+        if job.dead_letter_topic and outcome.is_complete:
+            to = job.destination
+            producers = Producers(to.nsqd_tcp_addresses, to.lookupd_http_addresses, to.options, job.give_up_after_s)
+            try:
+                refused.publish_dead_letters(path, job.dead_letter_topic, producers, _Stoppable(self.stop), to.batch_bytes)
+            except Stopped:
+                outcome.is_stopped = True
+            except (NotPublished, NsqClientError) as error:
+                outcome.failed(f"dead letters: {error}")
+
+    def _end_checkpoint(self) -> None:
+        if not self._outcome.is_complete:
+            return
+        if self._outcome.has_matched:
+            self.checkpoint.completed()
+        else:
+            self.checkpoint.forget()
 
     def _sent(self) -> list[TaskResult]:
         job, messages = self._job, self._messages
         limit, read = job.selection.limit, None
         paces: dict[int, PaceOfTask] = {}
         if limit is not None:
-            limit -= self.checkpoint.earlier.counts.messages
+            limit -= self.checkpoint.earlier.counts.messages + self.checkpoint.earlier.refused
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
             limit = None
@@ -124,15 +189,18 @@ class Replay:
             read = messages.own_reader()
             frame = partition_numbers(self.spark, read.partitions)
         else:
-            frame = self._action(lambda: messages.selected().select(*SENDING))
+            frame = self._action(lambda: messages.selected().select(*messages.sending))
         self.checkpoint.remember_schema(messages.json_schema)
         if not job.is_ordered and (job.rate or limit is not None):
             tasks = 1 if limit is not None else self._slots
             frame = frame.coalesce(tasks)
             paces = {number: PaceOfTask(job.rate and job.rate / tasks) for number in range(tasks)}
-        sender = Sender(job, self._ledgers, paces, limit, read)
+        done = self.checkpoint.earlier.done_slices
+        sender = Sender(job, self._ledgers, paces, self.checkpoint.files, done, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
-        return [pickle.loads(row.result) for row in rows]
+        results: list[TaskResult] = [pickle.loads(row.result) for row in rows]
+        self._returned = [line for result in results for line in result.refused]
+        return results
 
     def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""
@@ -140,9 +208,9 @@ class Replay:
         frame, lanes = self._messages.ordered()
         total = sum(lane.messages for lane in lanes)
         origin_ns = min((lane.first_ns for lane in lanes), default=0)
-        start_s = time.time()
+        speed, catches_up = self._job.speed, self._job.catches_up
         return frame, {
-            lane.number: PaceOfTask(rate and rate * lane.messages / total, self._job.speed, origin_ns, start_s) for lane in lanes
+            lane.number: PaceOfTask(rate and rate * lane.messages / total, speed, origin_ns, catches_up) for lane in lanes
         }
 
     # ---- actions of Spark
@@ -161,16 +229,33 @@ class Replay:
             except Exception as error:  # noqa: BLE001 - raised below
                 done.set_exception(error)
 
-        InheritableThread(target=act, daemon=True).start()
-        self._attend(done, group)
         try:
+            InheritableThread(target=act, daemon=True).start()
+            self._attend(done, group)
             return done.result(timeout=0)
         except BadJob:
             raise
         except Exception as error:
             if self.stop.is_set():
                 raise Stopped("stopped") from error
-            raise JobFailed(_reason(error)) from error
+            reason = self._end_of_java() or _reason(error)
+            is_too_deep = self._messages.infers_types and any(word in reason for word in _TOO_DEEP)
+            raise JobFailed(reason + _TYPES_HINT if is_too_deep else reason) from error
+
+    def _end_of_java(self) -> str:
+        """Return how Spark's Java process has ended; "" while it runs. Errors of its clients do not say that."""
+        process: Popen[bytes] | None = getattr(self.spark.sparkContext._gateway, "proc", None)
+        if process is None:  # Spark's own command has started it
+            return ""
+        try:
+            status = process.wait(_ENDING_S)
+        except TimeoutExpired:
+            return ""
+        by = f"signal {-status}" if status < 0 else f"exit status {status}"
+        return (
+            f"Spark's Java process has ended ({by}): it was killed, or it ran out of memory "
+            "(--conf=spark.driver.memory=4g gives it more)"
+        )
 
     def _attend(self, done: Future[T], group: str) -> None:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
@@ -187,10 +272,22 @@ class Replay:
                     return
 
 
+class _Stoppable(PublishObserver):
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def poll(self) -> None:
+        if self._stop.is_set():
+            raise Stopped("stopped")
+
+
 def _reason(error: Exception) -> str:
     """Return Spark's error, or ours that it wraps, in one line."""
     java = getattr(error, "java_exception", None)
-    text = str(java.getMessage()) if java is not None else str(error)
+    try:
+        text = str(java.getMessage() or java.toString()) if java is not None else str(error)
+    except Exception:  # noqa: BLE001  py4j asks the Java process for the text, and raises many kinds
+        text = type(error).__name__
     if ours := _OUR_ERROR.findall(text):
         return str(ours[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
@@ -203,8 +300,10 @@ def look_at(rows: DataFrame, limit: int | None) -> Look:
     time = F.col("timestamp_ns")
     row = F.struct("topic", time, "id", F.substring("body", 1, BODY_SHOWN_BYTES), F.octet_length("body"))
     first = F.min_by(row, F.coalesce(time, F.lit(0)), FIRST_SHOWN)
-    counts = rows.groupBy("topic").agg(F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time), first).collect()
-    look = Look({topic: TopicCount(*found) for topic, *found, _ in counts})
+    shared = F.count_if(SHARED_ID) if SHARED_ID in rows.columns else F.lit(0)
+    sums = F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time), shared.alias(SHARED_ID), first
+    counts = rows.groupBy("topic").agg(*sums).collect()
+    look = Look({topic: TopicCount(*found) for topic, *found, _, _ in counts}, shared_ids=sum(one[SHARED_ID] for one in counts))
     shown = sorted((row for counted in counts for row in counted[-1]), key=lambda row: row.timestamp_ns or 0)
     look.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
     return look

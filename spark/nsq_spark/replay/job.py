@@ -21,8 +21,17 @@ from nsqd_py.tool_checks import client_options, user_agent
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 
-# A slice of a file is sent again as a whole if a replay is killed in it.
-SLICE_BYTES = 16 * 1024 * 1024
+# Tasks read files in parts of this size, and send a part in slices: a slice is sent again as a whole if a replay is killed
+# in it.
+PART_BYTES = 16 * 1024 * 1024
+SLICE_MESSAGES = 5_000
+# Executors and drivers of other users may read what a checkpoint contains.
+SHARED = 0o666
+REFUSED_FILE = "refused.jsonl"
+# Columns of `dedupe`: the part that a message is shuffled into, as text; and true for one of the messages with the same id
+# and different bodies.
+PART = "part"
+SHARED_ID = "shared_id"
 _HADOOP = "spark.hadoop."
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)x")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
@@ -102,9 +111,12 @@ class Job:
 
     rate         messages a second, over all tasks; None: no limit
     speed        of the archive's time: 1 keeps its gaps, 2 halves them; None: ignores them
+    catches_up   with a speed: after a stall, late messages leave at once
     by_time      each topic in the order of its timestamps
     checkpoint   directory that keeps what was acknowledged
     storage      Hadoop's settings for file systems; `hints`: what the user knows of the files
+    refused_file       gets the messages that nsqd refuses; "": a file of the checkpoint
+    dead_letter_topic  gets a message for each of them; "": none does
     """
 
     paths: tuple[str, ...]
@@ -112,12 +124,15 @@ class Job:
     destination: Destination = field(default_factory=Destination)
     rate: float | None = None
     speed: float | None = None
+    catches_up: bool = False
     by_time: bool = False
     checkpoint: str | None = None
     skip_damaged: bool = False
     give_up_after_s: float = 60.0
     storage: Mapping[str, str] = field(default_factory=dict)
     hints: Hints = Hints()
+    refused_file: str = ""
+    dead_letter_topic: str = ""
 
     @property
     def is_ordered(self) -> bool:
@@ -176,13 +191,23 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         ),
         rate=options.rate,
         speed=_speed(options.speed),
+        catches_up=options.catch_up,
         by_time=options.order == BY_TIME,
         checkpoint=options.checkpoint or None,
         skip_damaged=options.skip_damaged,
         give_up_after_s=options.give_up_after_ns / SECOND_NS,
         storage={name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)},
         hints=_hints(options),
+        refused_file=_refused_file(options, now_ns),
+        dead_letter_topic=options.dead_letter_topic,
     )
+
+
+def _refused_file(options: ReplayOptions, now_ns: int) -> str:
+    """Return the file for refused messages: without a checkpoint, one in this directory that no other run has used."""
+    if options.refused_file or options.checkpoint:
+        return options.refused_file
+    return f"spark-replay-{now_ns // SECOND_NS}-{REFUSED_FILE}"
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
-from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, STRING, choice
+from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, SPARK_SETTINGS, STRING, choice
 from nsqd_py.tool_checks import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class _ReplaySelection(Options, title="Selection"):
     dedupe: Dedupe = setting(
         choice({"": "", "id": "id", "body": "body"}, word="column"),
         "",
-        "Send one of the messages with the same topic and id (id), or with the same topic and body (body).",
+        "Send one of the messages with the same topic, id and body (id), or with the same topic and body (body). Messages with "
+        "the same id and different bodies, of nsqds with the same --node-id, are all sent and counted.",
         default_text="none",
     )
 
@@ -115,6 +116,10 @@ class _Pace(Options, title="Pace"):
         MAX_SPEED,
         "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores them.",
     )
+    catch_up: bool = switch(
+        "With --speed: after a stall, send at once what is late. Without it, all messages behind the stall are sent later, with "
+        "their gaps."
+    )
     order: str = setting(
         choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"),
         ANY_ORDER,
@@ -138,13 +143,23 @@ class _ReplaySafety(Options, title="Safety"):
         check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
     )
     report: str = string("File for a report in JSON; - is standard output.")
+    refused_file: str = setting(
+        STRING,
+        "",
+        "File for messages that nsqd refuses, such as those above its --max-msg-size: jsonl with id, nsqd, file, position and "
+        "error of each. All others are sent. nsq-cat and spark-replay read it.",
+        default_text="refused.jsonl in --checkpoint; without one, spark-replay-TIME-refused.jsonl in this directory",
+    )
+    dead_letter_topic: str = string(
+        "Topic that also gets a message for each of them: its line of --refused-file without the body.", default_text="none"
+    )
 
 
 class _Spark(Options, title="Spark"):
     master: str = setting(
         STRING, "local[*]", "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."
     )
-    conf: tuple[str, ...] = setting(NAMED_SECRETS, (), "Setting of Spark as name=value (may be given several times).")
+    conf: tuple[str, ...] = setting(SPARK_SETTINGS, (), "Setting of Spark as name=value (may be given several times).")
 
 
 class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark):
@@ -213,6 +228,8 @@ def check(options: ReplayOptions) -> None:
     client_options(options.producer_opt, "producer-opt")
     if options.to_topic:
         check_name(options.to_topic, "to-topic")
+    if options.dead_letter_topic:
+        check_name(options.dead_letter_topic, "dead-letter-topic")
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if not (options.yes or options.dry_run or can_ask):
         raise BadOptions("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
@@ -221,7 +238,11 @@ def check(options: ReplayOptions) -> None:
         raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[spark]'")
     # They need the packages; --help and --version do not.
     from nsq_spark.replay.job import job_of
-    from nsq_spark.replay.summary import check_report
+    from nsq_spark.replay.summary import STANDARD_OUTPUT, check_file
 
-    job_of(options, time.time_ns())
-    check_report(options.report)
+    job = job_of(options, time.time_ns())
+    if options.catch_up and job.speed is None:
+        raise BadOptions("--catch-up needs --speed")
+    check_file("refused-file", options.refused_file)
+    if options.report != STANDARD_OUTPUT:
+        check_file("report", options.report)

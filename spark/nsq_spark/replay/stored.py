@@ -16,42 +16,57 @@ from nsq_spark.source.live_options import HttpAccess, LogKey, NumberRange
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 5.0
 _MOST_TOPICS = 1000
 
 
 class StoredBefore:
-    """The ends of the logs before a replay. `nsqds` are HTTP addresses, none if one of them cannot be asked."""
+    """The ends of the logs before a replay.
+
+    unknown  why `duplicates` has returned None
+    _nsqds   HTTP addresses, none if one of them cannot be asked
+    """
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._ends: dict[LogKey, NumberRange] = {}
         self._nsqds: set[str] = set()
+        self.unknown = ""
         try:
             nsqds = self._addresses()
             for nsqd in nsqds:
                 self._ends |= self._ends_of(nsqd, self._topics_of(nsqd))
-        except ArchiveError:
+        except ArchiveError as error:
+            self.unknown = _reason(error)
             return
         self._nsqds = nsqds
 
     def duplicates(self, sent: Mapping[str, int]) -> int | None:
         """Return how many messages more than `sent`, by topic, are stored since then. None if that is not known."""
-        try:
-            if not self._nsqds or self._addresses() - self._nsqds:
-                return None
-            after = {log: end for nsqd in self._nsqds for log, end in self._ends_of(nsqd, sent).items()}
-        except ArchiveError:
+        if self.unknown:
             return None
+        try:
+            return self._more_than(sent)
+        except ArchiveError as error:
+            self.unknown = _reason(error)
+            return None
+
+    def _more_than(self, sent: Mapping[str, int]) -> int:
+        """Raises ArchiveError if the logs do not say it."""
+        if new := self._addresses() - self._nsqds:
+            raise ArchiveError(f"{min(new)} was not there when the replay began")
+        after = {log: end for nsqd in self._nsqds for log, end in self._ends_of(nsqd, sent).items()}
         stored = dict.fromkeys(sent, 0)
         for log, end in after.items():
             before = self._ends.get(log, NumberRange(0, 0, end.epoch))
-            if before.epoch != end.epoch:  # the topic was deleted and created again
-                return None
+            if before.epoch != end.epoch:
+                raise ArchiveError(f"topic {log.topic} was deleted and created again at {log.nsqd}")
             stored[log.topic] += end.low - before.low
-        more = [stored[topic] - count for topic, count in sent.items()]
-        return sum(more) if min(more, default=0) >= 0 else None
+        for topic, count in sent.items():
+            if stored[topic] < count:
+                raise ArchiveError(f"the logs of topic {topic} have fewer messages than were sent")
+        return sum(stored.values()) - sum(sent.values())
 
     def _addresses(self) -> set[str]:
         """Return the HTTP addresses of all nsqds. Raises ArchiveError."""
@@ -62,7 +77,7 @@ class StoredBefore:
             host, _, port = nsqd.rpartition(":")
             http = f"{host}:{int(port) + 1}"
             if tcp_address(http, self._access).rpartition(":")[2] != port:
-                raise ArchiveError(f"nsq: {http} is not the HTTP address of {nsqd}")
+                raise ArchiveError(f"{http} is not the HTTP address of {nsqd}; with --lookupd-http-address, nsqlookupd names it")
             found.add(http)
         return found
 
@@ -83,3 +98,7 @@ class StoredBefore:
                 kept = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL)
                 ends[LogKey(topic, nsqd)] = kept.at(kept.end_seq)
         return ends
+
+
+def _reason(error: ArchiveError) -> str:
+    return str(error).removeprefix("nsq: ")

@@ -15,8 +15,8 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import SHARED, Checkpoint, Totals
-from nsq_spark.replay.job import Job
+from nsq_spark.replay.checkpoint import Checkpoint, Totals
+from nsq_spark.replay.job import SHARED, Job
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
@@ -89,11 +89,13 @@ class TopicCount:
 class Look:
     """The findings of a dry run.
 
-    first  some of the messages as lines of text
+    first       some of the messages as lines of text
+    shared_ids  ids that messages with different bodies have
     """
 
     topics: dict[str, TopicCount] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
+    shared_ids: int = 0
 
 
 @dataclass(slots=True)
@@ -101,11 +103,14 @@ class Outcome:
     """The result of a replay, over all tasks.
 
     counts               messages acknowledged and refused, and bytes
+    refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
+    shared_ids           ids that messages with different bodies have, which --dedupe=id has sent
     matched              messages that were to be sent
     damage               what was passed over, by path
     topics               messages sent, by the topic that they were published to
     look                 what a dry run finds
     possible_duplicates  the largest number of messages that may be stored more than once
+    unknown_duplicates   why the logs of nsqd do not say how many of them are
     errors               why it ended early, and the errors of messages that nsqd refused
     is_stopped           the user stopped it
     is_empty             no message matched, and that is a failure
@@ -119,6 +124,10 @@ class Outcome:
     topics: Counter[str] = field(default_factory=Counter)
     look: Look | None = None
     possible_duplicates: int = 0
+    unknown_duplicates: str = ""
+    refused: int = 0
+    refused_file: str = ""
+    shared_ids: int = 0
     errors: list[str] = field(default_factory=list)
     is_stopped: bool = False
     is_failed: bool = False
@@ -132,17 +141,17 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing is left to send."""
-        return not (self.is_stopped or self.is_failed or self.counts.failed)
+        """True if nothing is left to send, except what nsqd has refused."""
+        return not (self.is_stopped or self.is_failed)
 
     @property
     def has_matched(self) -> bool:
         """True if there was a message to send, in this run or an earlier one."""
-        return bool(self.matched or self.before)
+        return bool(self.matched or self.before or self.refused)
 
     @property
     def exit_code(self) -> int:
-        if self.is_complete:
+        if self.is_complete and not self.refused:
             return FAILED if self.is_empty else ALL_SENT
         return PARTLY_SENT if self.counts.sent or self.before else FAILED
 
@@ -151,6 +160,7 @@ class Outcome:
             counts = result.counts
             self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
             self.matched += result.matched
+            self.shared_ids += result.shared_ids
             self.topics.update(counts.topics)
             self.possible_duplicates += counts.possible_duplicates
             self.is_stopped = self.is_stopped or result.is_stopped
@@ -230,8 +240,12 @@ def summary(outcome: Outcome) -> str:
 def _notes(outcome: Outcome) -> Iterator[str]:
     if outcome.before:
         yield f"  {count_text(outcome.before, 'message')} had been sent by earlier runs"
+    if outcome.refused:
+        yield f"  {refused_text(outcome)}"
+    if outcome.shared_ids:
+        yield f"  {shared_ids_text(outcome.shared_ids)}"
     if outcome.possible_duplicates:
-        yield f"  {count_text(outcome.possible_duplicates, 'message')} may have been sent twice"
+        yield f"  {_duplicates_text(outcome)}"
     for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
         records = count_text(found.records, "record")
         yield f"  damaged: {shown(path)}: {records}, {size_text(found.size_bytes)} passed over"
@@ -241,25 +255,32 @@ def _notes(outcome: Outcome) -> Iterator[str]:
         yield f"  error: {shown(error)}"
 
 
-def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -> str:
-    """Return how to send the rest; empty if nothing is left to send."""
-    if outcome.is_complete:
-        return ""
-    if checkpoint:
-        return f"to go on where it ended:\n  {command_line}"
-    if not outcome.counts.sent:
-        return ""
-    sent = count_text(outcome.counts.sent, "message")
-    return f"without --checkpoint, the same command would send these {sent} again; with one, an ended replay goes on"
+def _duplicates_text(outcome: Outcome) -> str:
+    messages = count_text(outcome.possible_duplicates, "message")
+    if not outcome.unknown_duplicates:
+        return f"{messages} may have been sent twice"
+    why = shown(outcome.unknown_duplicates)
+    return f"up to {messages} may have been sent twice, or none: how many is not known, since {why}"
+
+
+def refused_text(outcome: Outcome) -> str:
+    verb = "was" if outcome.refused == 1 else "were"
+    messages = count_text(outcome.refused, "message")
+    return f"{messages} {verb} refused by nsqd, and {verb} written to {shown(outcome.refused_file)}"
+
+
+def shared_ids_text(count: int) -> str:
+    has = "1 id is that" if count == 1 else f"{count:,} ids are those"
+    return f"{has} of messages with different bodies, all of which were chosen: nsqds had the same --node-id"
 
 
 # ---- the report
 
 
-def check_report(path: str) -> None:
-    """Raise BadOptions if the report could not be written in the end."""
-    if path not in ("", STANDARD_OUTPUT) and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-        raise BadOptions(f"--report {path}: cannot be written there")
+def check_file(flag: str, path: str) -> None:
+    """Raise BadOptions if a file could not be written in the end."""
+    if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
+        raise BadOptions(f"--{flag} {path}: cannot be written there")
 
 
 def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
@@ -273,10 +294,14 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "matched": outcome.matched,
         "sent": outcome.counts.sent,
         "failed": outcome.counts.failed,
+        "refused": outcome.refused,
+        "refused_file": outcome.refused_file or None,
+        "ids_of_different_messages": outcome.shared_ids,
         "skipped": outcome.skipped,
         "bytes": outcome.counts.sent_bytes,
         "sent_before": outcome.before,
         "possible_duplicates": outcome.possible_duplicates,
+        "unknown_duplicates": outcome.unknown_duplicates or None,
         "stopped": outcome.is_stopped,
         "topics": outcome.topics,
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},
@@ -317,7 +342,10 @@ def dry_run_text(look: Look) -> str:
     rows = [("topic", "messages", "size", "first", "last")]
     rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
     total = sum(found.count for found in look.topics.values())
-    return "\n".join([rows_text(rows, right=(1, 2), indent=""), "", f"{len(look.first)} of {total:,} messages:", *look.first])
+    notes = [shared_ids_text(look.shared_ids)] if look.shared_ids else []
+    return "\n".join(
+        [rows_text(rows, right=(1, 2), indent=""), *notes, "", f"{len(look.first)} of {total:,} messages:", *look.first]
+    )
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:

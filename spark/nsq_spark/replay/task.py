@@ -8,9 +8,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,18 @@ from pyspark import TaskContext
 
 from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload, equal_runs
-from nsq_spark.archive.splits import ArchiveError, Numbers
-from nsq_spark.replay.checkpoint import Ledger, Ledgers, Unit
-from nsq_spark.replay.job import Job, ReplayError, Stopped
+from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers
+from nsq_spark.replay.checkpoint import Ledger, Ledgers, Unit, slice_name
+from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, Job, ReplayError, Stopped
+from nsq_spark.replay.refused import RefusedMessage, RefusedMessages
 from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.settings.durations import SECOND_NS
 
-# A rate is kept in spite of short stops: this many seconds' worth of messages may leave at once.
+# A rate and a speed are kept in spite of short stops: this many seconds' worth of messages may leave at once.
 _BURST_S = 0.1
 # Messages that are due within this time are sent together: 100 commands a second, not one for each message.
-_TOGETHER_NS = 10_000_000
+_TOGETHER_S = 0.01
 # No wait is shorter: what is missing may be less than the clock can show.
 _LEAST_WAIT_S = 0.001
 
@@ -38,34 +39,35 @@ _LEAST_WAIT_S = 0.001
 class PaceOfTask:
     """A task's share of the pace of the job.
 
-    rate       messages a second, of this task
-    speed      how many times as fast as they were published; 1 keeps the gaps
-    origin_ns  the timestamp that is due at `start_s`, by the wall clock that all machines share
+    rate         messages a second, of this task
+    speed        how many times as fast as they were published; 1 keeps the gaps
+    origin_ns    the timestamp that is due when the first message is ready to leave; None: that of this message
+    catches_up   after a stall, late messages leave at once; otherwise all messages behind the stall leave later
     """
 
     rate: float | None = None
     speed: float | None = None
-    origin_ns: int = 0
-    start_s: float = 0.0
+    origin_ns: int | None = None
+    catches_up: bool = False
 
-    def begin(self, now_s: float, wall_s: float) -> Pace:
-        """Return the pace from now on. `now_s` and `wall_s` are the same moment by the task's clock and the wall's."""
-        return Pace(self, now_s, now_s + self.start_s - wall_s)
+    def begin(self, now_s: float) -> Pace:
+        """Return the pace from now on, by the task's clock."""
+        return Pace(self, now_s)
 
 
 class Pace:
     """A token bucket for the rate, and a schedule for the timestamps; both hold.
 
-    A message of `origin_ns` is due at `start_s`. A late message leaves at once, and does not shift those behind it.
+    The schedule begins when the first message is ready to leave: how long Spark reads and sorts before that has no effect.
     """
 
-    def __init__(self, share: PaceOfTask, now_s: float, start_s: float) -> None:
+    def __init__(self, share: PaceOfTask, now_s: float) -> None:
         self._share = share
         self._rate = share.rate
         self._most = max(1.0, (share.rate or 0.0) * _BURST_S)
         self._tokens = 1.0
         self._filled_s = now_s
-        self._start_s = start_s
+        self._schedule: _Schedule | None = None
 
     def ready(self, times_ns: Numbers | None, count: int, now_s: float) -> int:
         """Return how many of the next `count` messages, with these timestamps, may be sent now."""
@@ -75,7 +77,8 @@ class Pace:
             count = min(count, int(self._tokens))
         if self._share.speed is not None:
             assert times_ns is not None
-            count = int(np.searchsorted(times_ns[:count], self._time_ns(now_s), "right"))
+            schedule = self._schedule_for(int(times_ns[0]), now_s)
+            count = int(np.searchsorted(times_ns[:count], schedule.time_ns(now_s), "right"))
         return count
 
     def wait_s(self, times_ns: Numbers | None, now_s: float) -> float:
@@ -86,18 +89,43 @@ class Pace:
             wait_s = max(wait_s, (wanted - self._tokens) / self._rate - (now_s - self._filled_s))
         if self._share.speed is not None:
             assert times_ns is not None
-            ahead_ns = int(times_ns[0]) - self._time_ns(now_s) + _TOGETHER_NS * self._share.speed / 2
-            wait_s = max(wait_s, ahead_ns / self._share.speed / SECOND_NS)
+            schedule = self._schedule_for(int(times_ns[0]), now_s)
+            wait_s = max(wait_s, -schedule.late_s(int(times_ns[0]), now_s) + _TOGETHER_S / 2)
         return wait_s
 
     def sent(self, count: int) -> None:
         if self._rate is not None:
             self._tokens -= count
 
-    def _time_ns(self, now_s: float) -> int:
+    def _schedule_for(self, time_ns: int, now_s: float) -> _Schedule:
+        """Return the schedule for a message of `time_ns`, the next one, which is ready now."""
+        share = self._share
+        if self._schedule is None:
+            assert share.speed is not None
+            origin_ns = time_ns if share.origin_ns is None else share.origin_ns
+            self._schedule = _Schedule(share.speed, origin_ns, now_s)
+        if not share.catches_up:
+            late_s = self._schedule.late_s(time_ns, now_s)
+            if late_s > _BURST_S:
+                self._schedule.start_s += late_s
+        return self._schedule
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """A message of `origin_ns` is due at `start_s`, by the task's clock; the others as their gaps say."""
+
+    speed: float
+    origin_ns: int
+    start_s: float
+
+    def time_ns(self, now_s: float) -> int:
         """Return the time of the archive that is due now."""
-        speed = self._share.speed or 0.0
-        return self._share.origin_ns + round((now_s - self._start_s) * speed * SECOND_NS)
+        return self.origin_ns + round((now_s - self.start_s) * self.speed * SECOND_NS)
+
+    def late_s(self, time_ns: int, now_s: float) -> float:
+        """Return for how long a message has been due; less than 0 if it is not yet."""
+        return now_s - self.start_s - (time_ns - self.origin_ns) / self.speed / SECOND_NS
 
 
 RESULT = "result BINARY"
@@ -111,12 +139,15 @@ class TaskResult:
     """The result of one task. It contains errors that a second try would not repair; others fail Spark's task.
 
     failures  the errors of the first messages that nsqd refused
+    refused   their lines, if the driver cannot read the file that has them
     """
 
     counts: publisher.PublishCounts = field(default_factory=publisher.PublishCounts)
     matched: int = 0
     failed: int = 0
+    shared_ids: int = 0
     failures: list[str] = field(default_factory=list)
+    refused: list[bytes] = field(default_factory=list)
     error: str = ""
     is_stopped: bool = False
 
@@ -126,6 +157,8 @@ class Sender:
     """Sends the rows of the partitions of a table; `mapInArrow` calls it.
 
     paces    of each partition; the same for all if there is one
+    files    the files of the job
+    done     slices that earlier runs have sent, of parts that are not done
     limit    the number of messages to send
     read     reads the rows itself, from the numbers of partitions that come
     """
@@ -133,6 +166,8 @@ class Sender:
     job: Job
     ledgers: Ledgers
     paces: Mapping[int, PaceOfTask]
+    files: Sequence[FileInfo] = ()
+    done: frozenset[str] = frozenset()
     limit: int | None = None
     read: Callable[[Batches], Batches] | None = None
     producers: type[publisher.Producers] = publisher.Producers
@@ -188,6 +223,18 @@ def _is_closed(descriptor: int) -> bool:
             return isinstance(error, ConnectionError)
 
 
+class _Origin(NamedTuple):
+    """The rows of a batch: message i of its payload is row i."""
+
+    unit: Unit
+    topic: str
+    rows: pa.RecordBatch
+
+    def message(self, number: int, error: Exception) -> RefusedMessage:
+        row = self.rows.slice(number, 1).to_pylist()[0]
+        return RefusedMessage(self.topic, row["timestamp_ns"], row["body"], row[SLICE], str(error))
+
+
 class _Task(publisher.PublishObserver):
     """`is_cut`: rows of the last slice may be missing."""
 
@@ -196,19 +243,28 @@ class _Task(publisher.PublishObserver):
         self._destination = job.destination
         self._ledgers = sender.ledgers
         self._is_ordered = job.is_ordered
+        self._part_column = PART if job.selection.dedupe else SLICE
+        self._counts_shared_ids = job.selection.dedupe == "id"
         self._defer_ms = round(job.destination.defer_s * 1000)
         self.result = TaskResult()
         self.is_cut = False
         self._ledger: Ledger = sender.ledgers.ledger(number, attempt_id)
+        refused_path = sender.ledgers.refused_path(number, attempt_id)
+        self._refused = RefusedMessages(job, sender.files, refused_path, self.result.refused)
         earlier = sender.ledgers.earlier(number, attempt_id)  # what earlier tries sent is not sent again, and counts
-        self._done = earlier.done
+        self._done: dict[str, int | None] = earlier.done | dict.fromkeys(sender.done)
         self._is_retry = attempt > 0 and not self._ledger.is_kept
-        self.result.matched = earlier.counts.messages
-        self._limit = None if sender.limit is None else sender.limit - earlier.counts.messages
+        self.result.matched = earlier.counts.messages + earlier.refused
+        self.result.shared_ids = earlier.shared_ids
+        self._limit = None if sender.limit is None else sender.limit - self.result.matched
         pace = sender.paces.get(number) or PaceOfTask()
-        self._pace = pace.begin(time.monotonic(), time.time())
+        if attempt:  # it begins with the first message that the earlier tries have not sent
+            pace = replace(pace, origin_ns=None)
+        self._pace = pace.begin(time.monotonic())
         self._units: deque[Unit] = deque()
-        self._stuck: set[str] = set()
+        self._part = ""
+        self._part_rows = 0  # of this part, so far
+        self._last: dict[str, tuple[int, int]] = {}  # by topic: the last time, and the number of its messages so far
         self._polled_s = 0.0
         to, patience_s = job.destination, job.give_up_after_s
         addresses = to.nsqd_tcp_addresses, to.lookupd_http_addresses
@@ -224,6 +280,18 @@ class _Task(publisher.PublishObserver):
     def send(self, rows: pa.RecordBatch) -> None:
         """Send rows, in the time that the pace allows."""
         self._publisher.idle()
+        if self._is_ordered:
+            for due in self._due(self._not_sent(rows)):
+                self._send_lanes(due)
+            return
+        for name, some in self._slices(rows):
+            if name in self._done:
+                continue
+            for due in self._due(some):
+                self._send_rows(due, self._unit_of(name))
+
+    def _due(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows up to the limit, at the times at which they are due."""
         if self._limit is not None:
             rows = rows.slice(0, self._limit)
         times = rows.column("timestamp_ns")
@@ -233,71 +301,105 @@ class _Task(publisher.PublishObserver):
             left_ns = None if times_ns is None else times_ns[low:]
             while not (count := self._pace.ready(left_ns, rows.num_rows - low, time.monotonic())):
                 self._publisher.wait(self._pace.wait_s(left_ns, time.monotonic()))
-            self._send_due(rows.slice(low, count))
+            yield rows.slice(low, count)
             self._pace.sent(count)
             low += count
 
-    def _send_due(self, rows: pa.RecordBatch) -> None:
-        """Send rows that are due: as they come if those of a slice are together, else by lane."""
-        codes = rows.column(SLICE).dictionary_encode()
-        numbers = codes.indices.to_numpy(zero_copy_only=False)
-        names = codes.dictionary.to_pylist()
-        if self._is_ordered:
-            for code, lane in enumerate(names):
-                part = rows if len(names) == 1 else rows.take(pa.array(np.flatnonzero(numbers == code)))
-                self._send_lane(lane, part)
-            return
-        for low, high in equal_runs(np.diff(numbers) != 0, len(numbers)):
-            self._send_slice(names[int(numbers[low])], rows.slice(low, high - low))
+    # ---- slices of a part of the archive
 
-    def _send_slice(self, name: str, rows: pa.RecordBatch) -> None:
-        if name in self._done:
-            return
-        unit = self._units[-1] if self._units else None
-        if unit is None or unit.lane != name:
-            if unit is not None:
-                unit.is_closed = True
-            unit = Unit(name)
-            self._units.append(unit)
-        self._send_rows(rows, unit)
+    def _slices(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows slice by slice, with the names. The rows of a part are in the same order in each run."""
+        parts = rows.column(self._part_column).dictionary_encode()
+        changes = np.diff(parts.indices.to_numpy(zero_copy_only=False)) != 0
+        for low, high in equal_runs(changes, rows.num_rows):
+            self._begin_part(parts[low].as_py())
+            while low < high:
+                number, index = divmod(self._part_rows, SLICE_MESSAGES)
+                count = min(high - low, SLICE_MESSAGES - index)
+                self._part_rows += count
+                yield slice_name(number, self._part), rows.slice(low, count)
+                low += count
 
-    def _send_lane(self, lane: str, rows: pa.RecordBatch) -> None:
-        """Send rows in order of time. A resumed job begins with the last time that was sent."""
+    def _begin_part(self, part: str) -> None:
+        if part == self._part:
+            return
+        self._end_part()
+        self._part = part
+        self._part_rows = 0
+
+    def _end_part(self) -> None:
+        """A part is done when all its slices are: a replay that goes on does not read it again."""
+        if not self._part:
+            return
+        if self._units:
+            self._units[-1].is_closed = True
+        self._units.append(Unit(self._part, is_closed=True))
+
+    def _unit_of(self, name: str) -> Unit:
+        """Return the unit of a slice."""
+        if not self._units or self._units[-1].lane != name:
+            if self._units:
+                self._units[-1].is_closed = True
+            self._units.append(Unit(name))
+        return self._units[-1]
+
+    # ---- topics in the order of time
+
+    def _not_sent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that earlier tries have not sent. A resumed topic begins with the last time that was sent."""
+        if not self._done:
+            return rows
+        topics = rows.column("topic").dictionary_encode()
+        marks = np.array([self._done.get(topic) or 0 for topic in topics.dictionary.to_pylist()], dtype=np.int64)
         times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
-        mark = self._done.get(lane)
-        if mark is not None and times_ns[0] < mark:
-            rows, times_ns = rows.filter(pa.array(times_ns >= mark)), times_ns[times_ns >= mark]
-            if not rows.num_rows:
-                return
+        return rows.filter(pa.array(times_ns >= marks[topics.indices.to_numpy(zero_copy_only=False)]))
+
+    def _send_lanes(self, rows: pa.RecordBatch) -> None:
+        topics = rows.column("topic").dictionary_encode()
+        numbers = topics.indices.to_numpy(zero_copy_only=False)
+        for number, topic in enumerate(topics.dictionary.to_pylist()):
+            lane = rows if len(topics.dictionary) == 1 else rows.take(pa.array(np.flatnonzero(numbers == number)))
+            for low in range(0, lane.num_rows, SLICE_MESSAGES):
+                self._send_lane(topic, lane.slice(low, SLICE_MESSAGES))
+
+    def _send_lane(self, topic: str, rows: pa.RecordBatch) -> None:
+        times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
         last_ns = int(times_ns[-1])
-        unit = Unit(lane, last_ns, again=int(np.count_nonzero(times_ns == last_ns)))
+        again = int(np.count_nonzero(times_ns == last_ns))
+        if self._last.get(topic, (0, 0))[0] == last_ns:  # all of them have the time of those before
+            again += self._last[topic][1]
+        self._last[topic] = last_ns, again
+        unit = Unit(topic, last_ns, again)
         self._units.append(unit)
         self._send_rows(rows, unit)
         unit.is_closed = True
         self._settle()
 
+    # ---- rows
+
     def _send_rows(self, rows: pa.RecordBatch, unit: Unit) -> None:
         if self._limit is not None:
             self._limit -= rows.num_rows
         unit.count += rows.num_rows
+        if self._counts_shared_ids:
+            unit.shared_ids += pc.sum(rows.column(SHARED_ID)).as_py() or 0
         self.result.matched += rows.num_rows
         topics = rows.column("topic").dictionary_encode()
         for code, topic in enumerate(topics.dictionary.to_pylist()):
-            bodies = rows.column("body")
-            if len(topics.dictionary) > 1:
-                bodies = bodies.filter(pc.equal(topics.indices, code))
-            payload = Payload.of_array(bodies)
+            some = rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))
+            payload = Payload.of_array(some.column("body"))
+            origin = _Origin(unit, topic, some)
             most = publisher.MOST_DEFERRED if self._defer_ms else len(payload)
             for begin, end in payload.cuts(most, self._destination.batch_bytes):
                 self._ledger.sending(end - begin)
                 name = self._destination.topic(topic)
-                self._publisher.send(publisher.PublishBatch(name, payload, begin, end, self._defer_ms, unit))
+                self._publisher.send(publisher.PublishBatch(name, payload, begin, end, self._defer_ms, origin))
 
     def finish(self) -> None:
         """Wait until all is acknowledged. Raises NotPublished."""
         self._publisher.finish()
-        for unit in () if self.result.error or self.is_cut else self._units:
-            unit.is_closed = True
+        if not (self.result.error or self.is_cut or self._is_ordered):
+            self._end_part()
         self._settle()
 
     def abandon(self) -> None:
@@ -313,28 +415,30 @@ class _Task(publisher.PublishObserver):
         self.result.counts = counts
 
     def _settle(self) -> None:
-        """Write what is done. What comes behind a refused message of an ordered lane is not done."""
+        """Write what is done. Messages that nsqd refused are kept first, so that their unit is done without them."""
         while self._units and self._units[0].is_answered:
             unit = self._units.popleft()
-            if unit.failed:
-                self._stuck.update([unit.lane] if self._is_ordered else ())
-            elif unit.lane not in self._stuck:
-                self._ledger.done(unit)
+            if unit.refused:
+                self._refused.keep(unit.refused)
+            self.result.shared_ids += unit.shared_ids
+            self._ledger.done(unit)
 
     # ---- what the publisher observes
 
     def acknowledged(self, batch: publisher.PublishBatch) -> None:
-        unit: Unit = batch.origin
+        unit: Unit = batch.origin.unit
         unit.acknowledged(batch.topic, batch.count, batch.body_bytes)
-        self._ledger.sent(batch.count, batch.body_bytes)
+        self._ledger.sent(batch.topic, batch.count, batch.body_bytes)
 
     def too_large(self, batch: publisher.PublishBatch, error: Exception) -> None:
-        """Count the message as failed. Its slice stays undone in the checkpoint."""
-        batch.origin.failed += 1
+        """Count the message as failed. Its slice is done without it."""
+        origin: _Origin = batch.origin
+        message = origin.message(batch.begin, error)
+        origin.unit.refused.append(message)
         self.result.failed += 1
         self._ledger.failed(1)
         if len(self.result.failures) < _NAMED_FAILURES:
-            self.result.failures.append(f"{batch.origin.lane}, a message of {batch.body_bytes} bytes: {error}")
+            self.result.failures.append(f"{message.part}, a message of {batch.body_bytes} bytes: {error}")
 
     def stepped(self) -> None:
         self._settle()

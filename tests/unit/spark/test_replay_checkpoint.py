@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -16,11 +19,13 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.replay.checkpoint import Checkpoint, Ledger, Ledgers, Totals, Unit, lines_in, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
-from nsqd_py.client.errors import PublishFailed
-from tests.support.archives import BASE_NS, messages
-from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
+from nsq_spark.replay.refused import gather
+from nsqd_py.client.errors import NsqClientError, PublishFailed
+from tests.support.archives import BASE_NS, compressed, messages
+from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, rows_of, write_framed
 
 ARCHIVE = "orders.framed"
+ROW = ("id", "nsqd", "file", "position", "body")
 
 
 def job_of(directory: Path, **selection: object) -> Job:
@@ -154,19 +159,83 @@ def test_a_limit_holds_over_several_runs(archive: Path) -> None:
     checkpoint.close()
 
 
-@pytest.mark.parametrize("is_ordered", [False, True])
-def test_what_nsqd_refused_is_sent_by_a_later_run(archive: Path, is_ordered: bool) -> None:
-    refused = messages(30)[17].body
+# ---- messages that nsqd refuses
+
+
+def refusing(*bodies: bytes) -> PlayedNsqd:
     nsqd = PlayedNsqd()
-    nsqd.verdict = lambda topic, some: PublishFailed("played:1", "E_BAD_MESSAGE", "too big") if refused in some else None
+
+    def verdict(topic: str, some: list[bytes]) -> NsqClientError | None:
+        return PublishFailed("played:1", "E_BAD_MESSAGE", "too big") if set(bodies) & set(some) else None
+
+    nsqd.verdict = verdict
+    return nsqd
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_what_nsqd_refused_is_kept_and_nothing_is_sent_again(archive: Path, is_ordered: bool) -> None:
+    some = [message._replace(timestamp_ns=BASE_NS + number) for number, message in enumerate(messages(30))]
+    write_framed(archive / ARCHIVE, some)
+    nsqd = refusing(some[17].body, some[29].body)
     job = replace(job_of(archive), by_time=is_ordered)
     for is_again in False, True:
-        checkpoint = opened(job, archive)
-        results = replayed(job, checkpoint.files, nsqd, checkpoint)
-        checkpoint.close()
-        assert sum(result.failed for result in results) == (0 if is_again else 1)
-        nsqd.verdict = lambda topic, some: None
-    assert set(nsqd.bodies) == {message.body for message in messages(30)}
+        with closing(opened(job, archive)) as checkpoint:
+            results = replayed(job, checkpoint.files, nsqd, checkpoint)
+            count = gather(checkpoint.directory, (), checkpoint.directory / "refused.jsonl")
+        # An ordered job sends the last time once more.
+        assert sum(result.failed for result in results) == (int(is_ordered) if is_again else 2)
+        assert count == 2
+    assert nsqd.counts() == {message.body: 1 for message in some if message not in (some[17], some[29])}
+    lines = (archive / "checkpoint" / "refused.jsonl").read_text().splitlines()
+    kept = sorted((json.loads(line) for line in lines), key=lambda line: int(line["timestamp"]))
+    rows = {row["id"]: row for batch in rows_of(job, checkpoint.files, columns=ROW) for row in batch.to_pylist()}
+    for line, message in zip(kept, (some[17], some[29]), strict=True):
+        row = rows[message.id]
+        assert (line["topic"], line["timestamp"], line["body"]) == ("orders", message.timestamp_ns, message.body.decode())
+        assert [line[name] for name in ("id", "nsqd", "file", "position")] == [row[name] for name in ROW[:4]]
+        assert "E_BAD_MESSAGE" in line["error"]
+    again = PlayedNsqd()
+    replayed(replace(job, checkpoint=None, by_time=False), files_of(archive / "checkpoint" / "refused.jsonl"), again)
+    assert sorted(again.bodies) == [some[17].body, some[29].body]
+
+
+def test_a_limit_counts_messages_that_nsqd_refused(archive: Path) -> None:
+    nsqd = refusing(messages(30)[3].body)
+    job = job_of(archive, limit=20)
+    for _ in range(2):
+        with closing(opened(job, archive)) as checkpoint:
+            left = replace(job, selection=Selection(limit=20 - checkpoint.earlier.counts.messages - checkpoint.earlier.refused))
+            replayed(left, checkpoint.files, nsqd, checkpoint)
+    assert len(nsqd.bodies) == 19
+
+
+def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archive: Path) -> None:
+    nsqd = refusing(messages(30)[3].body)
+    job = replace(job_of(archive), checkpoint=None)
+    (result, *_) = replayed(job, files_of(archive / ARCHIVE), nsqd)
+    assert gather(archive, result.refused, archive / "refused.jsonl") == 1
+    assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
+
+
+# ---- slices
+
+
+def test_a_kill_sends_at_most_a_slice_again(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsq_spark.replay.task.SLICE_MESSAGES", 10)
+    write_framed(archive / ARCHIVE, messages(300))
+    (archive / ARCHIVE).with_suffix(".framed.gz").write_bytes(compressed((archive / ARCHIVE).read_bytes(), "gzip"))
+    (archive / ARCHIVE).unlink()
+    (archive / ARCHIVE).with_suffix(".framed.gz").rename(archive / ARCHIVE)
+    found: Counter[bytes] = Counter()
+    for dies_at in 7, 7, 7, None:
+        nsqd = PlayedNsqd(dies_at)
+        with closing(opened(job_of(archive), archive)) as checkpoint, contextlib.suppress(Killed):
+            replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint)
+        found += nsqd.counts()
+    assert found.keys() == {message.body for message in messages(300)}
+    assert 0 < found.total() - 300 <= 3 * 10
+    with closing(opened(job_of(archive), archive)) as checkpoint:  # and a part that is done is not read
+        assert rows_of(checkpoint.job, checkpoint.files, checkpoint.earlier.done_parts) == []
 
 
 # ---- ledgers
@@ -178,7 +247,7 @@ def ledger_of(path: Path) -> bytes:
         unit = Unit(f"lane {number}", None, count=3, is_closed=True)
         ledger.sending(3)
         unit.acknowledged("t", 3, 30)
-        ledger.sent(3, 30)
+        ledger.sent("t", 3, 30)
         ledger.done(unit)
     ledger.close()
     return path.read_bytes()

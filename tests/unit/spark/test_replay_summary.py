@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
+from nsq_spark.replay.resume import how_to_resume
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
@@ -60,6 +62,56 @@ def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
         "  7 messages may have been sent twice",
         r"  damaged: /a\x1b: 2 records, 1.5 kB passed over",
         r"  error: no\nsqd",
+    ]
+
+
+def test_the_summary_says_that_the_number_of_duplicates_is_not_known() -> None:
+    found = outcome(possible_duplicates=2500, unknown_duplicates="127.0.0.1:4151 does not answer")
+    assert summary.summary(found).splitlines()[1:] == [
+        "  up to 2,500 messages may have been sent twice, or none: how many is not known, since 127.0.0.1:4151 does not answer"
+    ]
+
+
+def test_the_summary_says_that_ids_are_those_of_different_messages() -> None:
+    assert summary.summary(outcome(shared_ids=4000)).splitlines()[1:] == [
+        "  4,000 ids are those of messages with different bodies, all of which were chosen: nsqds had the same --node-id"
+    ]
+
+
+# ---- commands that go on
+
+WORDS = [
+    "/archive dir",
+    "--nsqd-tcp-address=127.0.0.1:4150",
+    "--to-topic",
+    "again",
+    "--where=a = 1",
+    "--checkpoint",
+    "/checkpoint",
+    "--yes",
+    "--conf=spark.hadoop.fs.s3a.secret.key=***",
+]
+
+
+def test_a_command_that_goes_on_can_be_pasted() -> None:
+    text = how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS)
+    command = text.splitlines()[1]
+    assert shlex.split(command) == ["spark-replay", *WORDS]
+    assert text.endswith("with your secrets in place of ***; --flag=@FILE reads one from a file)")
+    assert "***" not in how_to_resume(outcome(is_stopped=True), "/checkpoint", WORDS[:-1])
+
+
+def test_the_command_for_refused_messages_sends_them_where_the_others_were_sent() -> None:
+    found = outcome(refused=1, refused_file="/checkpoint/refused.jsonl")
+    assert found.exit_code == 3
+    text = how_to_resume(found, "/checkpoint", WORDS[:-1])
+    assert shlex.split(text.splitlines()[-1]) == [
+        "spark-replay",
+        "/checkpoint/refused.jsonl",
+        "--nsqd-tcp-address=127.0.0.1:4150",
+        "--to-topic",
+        "again",
+        "--yes",
     ]
 
 

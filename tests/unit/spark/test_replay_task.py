@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
 from nsq_spark.replay.task import Pace, PaceOfTask, TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from tests.support.archives import messages
+from tests.support.archives import BASE_NS, messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 
 Verdict = Callable[[str, list[bytes]], NsqClientError | None]
@@ -170,34 +172,62 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 7.0, 1000.0, 2_500_000.0])
 def test_a_rate_is_kept(rate: float) -> None:
-    assert sent_in(PaceOfTask(rate).begin(0.0, 0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
+    assert sent_in(PaceOfTask(rate).begin(0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
 
 
 def test_a_rate_makes_up_for_no_long_stop() -> None:
-    bucket = PaceOfTask(1000.0).begin(0.0, 0.0)
+    bucket = PaceOfTask(1000.0).begin(0.0)
     assert bucket.ready(None, 10**6, 3600.0) == 100
 
 
 def test_the_gaps_of_the_archive_are_kept() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=500, start_s=10.0).begin(0.0, 0.0)
+    pace = PaceOfTask(speed=1.0, origin_ns=500).begin(0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
-    assert pace.ready(times, 3, 9.9) == 0
     assert pace.ready(times, 3, 10.0) == 1
     assert pace.wait_s(times[1:], 10.0) == pytest.approx(1.0, abs=0.01)
-    assert pace.ready(times, 3, 11.0) == 2
-    assert pace.ready(times, 3, 13.0) == 3
+    assert pace.ready(times[1:], 2, 10.9) == 0
+    assert pace.ready(times[1:], 2, 11.0) == 1
+    assert pace.ready(times[2:], 1, 13.0) == 1
 
 
-def test_what_is_late_leaves_at_once_and_delays_nothing() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
+def test_the_clock_starts_when_the_first_message_is_ready() -> None:
+    """A sort took an hour: nothing leaves at once for that, also if another topic has the first message."""
+    pace = PaceOfTask(speed=2.0, origin_ns=0).begin(0.0)
+    times = np.array([10 * SECOND_NS, 12 * SECOND_NS])
+    assert pace.ready(times, 2, 3600.0) == 0
+    assert pace.wait_s(times, 3600.0) == pytest.approx(5.0, abs=0.01)
+    assert [pace.ready(times, 2, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
+    assert [pace.ready(times[1:], 1, 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
+
+
+def test_a_stall_shifts_the_rest() -> None:
+    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 4, 30.0) == 3
+    assert pace.ready(times, 4, 0.0) == 1
+    assert pace.ready(times[1:], 3, 31.0) == 1
+    assert pace.ready(times[2:], 2, 31.9) == 0
+    assert pace.ready(times[2:], 2, 32.0) == 1
+    assert pace.wait_s(times[3:], 32.0) == pytest.approx(58.0, abs=0.01)
+
+
+def test_a_short_stop_shifts_nothing() -> None:
+    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    times = np.array([number * SECOND_NS for number in range(1000)])
+    for number in range(1000):
+        assert pace.ready(times[number:], 1, number + 0.09) == 1
+
+
+def test_what_catches_up_leaves_at_once_and_delays_nothing() -> None:
+    pace = PaceOfTask(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
+    times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
+    assert pace.ready(times, 4, 0.0) == 1
+    assert pace.ready(times[1:], 3, 30.0) == 2
     assert pace.wait_s(times[3:], 30.0) == pytest.approx(30.0, abs=0.01)
 
 
 def test_messages_close_together_wait_once() -> None:
     times = [number * 1000 for number in range(100_000)]  # 0.1 s of the archive
-    pace = PaceOfTask(speed=1.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
+    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
     now_s, waits, count = 0.0, 0, 0
     while count < len(times):
         rest = np.array(times[count:])
@@ -213,11 +243,15 @@ def test_messages_close_together_wait_once() -> None:
 def test_of_two_paces_the_slower_one_counts() -> None:
     times = [number * SECOND_NS // 1000 for number in range(1000)]
     for seconds, count in (2.0, 20), (20.0, 100):
-        both = PaceOfTask(10.0, 1.0).begin(0.0, 0.0)
+        both = PaceOfTask(10.0, 1.0).begin(0.0)
         assert sent_in(both, seconds, times, left=100) == pytest.approx(count, abs=2)
 
 
-def test_a_task_that_begins_late_is_where_the_others_are() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0, start_s=1_700_000_000.0).begin(now_s=50.0, wall_s=1_700_000_004.0)
-    times = np.array([number * SECOND_NS for number in range(10)])
-    assert pace.ready(times, 10, 50.0) == 5
+def test_a_task_that_is_tried_again_goes_on_at_once(tmp_path: Path) -> None:
+    path = write_framed(tmp_path / "orders.framed", messages(3))
+    job = Job((str(path),), destination=Destination(("played:1",)), speed=1.0, checkpoint=str(tmp_path / "checkpoint"))
+    paces = {0: PaceOfTask(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
+    nsqd = PlayedNsqd()
+    with closing(open_checkpoint(str(tmp_path / "checkpoint"), job, files_of(path))) as checkpoint:
+        replayed(job, files_of(path), nsqd, checkpoint, attempt=1, paces=paces)
+    assert nsqd.bodies == bodies(3)

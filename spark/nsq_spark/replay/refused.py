@@ -1,0 +1,245 @@
+"""The messages that the target refuses: found again in the archive, and kept in a file with the reason.
+
+    {"timestamp": ..., "id": "...", "attempts": 1, "topic": "...", "channel": "...", "nsqd": "host:port", "body": "...",
+     "file": "...", "position": 7, "error": "..."}
+
+The file is `jsonl` of nsq-to-file with three more fields, so nsq-cat shows it and spark-replay sends it. The rows that a task
+sends have neither ids nor positions, which most replays would read without use. They are read if a message is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from nsq_spark.archive.chunk import Payload
+from nsq_spark.archive.read import read
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo, Split
+from nsq_spark.archive.storage import Storage
+from nsq_spark.publisher import Producers, PublishBatch, PublishObserver, TaskPublisher
+from nsq_spark.replay.job import SHARED, CheckpointError, Job
+from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.private_files import create, open_file
+
+_COLUMNS = ("timestamp_ns", "id", "attempts", "topic", "channel", "nsqd", "file", "position", "body")
+_PART = re.compile(r"(\d+)\+(\d+):(.+)", re.DOTALL)
+# Of messages whose file the driver does not see. Above this, it gets them without their bodies.
+_MOST_RETURNED_BYTES = 64 * 1024 * 1024
+_BODIES = ("body", "body_base64")
+_LETTERS_TOGETHER = 1000
+
+_Key: TypeAlias = tuple[str, int | None, bytes]
+_Row: TypeAlias = dict[str, Any]
+
+
+class RefusedMessage(NamedTuple):
+    """A message that nsqd refused. `part` is the part of a file that it was read from, as `batch_reader` names it."""
+
+    topic: str
+    timestamp_ns: int | None
+    body: bytes
+    part: str
+    error: str
+
+    @property
+    def key(self) -> _Key:
+        return self.topic, self.timestamp_ns, self.body
+
+    @property
+    def path(self) -> str:
+        return self.part.partition(":")[2]
+
+    def line(self, row: Mapping[str, Any]) -> bytes:
+        """Return the message as a line of the file; `row` has what the archive knows of it."""
+        fields = {
+            "timestamp": self.timestamp_ns,
+            "id": row.get("id"),
+            "attempts": row.get("attempts"),
+            "topic": self.topic,
+            "channel": row.get("channel"),
+            "nsqd": row.get("nsqd"),
+            **_body_fields(self.body),
+            "file": row.get("file", self.path),
+            "position": row.get("position"),
+            "error": self.error,
+        }
+        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _body_fields(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": b64encode(body).decode()}
+
+
+# ---- in a task
+
+
+@dataclass
+class RefusedMessages:
+    """The messages that nsqd refused in one try of a task.
+
+    path      the file that gets them; None if the driver would not see it
+    returned  then their lines, which the task returns to the driver
+    """
+
+    job: Job
+    files: Sequence[FileInfo]
+    path: Path | None
+    returned: list[bytes] = field(default_factory=list)
+    _returned_bytes: int = 0
+    _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that were refused before
+
+    def keep(self, refused: Sequence[RefusedMessage]) -> None:
+        """Write messages durably, or keep their lines in memory. Raises OSError."""
+        if self.path is None:
+            for line in self._lines(refused):
+                self._return(line)
+            return
+        descriptor = open_file(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, SHARED)
+        with open(descriptor, "ab") as file:
+            file.writelines(self._lines(refused))
+            file.flush()
+            os.fsync(descriptor)
+
+    def _return(self, line: bytes) -> None:
+        if self._returned_bytes + len(line) > _MOST_RETURNED_BYTES:
+            line = without_body(line)
+        self._returned_bytes += len(line)
+        self.returned.append(line)
+
+    def _lines(self, refused: Sequence[RefusedMessage]) -> Iterator[bytes]:
+        by_part: dict[str, list[RefusedMessage]] = defaultdict(list)
+        for message in refused:
+            by_part[message.part].append(message)
+        for part, messages in by_part.items():
+            rows = self._rows(part, messages)
+            for message in messages:
+                found = rows.get(message.key)
+                row = found.popleft() if found else {}
+                if row:
+                    self._found.add((row["file"], row["position"]))
+                yield message.line(row)
+
+    def _rows(self, part: str, messages: Sequence[RefusedMessage]) -> dict[_Key, deque[_Row]]:
+        """Return the rows of these messages. Rows of equal messages are in the order of the file."""
+        rows: dict[_Key, deque[_Row]] = {}
+        for split in self._splits(part):
+            rows = defaultdict(deque)
+            with suppress(ArchiveError):
+                for row in _rows_in(split, self.job, messages):
+                    if (row["file"], row["position"]) not in self._found:
+                        rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
+            if all(message.key in rows for message in messages):
+                return rows
+        return rows
+
+    def _splits(self, part: str) -> Iterator[Split]:
+        """Yield the part of the file, then all of it: Spark's readers draw the bounds between parts elsewhere."""
+        matched = _PART.fullmatch(part)
+        info = next((info for info in self.files if matched and info.path == matched[3]), None)
+        if matched is None or info is None:
+            return
+        whole = Split(info.path, info.format, info.compression, 0, info.size_bytes, info.topic, info.size_bytes, 0, info.is_live)
+        start, size_bytes = int(matched[1]), int(matched[2])
+        if info.compression is Compression.NONE and size_bytes < info.size_bytes:
+            yield replace(whole, start=start, end=start + size_bytes)
+        yield whole
+
+
+def _rows_in(split: Split, job: Job, messages: Sequence[RefusedMessage]) -> Iterator[_Row]:
+    """Yield the rows of a split that may be one of these messages. Raises ArchiveError."""
+    sizes = np.array([len(message.body) for message in messages])
+    times = {message.timestamp_ns for message in messages}
+    times_ns = None if None in times else np.array(list(times))
+    for chunk in read(split, Storage(job.storage), job.selection.wanted, Damage("skip")):
+        mask = np.isin(chunk.payload.sizes, sizes)
+        if times_ns is not None and chunk.timestamps_ns is not None:
+            mask &= np.isin(chunk.timestamps_ns, times_ns)
+        if mask.any():
+            yield from chunk.filter(mask).arrow(_COLUMNS).to_pylist()
+
+
+# ---- on the driver
+
+
+def gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
+    """Write the refused messages of all runs of a checkpoint to one file, each once, and return their number.
+
+    `returned` are the lines that tasks have returned. Without any message, no file is made. Raises CheckpointError.
+    """
+    try:
+        return _gather(directory, returned, path)
+    except OSError as error:
+        text = f"the messages that nsqd refused cannot be written to {path}: {error.strerror}"
+        raise CheckpointError(text) from error
+
+
+def _gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
+    found = sorted(directory.glob("refused-*.jsonl"))
+    lines = _distinct(chain(returned, *map(_whole_lines, found)))
+    first = next(lines, None)
+    if first is None:
+        return 0
+    count = 0
+    new_path = path.with_name(f"{path.name}.tmp")
+    with create(new_path) as file:
+        for line in chain([first], lines):
+            file.write(line)
+            count += 1
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new_path, path)
+    sync_directory(path.parent)
+    return count
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, except a torn one at its end."""
+    with path.open("rb") as file:
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _distinct(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the first line of each message. One that was sent again after a kill was refused again."""
+    seen = set()
+    for line in lines:
+        try:
+            fields = orjson.loads(line)
+        except ValueError:  # a machine failed while it was written, and its slice is not done
+            continue
+        key = fields["file"], fields["position"]
+        if fields["position"] is None:  # it was not found again
+            key = fields["file"], orjson.dumps({**fields, "error": ""})
+        if key not in seen:
+            seen.add(key)
+            yield line
+
+
+def without_body(line: bytes) -> bytes:
+    fields = orjson.loads(line)
+    return orjson.dumps({name: fields[name] for name in fields if name not in _BODIES}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def publish_dead_letters(path: Path, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
+    """Publish the lines of the file, without the bodies, which nsqd refused. Raises NotPublished and NsqClientError."""
+    with closing(TaskPublisher(producers, observer)) as publisher, path.open("rb") as file:
+        letters = (without_body(line).removesuffix(b"\n") for line in file)
+        while some := list(islice(letters, _LETTERS_TOGETHER)):
+            payload = Payload.of_array(pa.array(some, pa.binary()))
+            for begin, end in payload.cuts(len(payload), batch_bytes):
+                publisher.send(PublishBatch(topic, payload, begin, end))
+        publisher.finish()
