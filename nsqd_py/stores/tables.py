@@ -124,9 +124,9 @@ def rewritten_files(paths: Iterable[str], files: Files) -> set[str]:
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(os.path.dirname(os.path.abspath(path)), []).append(path)
-    found = set()
+    found: set[str] = set()
     for directory, group in by_directory.items():
-        tables = set().union(*(_tables_of(above, files) for above in (directory, *_directories_above(directory))))
+        tables: set[_Table] = set().union(*(_tables_of(above, files) for above in (directory, *_directories_above(directory))))
         if tables:
             live = {_identity(uri) for table in tables for uri in _files_of(table, files, NO_SETTINGS)}
             found.update(path for path in group if _identity(path) not in live and _is_parquet(path, files))
@@ -157,7 +157,7 @@ def _tables_of(directory: str, files: Files) -> set[_Table]:
 
 def _may_have_tables(paths: Iterable[str]) -> set[str]:
     """Return the directories that may have tables, by the names below them."""
-    found = set()
+    found: set[str] = set()
     for path in paths:
         parent, _, name = path.rpartition("/")
         if name == DELTA_LOG:
