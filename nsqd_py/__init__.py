@@ -37,6 +37,7 @@ standby     a second nsqd that follows this one, and takes its place
 go_import   takes over the data of Go's nsqd
 broker      the topics and channels that exist, start-up, upkeep of the disk
 queue       topics, channels, delivery
+stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
 lease       leases of etcd, which decide who is the primary

@@ -125,6 +125,11 @@ def nsq_to_file(machine: Machine, cwd: Path) -> None:
     publish_all_the_time(machine, cwd, "orders", "audit_logins")
 
 
+def small_files(machine: Machine, cwd: Path) -> None:
+    nsqd(machine)
+    publish_all_the_time(machine, cwd, "orders")
+
+
 def nsq_to_http(machine: Machine, cwd: Path) -> None:
     cluster(machine)
     addresses = [f"{host}:8080" for host in ("127.0.0.1", "10.0.0.1", "10.0.0.2")]
@@ -299,6 +304,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/operations.md": operations,
     "docs/security.md": nothing,
     "docs/sizing.md": nothing,
+    "docs/small-files.md": small_files,
     "docs/spark.md": spark,
     "docs/backup.md": nothing,
     "docs/standby.md": nothing,

@@ -136,6 +136,26 @@ def check(table: Table) -> None:
     assert table.arrow().num_rows == rows
 
 
+@pytest.mark.parametrize("root", ["directory"], indirect=True)
+def test_an_idle_topic_leaves_no_files(
+    nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path, DELTA, root, monkeypatch)
+    publish(nsqd, 0, 1)
+    with archive("--format=parquet", f"--table={DELTA}", NAMES, "--rotate-interval=100ms") as tool:
+        wait_until(lambda: len(table.files()) == 1, DEADLINE_S, "a file")  # the next one has no messages
+        assert tool.stop() == 0
+    assert len(table.stored()) == len(table.files()) == 1
+    assert leftovers(tmp_path) == []
+
+
+def test_a_bucket_that_is_not_there(root: str) -> None:
+    gone = root.replace("bucket-", "gone-")
+    run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", f"--output-dir={gone}")
+    assert run.returncode == 1
+    assert run.stderr == f"nsq-to-file: cannot use {gone}: there is no bucket {gone.split('/')[2]}\n"
+
+
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
 def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path) -> None:
     """Objects appear when they are complete, and nothing of them stays here."""

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from deltalake import DeltaTable
+
 from nsq_spark import nsq_archive
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tables import TABLE, make_table
@@ -41,3 +43,13 @@ def test_spark_reads_what_other_engines_read(
         rows = frame.where("timestamp > '2020-01-01'").select("body", "timestamp_ns").collect()
         assert sorted(bytes(row.body) for row in rows) == expected == table.by_polars() == table.by_duckdb()
         assert sorted(row.timestamp_ns for row in rows) == sorted(table.arrow()["timestamp_ns"].to_pylist())
+    gone = f"id = '{table.arrow()['id'][0]}'"
+    if flag == "delta":
+        DeltaTable(table.root).delete(gone)
+        DeltaTable(table.root).optimize.compact()
+    else:
+        table.catalog.load_table(TABLE).delete(gone)
+    for frame in nsq_archive(spark, table.root), spark.read.format("nsq").load(table.root):
+        rows = frame.where("topic = 'orders'").select("body").collect()
+        assert sorted(bytes(row.body) for row in rows) == table.by_polars()
+        assert len(rows) == len(expected) - 1

@@ -71,7 +71,12 @@ class _Handler(BaseHTTPRequestHandler):
         return path
 
     def _object(self) -> None:
-        data = self.server.objects.get(self._note())
+        path = self._note()
+        data = self.server.objects.get(path)
+        if "/" not in path:
+            is_there = any(name.startswith(f"{path}/") for name in self.server.objects)
+            self._answer(200 if is_there else 404, b"")
+            return
         if data is None:
             self._answer(404, b"")
             return

@@ -68,7 +68,8 @@ class Table:
         return sorted(frame.filter(polars.col("timestamp") > polars.datetime(2020, 1, 1, time_zone="UTC")).collect()["body"])
 
     def by_duckdb(self) -> list[bytes]:
-        done = subprocess.run([sys.executable, "-c", _DUCKDB, self.flag, self.root, TABLE], capture_output=True, check=True)
+        done = subprocess.run([sys.executable, "-c", _DUCKDB, self.flag, self.root, TABLE], capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
         return done.stdout.splitlines()
 
 

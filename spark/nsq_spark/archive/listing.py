@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive import splits
+from nsq_spark.archive import splits, tables
 from nsq_spark.archive.names import (
     MESSAGE_SUFFIXES,
     SAY_THE_TOPIC,
@@ -191,12 +191,11 @@ def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> li
     if entry is not None:
         return [entry]
     if storage.is_directory(given):
-        return _with_messages(storage.walk(given), storage, found, takes_all)
+        return _with_messages(tables.walk(given, storage), storage, found, takes_all)
     if not is_glob(given):
         raise splits.ArchiveError(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
-    walked = storage.walk(base_of(given))
-    matching = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
+    matching = tables.walk(base_of(given), storage, lambda name: _is_claim(name) or matches(_as_given(name)) is not None)
     entries = _with_messages(matching, storage, found, takes_all)
     if not entries:
         left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""

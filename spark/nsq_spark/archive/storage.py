@@ -17,76 +17,8 @@ import pyarrow.fs as pafs
 
 from nsq_spark.archive.files import File, LocalFile, RemoteFile
 from nsq_spark.archive.splits import ArchiveError
-
-# ---- file systems by their schemes
-
-_S3, _AZURE = "fs.s3a.", "fs.azure."
-_ANONYMOUS = "AnonymousAWSCredentialsProvider"
-# Names of pyarrow's arguments by Hadoop's settings.
-_S3_TEXTS = {
-    "access.key": "access_key",
-    "secret.key": "secret_key",
-    "session.token": "session_token",
-    "endpoint.region": "region",
-}
-_AZURE_TEXTS = {"account.key": "account_key", "sas.fixed.token": "sas_token"}
-_AZURE_HOST = "dfs.core.windows.net"
-
-
-class System(NamedTuple):
-    """An open file system. A path `uri` + x is `root` + x in it."""
-
-    files: Any
-    uri: str
-    root: str
-
-    def inner(self, path: str) -> str:
-        behind = path[len(self.uri) :]
-        return (self.root + behind).rstrip("/") or "/"
-
-    def outer(self, inner: str) -> str:
-        return self.uri + inner[len(self.root) :]
-
-
-def s3_arguments(options: Mapping[str, str], bucket: str = "") -> dict[str, object]:
-    """Return the arguments of pyarrow's S3FileSystem for a bucket."""
-    own = f"{_S3}bucket.{bucket}."
-    options = {**options, **{_S3 + name[len(own) :]: text for name, text in options.items() if name.startswith(own)}}
-    arguments: dict[str, object] = {name: text for key, name in _S3_TEXTS.items() if (text := options.get(_S3 + key))}
-    if endpoint := options.get(_S3 + "endpoint"):
-        scheme, found, host = endpoint.rpartition("://")
-        is_encrypted = options.get(_S3 + "connection.ssl.enabled", "true").lower() != "false"
-        arguments["endpoint_override"] = host
-        arguments["scheme"] = scheme if found else "https" if is_encrypted else "http"
-        # Spark's default is the bucket in the host's name; what is not Amazon's seldom has names for that.
-        arguments["force_virtual_addressing"] = options.get(_S3 + "path.style.access", "true").lower() == "false"
-    if _ANONYMOUS in options.get(_S3 + "aws.credentials.provider", ""):
-        arguments["anonymous"] = True
-    return arguments
-
-
-def azure_arguments(options: Mapping[str, str], host: str) -> dict[str, object]:
-    """Return the arguments of pyarrow's AzureFileSystem for `<account>.dfs.core.windows.net`, or an account alone."""
-    account = host.partition(".")[0]
-    suffix = f".{account}.{_AZURE_HOST}"
-    texts = {name: options.get(_AZURE + key + suffix) or options.get(_AZURE + key) for key, name in _AZURE_TEXTS.items()}
-    return {"account_name": account, **{name: text for name, text in texts.items() if text}}
-
-
-def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> System:
-    """Raises ArchiveError, OSError, ValueError and pyarrow's errors."""
-    uri = f"{scheme}://{authority}/"
-    if scheme in ("s3a", "s3n", "s3"):
-        return System(pafs.S3FileSystem(**s3_arguments(options, authority)), uri, f"{authority}/")
-    if scheme == "gs":
-        return System(pafs.GcsFileSystem(), uri, f"{authority}/")
-    if scheme not in ("abfs", "abfss"):
-        return System(pafs.HadoopFileSystem.from_uri(uri), uri, "/")
-    container, found, host = authority.partition("@")
-    if not found:
-        raise ArchiveError(f"{scheme}://{authority} names no container: write <container>@<account>.{_AZURE_HOST}")
-    return System(pafs.AzureFileSystem(**azure_arguments(options, host)), uri, f"{container}/")
-
+from nsqd_py.stores.object_stores import Store, open_store
+from nsqd_py.stores.tables import DELTA_LOG
 
 _OF_ENGINES = re.compile(r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)")
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link that leads in a circle is no file
@@ -109,7 +41,7 @@ class Storage:
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self.options = dict(options or {})
-        self._systems: dict[str, System] = {}
+        self._stores: dict[str, Store] = {}
 
     def __reduce__(self) -> tuple[type[Storage], tuple[dict[str, str]]]:
         return Storage, (self.options,)
@@ -128,8 +60,8 @@ class Storage:
         try:
             if is_local(path):
                 return LocalFile.open(local_path(path))
-            system = self._system(path)
-            return RemoteFile(system.files.open_input_file(system.inner(path)))
+            store = self._store(path)
+            return RemoteFile(store.files.open_input_file(store.inner(path)))
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
 
@@ -137,8 +69,8 @@ class Storage:
         """Return the file at this path; None for a directory, and if there is nothing."""
         if is_local(path):
             return _local_entry(local_path(path))
-        system, info = self._info(path)
-        return _remote_entry(system, info) if info.type == pafs.FileType.File else None
+        store, info = self._info(path)
+        return _remote_entry(store, info) if info.type == pafs.FileType.File else None
 
     def may_grow(self, path: str) -> bool:
         """False if no process has the file open for writing, as the kernel of Linux knows of files on this machine's disks."""
@@ -152,50 +84,67 @@ class Storage:
             return os.path.isdir(local_path(path))
         return bool(self._info(path)[1].type == pafs.FileType.Directory)
 
-    def _info(self, path: str) -> tuple[System, Any]:
-        system = self._system(path)
-        return system, self._infos(path, system, system.inner(path))
+    def _info(self, path: str) -> tuple[Store, Any]:
+        store = self._store(path)
+        return store, self._infos(path, store, store.inner(path))
 
     def names(self, directory: str) -> list[str]:
         """Return the names in a directory; nothing if it cannot be listed."""
         try:
             if is_local(directory):
                 return os.listdir(local_path(directory))
-            system = self._system(directory)
-            return [info.base_name for info in system.files.get_file_info(pafs.FileSelector(system.inner(directory)))]
+            store = self._store(directory)
+            return [info.base_name for info in store.files.get_file_info(pafs.FileSelector(store.inner(directory)))]
         except (OSError, pa.ArrowException, ArchiveError):
             return []
 
+    def head(self, path: str, size_bytes: int) -> bytes:
+        """Return the first bytes of a file; b"" if it cannot be read."""
+        try:
+            with self.open(path) as file:
+                return file.read_at(0, size_bytes)
+        except (OSError, pa.ArrowException, ArchiveError):
+            return b""
+
     def walk(self, directory: str) -> Iterator[Entry]:
-        """Yield all files below a directory, which need not exist, in no order; none in directories that are passed over."""
+        """Yield all files below a directory, which need not exist, in no order; none in directories that are passed over.
+
+        The log of a Delta table is passed over too, but an Entry of its directory, of 0 bytes, says that it is there.
+        """
         if is_local(directory):
             yield from _walk_local(local_path(directory))
             return
-        system = self._system(directory)
-        inner = system.inner(directory)
-        for info in self._infos(directory, system, pafs.FileSelector(inner, allow_not_found=True, recursive=True)):
-            directories = info.path[len(inner) :].split("/")[:-1]
-            if info.type == pafs.FileType.File and not any(map(_is_passed_over, directories)):
-                yield _remote_entry(system, info)
+        store = self._store(directory)
+        inner = store.inner(directory)
+        for info in self._infos(directory, store, pafs.FileSelector(inner, allow_not_found=True, recursive=True)):
+            *directories, name = info.path[len(inner) :].split("/")
+            if any(map(_is_passed_over, directories)):
+                continue
+            if info.type == pafs.FileType.File or name == DELTA_LOG:
+                yield _remote_entry(store, info)
 
-    def _infos(self, path: str, system: System, what: Any) -> Any:
+    def _infos(self, path: str, store: Store, what: Any) -> Any:
+        """Return what a path or a selector leads to. A bucket that is not there is an error, and not an empty one."""
         try:
-            return system.files.get_file_info(what)
+            found = store.files.get_file_info(what)
+            if not found or (isinstance(what, str) and found.type == pafs.FileType.NotFound):
+                store.check_bucket()
+            return found
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
 
-    def _system(self, path: str) -> System:
+    def _store(self, path: str) -> Store:
         scheme, authority = urlsplit(path)[:2]
         if scheme in ("http", "https"):
             paths = "a directory, a file, or one of an object store such as s3a://bucket/path"
             raise ArchiveError(f"{path} is an address; an archive is a path: {paths}; the option nsqd reads a running nsqd")
         key = f"{scheme}://{authority}"
-        if key not in self._systems:
+        if key not in self._stores:
             try:
-                self._systems[key] = open_system(scheme, authority, self.options)
+                self._stores[key] = open_store(path, self.options)
             except (OSError, pa.ArrowException, ValueError) as error:
                 raise _not_readable(path, error) from error
-        return self._systems[key]
+        return self._stores[key]
 
 
 # ---- paths
@@ -286,11 +235,13 @@ def _walk_local(directory: str) -> Iterator[Entry]:
         seen.add((status.st_dev, status.st_ino))
         own_first = sorted(directories, key=lambda name: (os.path.islink(f"{parent}/{name}"), name))
         directories[:] = [name for name in own_first if not _is_passed_over(name)]
+        if DELTA_LOG in own_first:
+            yield Entry(as_text(f"{parent.rstrip('/')}/{DELTA_LOG}"), 0, 0)
         yield from filter(None, (_local_entry(f"{parent.rstrip('/')}/{name}") for name in sorted(names)))
 
 
-def _remote_entry(system: System, info: Any) -> Entry:
-    return Entry(system.outer(info.path), info.size, info.mtime_ns or 0)
+def _remote_entry(store: Store, info: Any) -> Entry:
+    return Entry(store.outer(info.path), info.size or 0, info.mtime_ns or 0)
 
 
 def _not_readable(path: str, error: Exception) -> ArchiveError:

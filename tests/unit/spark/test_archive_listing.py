@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow.fs as pafs
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive import storage as remote
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.names import time_in, zone_of
 from nsq_spark.archive.read import read
@@ -211,29 +209,6 @@ def test_a_queue_of_go_is_refused(tmp_path: Path, name: str) -> None:
 
 
 # ---- other file systems
-
-
-def test_settings_of_s3() -> None:
-    options = {
-        "fs.s3a.access.key": "key",
-        "fs.s3a.secret.key": "secret",
-        "fs.s3a.endpoint": "http://127.0.0.1:9000",
-        "fs.s3a.endpoint.region": "eu-1",
-    }
-    assert remote.s3_arguments(options) == {
-        "access_key": "key",
-        "secret_key": "secret",
-        "region": "eu-1",
-        "endpoint_override": "127.0.0.1:9000",
-        "scheme": "http",
-        "force_virtual_addressing": False,
-    }
-    insecure = {"fs.s3a.endpoint": "minio", "fs.s3a.connection.ssl.enabled": "false"}
-    assert remote.s3_arguments(insecure)["scheme"] == "http"
-    assert remote.s3_arguments({}) == {}
-    anonymous = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
-    assert remote.s3_arguments(anonymous) == {"anonymous": True}
-    pafs.S3FileSystem(**remote.s3_arguments({**options, **anonymous, "fs.s3a.access.key": "", "fs.s3a.secret.key": ""}))
 
 
 def test_what_travels_between_processes() -> None:

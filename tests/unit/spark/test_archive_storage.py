@@ -10,14 +10,11 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive import storage as remote
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, plan_splits
 from nsq_spark.archive.storage import Storage
 from tests.support.s3 import s3_store
-
-ABFSS = "abfss://events@company.dfs.core.windows.net"
 
 
 def bodies(path: str, storage: Storage) -> list[bytes]:
@@ -84,26 +81,6 @@ def test_each_bucket_has_its_own_settings() -> None:
         assert bodies("s3a://mine/day", storage) == [b"1", b"2"]
         assert bodies("s3a://theirs/*/b.log", storage) == [b"3"]
     assert (mine.requests, theirs.requests) == ({("mine", "own")}, {("theirs", "general")})
-
-
-# ---- Azure
-
-
-def test_a_container_is_the_beginning_of_the_path() -> None:
-    system = remote.open_system("abfss", ABFSS.partition("://")[2], {"fs.azure.account.key": "a2V5"})
-    assert system.inner(f"{ABFSS}/day/x") == "events/day/x"
-    assert system.inner(ABFSS) == system.inner(f"{ABFSS}/") == "events"
-    assert system.outer("events/day/x") == f"{ABFSS}/day/x"
-    with pytest.raises(ArchiveError, match="names no container: write <container>@<account>"):
-        Storage().find("abfss://company.dfs.core.windows.net/day")
-
-
-def test_settings_of_azure() -> None:
-    host = "company.dfs.core.windows.net"
-    keys = {f"fs.azure.account.key.{host}": "own", "fs.azure.account.key": "general"}
-    assert remote.azure_arguments(keys, host) == {"account_name": "company", "account_key": "own"}
-    assert remote.azure_arguments(keys, "other") == {"account_name": "other", "account_key": "general"}
-    assert remote.azure_arguments({"fs.azure.sas.fixed.token": "?sv=1"}, host)["sas_token"] == "?sv=1"
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1:4151", "https://host/x.log"])

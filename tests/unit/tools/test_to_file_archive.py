@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import OutputFile, left_behind
 from nsq_tools.to_file.service import datetime_format
-from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from tests.support.archives import BASE_NS
+from tests.support.nsqd_process import REPOSITORY
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
@@ -448,3 +450,32 @@ def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(tmp_path: P
     output.append(b"three\n")
     output.sync()
     assert (tmp_path / "file").read_bytes() == b"one\nthree\n"
+
+
+# --- docs/small-files.md
+
+DAY_ROW = re.compile(r"^\| (?:the default, )?`(--[^`]*)` \| (\d+) \|$", re.MULTILINE)
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("utc")
+def test_the_page_says_how_many_files_a_day_each_setting_makes(harness: ArchiveHarness) -> None:
+    rows = DAY_ROW.findall((REPOSITORY / "docs/small-files.md").read_text("utf-8"))
+    assert len(rows) == 5
+    for settings, count in rows:
+        given = dict(word.removeprefix("--").split("=") for word in settings.split())
+        rotation = Rotation(interval_ns=parse_duration(given.get("rotate-interval", "0s")))
+        plan = harness.plan(datetime_format=given.get("datetime-format", "%Y-%m-%d_%H"))
+        name, opened_ns, files = "", 0, 0
+        for now_ns in range(1_700_006_400 * SECOND_NS, 1_700_092_800 * SECOND_NS, SECOND_NS):  # a day, from midnight on
+            if not name or rotation.reason(name, plan.name(now_ns), 1, now_ns - opened_ns):
+                name, opened_ns, files = plan.name(now_ns), now_ns, files + 1
+        assert files == int(count), settings

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from nsq_tools.to_file.destinations import check_table, upload
+from nsq_tools.to_file.destinations import check_table, commit, upload
 from nsq_tools.to_file.finishing import FinishedFile, repair
 from nsq_tools.to_file.formats import parquet_schema
-from nsq_tools.to_file.output import Claim, left_behind
+from nsq_tools.to_file.output import Claim, ManifestEntry, left_behind
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
 from tests.unit.to_file_fakes import FakeBatch
@@ -128,3 +130,56 @@ def test_readers_skip_files_by_their_bounds(tmp_path: Path, monkeypatch: pytest.
         "minValues": {"topic": "topic", "timestamp": time, "timestamp_ns": 1000},
         "maxValues": {"topic": "topic", "timestamp": time, "timestamp_ns": 1001},
     }
+
+
+# --- many small commits
+
+
+def commit_small_files(table: Table, numbers: range) -> None:
+    for number in numbers:
+        name = f"{number}.parquet"
+        pq.write_table(parquet_schema().empty_table(), Path(table.root) / name)
+        size_bytes = (Path(table.root) / name).stat().st_size
+        entry = ManifestEntry(name, "t", "c", "parquet", "none", 1, None, None, 0, size_bytes, "", False, 0, time.time_ns())
+        commit(table.flag, table.root, entry, f"token {number}", is_repeated=False)
+
+
+def test_metadata_of_iceberg_do_not_grow_with_the_square_of_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, f"iceberg:{TABLE}", f"{tmp_path}/archive", monkeypatch)
+    Path(table.root).mkdir()
+    commit_small_files(table, range(25))
+    found = table.catalog.load_table(TABLE)
+    metadata = Path(found.location().removeprefix("file://")) / "metadata"
+    assert len(list(metadata.glob("*.metadata.json"))) == 11, "the current one, and ten before it"
+    snapshot = found.current_snapshot()
+    assert snapshot is not None and len(snapshot.manifests(found.io)) < 10
+    assert len(table.files()) == 25
+
+
+def test_delta_forgets_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, "delta", f"{tmp_path}/archive", monkeypatch)
+    Path(table.root).mkdir()
+    now_ns = time.time_ns()
+    with monkeypatch.context() as month_ago:
+        month_ago.setattr(time, "time_ns", lambda: now_ns - 31 * 86_400 * 10**9)
+        commit_small_files(table, range(1))
+    commit_small_files(table, range(1, 2))
+    delta = DeltaTable(table.root)
+    assert delta.metadata().configuration == {"delta.setTransactionRetentionDuration": "interval 30 days"}
+    delta.create_checkpoint()
+    (checkpoint,) = Path(table.root, "_delta_log").glob("*.checkpoint.parquet")
+    kept = [row["appId"] for row in pq.read_table(checkpoint)["txn"].to_pylist() if row]
+    assert kept == ["token 1"]
+
+
+def test_a_file_whose_transaction_delta_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, "delta", f"{tmp_path}/archive", monkeypatch)
+    now = time.time_ns()
+    with monkeypatch.context() as month_ago:
+        month_ago.setattr(time, "time_ns", lambda: now - 31 * 86_400 * 10**9)
+        file = closed(table, tmp_path)
+        name = file.finish().path
+    assert DeltaTable(table.root).transaction_version(file.claim.token) is None
+    Claim.make(tmp_path / "work", file.claim.token, file.claim.details).drop()
+    assert next_start(tmp_path) == [name]
+    assert table.files() == [name]

@@ -277,6 +277,7 @@ def test_template() -> None:
         (".", "%2E"),
         (".nsq_to_file.0.json", "%2Ensq_to_file.0.json"),
         ("_nsq_manifest", "%5Fnsq_manifest"),
+        ("_nsq_tables", "%5Fnsq_tables"),
         ("_x.", "_x."),
     ],
 )

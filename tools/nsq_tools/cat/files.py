@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS
+from nsqd_py.stores.tables import DELTA_LOG, POINTERS, LocalFiles, UnreadableTable, current_files, rewritten_files
 
 STANDARD_INPUT = "-"
 # The lists of finished files that nsq-to-file keeps, now and in former versions.
@@ -35,12 +36,20 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     """
     found: set[str] = set()
     in_directories: set[str] = set()
-    for name in names:
-        is_directory = name != STANDARD_INPUT and os.path.isdir(name)
-        if len(names) > 1 and _is_kept_beside(os.path.basename(name), is_directory=is_directory):
-            continue
-        if is_directory:
-            files = [path for path in _finished(name) if os.path.realpath(path) not in found]
+    try:
+        given = _without_kept_beside(names) if len(names) > 1 else names
+    except UnreadableTable as error:
+        yield " ".join(names), NoMessages(str(error))
+        return
+    for name in given:
+        if name != STANDARD_INPUT and os.path.isdir(name):
+            try:
+                finished = _finished(name)
+            except UnreadableTable as error:
+                found.add(os.path.realpath(name))
+                yield name, NoMessages(str(error))
+                continue
+            files = [path for path in finished if os.path.realpath(path) not in found]
             in_directories.update(map(os.path.realpath, files))
         else:
             files = [name] if os.path.realpath(name) not in in_directories else []
@@ -52,23 +61,41 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
         yield " ".join(names), NoMessages("there are no files with messages here")
 
 
+def _without_kept_beside(names: Sequence[str]) -> list[str]:
+    """Return the names without those that are passed over in a directory. Raises UnreadableTable."""
+    rewritten = rewritten_files(filter(os.path.isfile, names), LocalFiles())
+    return [
+        name
+        for name in names
+        if name not in rewritten and not _is_kept_beside(os.path.basename(name), is_directory=os.path.isdir(name))
+    ]
+
+
 def _is_kept_beside(name: str, *, is_directory: bool) -> bool:
     if is_directory:
-        return _is_passed_over(name)
+        return name == POINTERS or _is_passed_over(name)
     if name in _MANIFESTS or _CLAIM.fullmatch(name):
         return True
     return name.endswith(_COMPANIONS) and not _GO_QUEUE.search(name)
 
 
 def _finished(directory: str) -> list[str]:
-    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes."""
-    paths = sorted(_below(directory))
+    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes.
+
+    Raises UnreadableTable.
+    """
+    absolute = {os.path.abspath(path): path for path in _below(directory)}
+    current = current_files(os.path.abspath(directory), list(absolute), LocalFiles())
+    paths = sorted(absolute.get(path, path) for path in current)
+    for path in paths:
+        if not os.path.exists(path):
+            raise UnreadableTable(f"the table in {directory} lists {path}, which is not there")
     claimed = {_claimed(path) for path in paths if _CLAIM.fullmatch(os.path.basename(path))}
     return [path for path in paths if path not in claimed and _has_messages(os.path.basename(path)) and os.path.getsize(path)]
 
 
 def _below(directory: str) -> Iterator[str]:
-    """Yield the files of each directory once, however many links lead to it."""
+    """Yield the files of each directory once, however many links lead to it; and the directories of logs of Delta tables."""
     seen = set()
     for parent, directories, names in os.walk(directory, followlinks=True):
         status = os.stat(parent)
@@ -76,6 +103,8 @@ def _below(directory: str) -> Iterator[str]:
             directories.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
+        if DELTA_LOG in directories:
+            yield os.path.join(parent, DELTA_LOG)
         directories[:] = [name for name in _links_last(parent, directories) if not _is_passed_over(name)]
         yield from (path for path in (os.path.join(parent, name) for name in names) if os.path.isfile(path))
 

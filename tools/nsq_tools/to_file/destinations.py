@@ -3,12 +3,15 @@
 Both can be repeated after a kill: an upload writes the same object again, and a table that has the file says so. The key
 is the token of the file's claim, which stays in the table when its files are compacted. All functions block.
 
+Many small commits must not make a table slow: what a commit leaves is limited where the table is created. Files and
+snapshots are left to those who own the table (docs/small-files.md).
+
 The packages are extras. Credentials and endpoints are those of the environment, and of pyiceberg's configuration.
 """
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,12 +25,25 @@ import orjson
 
 from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import ManifestEntry
+from nsqd_py.stores.object_stores import delta_options, iceberg_properties, open_store
+from nsqd_py.stores.tables import is_in, pointer_to
 
 DELTA, ICEBERG = "delta", "iceberg:"
 _EXTRAS = {DELTA: ("delta", "deltalake"), ICEBERG: ("iceberg", "pyiceberg")}
 # In the summary of an Iceberg snapshot: the token of the file that it added.
 _TOKEN = "nsq-to-file"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Delta forgets the token of a file after this time; else its checkpoints would grow with each file for ever. A claim that was
+# left for longer is looked for among the files of the table.
+_DELTA_LIMITS = {"delta.setTransactionRetentionDuration": "interval 30 days"}
+# Iceberg writes all snapshots again with each commit: it keeps ten of these files, and merges the lists of files. Without that,
+# 100 commits leave 4.7 MB, with it 1.4 MB.
+_ICEBERG_LIMITS = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
+}
 # Google's client repeats a request for 15 minutes, also if there are no credentials: too long for the check of a start.
 _CHECK_S = 5
 # Topics of a process commit one after the other: Iceberg refuses all but one of several commits at the same time.
@@ -53,37 +69,28 @@ def _os_errors(place: str) -> Iterator[None]:
 
 
 def check_store(url: str) -> None:
-    """Raise OSError if the object store does not answer within seconds."""
+    """Raise OSError if the object store does not answer within seconds, or if the bucket is not there."""
     with _os_errors(url):
-        limit = f"{'&' if '?' in url else '?'}retry_limit_seconds={_CHECK_S}" if url.startswith("gs:") else ""
-        files, root = _open_store(url + limit)
-        files.get_file_info(root)
+        store = open_store(url, retry_s=_CHECK_S)
+        store.check_bucket()
+        store.files.get_file_info(store.inner(url))
 
 
-def upload(source: Path, store: str, name: str) -> None:
+def upload(source: Path, url: str, name: str) -> None:
     """Make an object of a file; it is there when it is complete. A missing file must be there already. Raises OSError."""
     from pyarrow import fs  # of an extra
 
-    with _os_errors(store):
-        files, root = _open_store(store)
-        target = f"{root}/{name}"
+    with _os_errors(url):
+        store = _opened_store(url)
+        target = store.inner(f"{url.rstrip('/')}/{name}")
         if source.exists():
-            fs.copy_files(str(source), target, fs.LocalFileSystem(), files)
-        elif files.get_file_info(target).type != fs.FileType.File:
+            fs.copy_files(str(source), target, fs.LocalFileSystem(), store.files)
+        elif store.files.get_file_info(target).type != fs.FileType.File:
             raise FileNotFoundError(f"neither {source} nor the object {name} is there")
 
 
-@lru_cache
-def _open_store(url: str) -> tuple[Any, str]:
-    """Return the file system of a store, and the path in it. Raises pyarrow's errors."""
-    from pyarrow import fs
-
-    scheme, _, path = url.partition("://")
-    if scheme == "az":  # the account's name and key are where Azure's tools and Delta look for them
-        name, key = (os.environ.get(f"AZURE_STORAGE_ACCOUNT_{word}") for word in ("NAME", "KEY"))
-        return fs.AzureFileSystem(name or "", account_key=key), path
-    files, path = fs.FileSystem.from_uri(url)
-    return files, path
+# Opened once for all files of a process.
+_opened_store = lru_cache(open_store)
 
 
 # --- tables
@@ -95,23 +102,24 @@ def check_table(table: str, root: str) -> None:
         if table == DELTA:
             _delta_table(root)
         else:
-            with closing(_catalog()) as catalog:
-                _iceberg_table(catalog, table)
+            with closing(_catalog(root)) as catalog:
+                _leave_pointer(root, _iceberg_table(catalog, table).location())
 
 
 def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
     """Add a file below `root` to a table, unless an earlier call has, as `is_repeated` says is possible. Raises OSError."""
     with _os_errors(table), _committing:
         if table == DELTA:
-            _commit_to_delta(root, entry, token)
+            _commit_to_delta(root, entry, token, is_repeated=is_repeated)
         else:
-            _commit_to_iceberg(table, f"{root}/{entry.path}", token, is_repeated=is_repeated)
+            _commit_to_iceberg(table, root, entry.path, token, is_repeated=is_repeated)
 
 
 def _delta_table(root: str) -> Any:
     from deltalake import DeltaTable, Schema  # of an extra
 
-    table = DeltaTable.create(root, parquet_schema(), mode="ignore")
+    options = delta_options(root)
+    table = DeltaTable.create(root, parquet_schema(), mode="ignore", configuration=_DELTA_LIMITS, storage_options=options)
     there = {field.name: field.type for field in table.schema().fields}
     is_ours = all(there.get(field.name) == field.type for field in Schema.from_arrow(parquet_schema()).fields)
     if table.metadata().partition_columns or not is_ours:  # no reader could read it with one of our files
@@ -119,15 +127,18 @@ def _delta_table(root: str) -> Any:
     return table
 
 
-def _commit_to_delta(root: str, entry: ManifestEntry, token: str) -> None:
+def _commit_to_delta(root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
 
     table = _delta_table(root)
-    if table.transaction_version(token) is None:
-        action = AddAction(entry.path, entry.bytes, {}, entry.closed // 1_000_000, True, _delta_statistics(entry))
-        properties = CommitProperties(app_transactions=[Transaction(token, 1)])
-        table.create_write_transaction([action], "append", table.schema(), commit_properties=properties)
+    is_there = table.transaction_version(token) is not None
+    if is_there or (is_repeated and any(uri.endswith(f"/{entry.path}") for uri in table.file_uris())):
+        return
+    action = AddAction(entry.path, entry.bytes, {}, entry.closed // 1_000_000, True, _delta_statistics(entry))
+    transaction = Transaction(token, 1, time.time_ns() // 1_000_000)
+    properties = CommitProperties(app_transactions=[transaction])
+    table.create_write_transaction([action], "append", table.schema(), commit_properties=properties)
 
 
 def _delta_statistics(entry: ManifestEntry) -> str:
@@ -140,22 +151,44 @@ def _delta_statistics(entry: ManifestEntry) -> str:
     return orjson.dumps({"numRecords": entry.messages, **bounds}).decode()
 
 
-def _catalog() -> Any:
+def _catalog(root: str) -> Any:
+    """Return pyiceberg's catalog; for the store of `root`, it has what its configuration does not say from the environment."""
     from pyiceberg.catalog import load_catalog  # of an extra
 
-    return load_catalog()
+    catalog = load_catalog()
+    for name, value in iceberg_properties(root).items():
+        catalog.properties.setdefault(name, value)
+    return catalog
 
 
 def _iceberg_table(catalog: Any, table: str) -> Any:
+    from pyiceberg.exceptions import NoSuchTableError
+
     name = table.removeprefix(ICEBERG)
-    if not catalog.table_exists(name):
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        catalog.create_table_if_not_exists(name, parquet_schema())
-    return catalog.load_table(name)
+        return catalog.create_table_if_not_exists(name, parquet_schema(), properties=_ICEBERG_LIMITS)
 
 
-def _commit_to_iceberg(table: str, path: str, token: str, *, is_repeated: bool) -> None:
-    with closing(_catalog()) as catalog:
+def _leave_pointer(root: str, location: str) -> None:
+    """Note in the output-dir where the table of its files is, so that its readers pass over files that were rewritten."""
+    if is_in(root, location):
+        return
+    if "://" not in root:
+        pointer = Path(root, pointer_to(location))
+        pointer.parent.mkdir(exist_ok=True)
+        pointer.touch()
+        return
+    store = _opened_store(root)
+    with store.files.open_output_stream(store.inner(f"{root.rstrip('/')}/{pointer_to(location)}")):
+        pass
+
+
+def _commit_to_iceberg(table: str, root: str, name: str, token: str, *, is_repeated: bool) -> None:
+    path = f"{root}/{name}"
+    with closing(_catalog(root)) as catalog:
         found = _iceberg_table(catalog, table)
         if is_repeated and _is_in_iceberg(found, path, token):
             return

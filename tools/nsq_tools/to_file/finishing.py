@@ -35,6 +35,7 @@ from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, Ma
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
+from nsqd_py.stores.tables import POINTERS
 
 
 def host_identifier(given: str, hostname: str) -> str:
@@ -45,7 +46,7 @@ def host_identifier(given: str, hostname: str) -> str:
 
 def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
-    if topic.startswith((".", MANIFEST)):  # such as `..`, or the name of a claim: anybody may publish to these topics
+    if topic.startswith((".", MANIFEST, POINTERS)):  # such as `..`, or a claim's name: anybody may publish to these topics
         topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))

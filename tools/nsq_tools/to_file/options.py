@@ -113,7 +113,7 @@ class _Files(Options, title="Files"):
         "Iceberg table of pyiceberg's default catalog. The table is made if it is missing.",
         check=check_table_name,
     )
-    skip_empty_files: bool = switch("Create a file only when there is a message for it.")
+    skip_empty_files: bool = switch("Create a file only when there is a message for it, as --table does always.")
 
 
 class _Contents(Options, title="Contents"):

@@ -317,7 +317,7 @@ class Service:
             level=options.gzip_level if codec_name(options) == GZIP else options.zstd_level,
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
             is_shared=is_shared(options),
-            skips_empty=options.skip_empty_files,
+            skips_empty=options.skip_empty_files or bool(options.table),
             store=store(options),
             table=options.table,
         )
