@@ -118,7 +118,7 @@ function Account() {
 function Header({ name, onHelp }) {
   const connection = useConnection();
   return html`<header class="header">
-    <a class="brand" href=${paths.topics()}><span class="brand-mark" aria-hidden="true"></span><span class="brand-name">nsqadmin</span></a>
+    <a class="brand" href=${paths.topics()} aria-label="nsqadmin"><span class="brand-mark" aria-hidden="true"></span><span class="brand-name">nsqadmin</span></a>
     <nav class="nav" aria-label="Views">
       ${PLACES.map(([path, text, keys, names]) => html`<a key=${text} href=${path()} title=${`${text} (${keys})`}
         aria-current=${names.includes(name) ? "page" : undefined}>${text}</a>`)}

@@ -111,6 +111,7 @@ def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster: AdminCluste
         wait_for_reports(server, 1)
         cluster.publish("orders", 1, 1)
         admin.wait_for_topic("orders", depth=2)
+        wait_until(lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="the time limit of the POST")
         server.reply = lambda _: OK
         server.go_on()
         wait_for_reports(server, 2)  # its answer did not arrive in time

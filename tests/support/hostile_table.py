@@ -212,6 +212,7 @@ ADMIN_ROUTES: dict[str, str] = {
     ),
     "GET /api/v2/history": "?topic=hostile&points=1000",
     "GET /api/v2/audit": "?search=hostile&only=failed",
+    "GET /api/v2/sparklines": "?view=topics&search=hostile",
     "GET /api/v2/events": "?view=overview",
     "GET /api/graphite": "?metric=rate&target=x",
     "GET /render": "?target=x",
