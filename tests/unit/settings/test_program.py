@@ -73,7 +73,7 @@ ACCEPTED = {
     "nsq_to_http": (LOOKUPD, "--topic=orders", "--post=http://127.0.0.1/?key=pass4567", "--header=A: pass4567"),
     "nsq_to_nsq": (LOOKUPD, "--topic=orders", "--destination-nsqd-tcp-address=127.0.0.1:4150"),
     "to_nsq": ("--topic=orders", "--nsqd-tcp-address=127.0.0.1:4150", "--producer-opt=auth_secret,pass4567"),
-    "spark_replay": ("--dry-run", "--topic=orders", "--conf=spark.x=pass4567", "archive"),
+    "spark_replay": ("--dry-run", "--topic=orders", "--conf=spark.hadoop.fs.s3a.secret.key=pass4567", "archive"),
 }
 
 
