@@ -274,6 +274,29 @@ def place_before(file: LogFile, steady_ns: int) -> int:
     return offsets[max(0, bisect_left(offsets, True, key=is_young) - 1)]
 
 
+def first_after_id(file: LogFile, message_id: int) -> int | None:
+    """Return the number of the first message with a greater id in a file whose ids rise, or None. Raises OSError."""
+    window = RecordWindow(file.read, file.end_offset)
+
+    def is_later(offset: int) -> bool:
+        try:
+            return window.header(offset).base_id > message_id
+        except (Damaged, Incomplete):
+            return True  # rather too early
+
+    offsets = file.index_offsets
+    offset = offsets[max(0, bisect_left(offsets, True, key=is_later) - 1)]
+    reached = file.first_seq
+    try:
+        for _, record in window.headers(offset):
+            if record.base_id + record.count > message_id + 1:
+                return record.first_seq + max(0, message_id + 1 - record.base_id)
+            reached = record.end_seq
+    except (Damaged, Incomplete):
+        return reached  # rather too early
+    return None
+
+
 def first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
     """Return the number of the first message from `low` on that `is_wanted` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
@@ -299,11 +322,13 @@ class KeptRecords:
     """Whole records for a reader that is no channel, encoded with the salt 0.
 
     next_seq       the number after the last one, where the next read begins
+    first_id       id of message `first_seq`; None without messages
     damaged_bytes  bytes of the log in between that cannot be read
     """
 
     def __init__(self, seq: int) -> None:
         self.next_seq = self._asked_seq = seq
+        self.first_id: int | None = None
         self._first_seq: int | None = None
         self._records: list[bytes] = []
         self.size_bytes = self.damaged_bytes = 0
@@ -320,6 +345,7 @@ class KeptRecords:
             return False
         if self._first_seq is None:
             self._first_seq = batch.first_seq
+            self.first_id = batch.base_id + self.first_seq - batch.first_seq
         self._records.append(record)
         self.size_bytes += len(record)
         self.next_seq = batch.end_seq
