@@ -62,8 +62,7 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-Damaged-Bytes: {kept.damaged_bytes}\r\n"
     )
     if ids_rise:
-        before_id = log.used_id if kept.first_id is None else kept.first_id - 1
-        headers += f"X-Nsq-Before-Id: {before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
+        headers += f"X-Nsq-Before-Id: {kept.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
     return Reply(200, headers, kept.encode(), "application/octet-stream")
 
 

@@ -100,6 +100,11 @@ class MessageBatch:
         return self._window.address
 
     @property
+    def connection(self) -> object:
+        """The same object for all messages of one connection."""
+        return self._window
+
+    @property
     def http_port(self) -> int:
         """The HTTP port of the nsqd; 0 if it is not known."""
         return self._window.http_port

@@ -399,7 +399,7 @@ class TopicLog:
         while kept.size_bytes < most_bytes:
             file = next(self._reaching(kept.next_seq), None)
             if file is None:
-                kept.next_seq = max(kept.next_seq, self.next_seq)
+                kept.end(self.next_seq, self.used_id)
                 break
             end_seq = file.end_seq
             batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)

@@ -322,13 +322,13 @@ class KeptRecords:
     """Whole records for a reader that is no channel, encoded with the salt 0.
 
     next_seq       the number after the last one, where the next read begins
-    first_id       id of message `first_seq`; None without messages
+    before_id      greatest id before message `first_seq`, in a log whose ids rise
     damaged_bytes  bytes of the log in between that cannot be read
     """
 
     def __init__(self, seq: int) -> None:
         self.next_seq = self._asked_seq = seq
-        self.first_id: int | None = None
+        self.before_id = 0
         self._first_seq: int | None = None
         self._records: list[bytes] = []
         self.size_bytes = self.damaged_bytes = 0
@@ -338,6 +338,12 @@ class KeptRecords:
         """The first requested message that the log still has."""
         return max(self._asked_seq, self.next_seq if self._first_seq is None else self._first_seq)
 
+    def end(self, end_seq: int, used_id: int) -> None:
+        """Note that no more records follow in the log, whose highest id is `used_id`."""
+        self.next_seq = max(self.next_seq, end_seq)
+        if self._first_seq is None:
+            self.before_id = used_id
+
     def add(self, batch: Batch, most_bytes: int) -> bool:
         """Add a batch and return True, unless it exceeds `most_bytes`; the first one always fits."""
         record = encode_record(batch, 0)
@@ -345,7 +351,7 @@ class KeptRecords:
             return False
         if self._first_seq is None:
             self._first_seq = batch.first_seq
-            self.first_id = batch.base_id + self.first_seq - batch.first_seq
+            self.before_id = batch.base_id + self.first_seq - batch.first_seq - 1
         self._records.append(record)
         self.size_bytes += len(record)
         self.next_seq = batch.end_seq
