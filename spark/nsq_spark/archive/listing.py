@@ -186,6 +186,11 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: 
     return list(entries.values())
 
 
+def entries(paths: Sequence[str], storage: Storage, hints: Hints) -> list[Entry]:
+    """Return the files that hold messages, without opening them. Raises ArchiveError, NotThere among them."""
+    return [entry for entry in _find(paths, storage, Listing(), takes_all=bool(hints.format)) if entry.size_bytes]
+
+
 # ---- paths
 
 
@@ -197,14 +202,14 @@ def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> li
     if storage.is_directory(given):
         return _with_messages(storage.walk(given), storage, found, takes_all)
     if not is_glob(given):
-        raise splits.ArchiveError(f"{path} is not there")
+        raise splits.NotThere(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
     walked = storage.walk(base_of(given))
     matching = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
     entries = _with_messages(matching, storage, found, takes_all)
     if not entries:
         left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""
-        raise splits.ArchiveError(f"{path} matches no file{left_out}")
+        raise splits.NotThere(f"{path} matches no file{left_out}")
     return entries
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
-from nsq_spark.source.live_options import HttpAccess, LogKey, NumberRange
+from nsq_spark.source.live_options import HttpAccess, LogKey, Position
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
@@ -26,7 +26,7 @@ class StoredBefore:
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
-        self._ends: dict[LogKey, NumberRange] = {}
+        self._ends: dict[LogKey, Position] = {}
         self._nsqds: set[str] = set()
         try:
             nsqds = self._addresses()
@@ -46,10 +46,10 @@ class StoredBefore:
             return None
         stored = dict.fromkeys(sent, 0)
         for log, end in after.items():
-            before = self._ends.get(log, NumberRange(0, 0, end.epoch))
+            before = self._ends.get(log, Position(None, 0, end.epoch))
             if before.epoch != end.epoch:  # the topic was deleted and created again
                 return None
-            stored[log.topic] += end.low - before.low
+            stored[log.topic] += end.seq - before.seq
         more = [stored[topic] - count for topic, count in sent.items()]
         return sum(more) if min(more, default=0) >= 0 else None
 
@@ -75,11 +75,10 @@ class StoredBefore:
             raise ArchiveError(f"nsq: {nsqd} has too many topics to ask for the end of each log")
         return names
 
-    def _ends_of(self, nsqd: str, topics: Iterable[str]) -> dict[LogKey, NumberRange]:
+    def _ends_of(self, nsqd: str, topics: Iterable[str]) -> dict[LogKey, Position]:
         """Return where the logs of those topics end that the nsqd has. Raises ArchiveError."""
         ends = {}
         for topic in topics:
             with suppress(NoTopic):
-                kept = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL)
-                ends[LogKey(topic, nsqd)] = kept.at(kept.end_seq)
+                ends[LogKey(topic, nsqd)] = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL).end
         return ends
