@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -31,16 +32,21 @@ _MOST_READ_BYTES = 4 * 1024 * 1024
 _DEFAULT_PEEK = 10
 _MOST_PEEK = 1000
 _MOST_NUMBER = (1 << 63) - 1
+_MESSAGE_ID = re.compile("[0-9a-f]{16}")
 _MOST_LIVE = 1000  # ranges of live messages in one answer
 
 
 def read_topic(request: Request[Broker]) -> Reply:
-    """Return kept records from a sequence number or a time on, in the format of a log file.
+    """Return kept records from a sequence number or a time on, or behind a message id, in the format of a log file.
 
     This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. Records that
     cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have.
     """
-    log = _log_of(named_topic(request))
+    topic = named_topic(request)
+    log = _log_of(topic)
+    ids_rise = not topic.policy.takes_dead_letters  # which keep their ids
+    if not ids_rise and "id" in request.params:
+        raise HttpError(400, "IDS_DO_NOT_RISE")
     if not request.app.keeps_epochs:  # a restart must keep the epochs that readers get
         request.app.keeps_epochs = True
         request.app.metadata.want()
@@ -55,6 +61,8 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
         f"X-Nsq-Damaged-Bytes: {kept.damaged_bytes}\r\n"
     )
+    if ids_rise:
+        headers += f"X-Nsq-Before-Id: {kept.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
     return Reply(200, headers, kept.encode(), "application/octet-stream")
 
 
@@ -151,7 +159,9 @@ def _log_of(topic: Topic) -> TopicLog:
 
 
 def _first_seq(request: Request[Broker], log: TopicLog) -> int:
-    """Return the number at which reading begins: `seq`, or that of the place `time`. Raises HttpError, OSError."""
+    """Return the number at which reading begins: `seq`, or that of the place `time` or behind `id`. Raises HttpError, OSError."""
+    if "id" in request.params:
+        return log.seq_after_id(_message_id(request))
     target = _target(request, "time")
     if target is None:
         return _seq(request)
@@ -165,6 +175,14 @@ def _seq(request: Request[Broker]) -> int:
     if request.params.get("seq") is None:
         raise HttpError(400, "MISSING_ARG_SEQ")
     return 0 if request.params["seq"] == "earliest" else _number(request, "seq", 0, lowest=0)
+
+
+def _message_id(request: Request[Broker]) -> int:
+    """Return the message id of the query as a number. Raises HttpError."""
+    text = request.params["id"]
+    if not _MESSAGE_ID.fullmatch(text):
+        raise HttpError(400, "INVALID_ARG_ID")
+    return int(text, 16)
 
 
 def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int, highest: int = _MOST_NUMBER) -> int:

@@ -44,6 +44,7 @@ class BatchWindow(Protocol):
     topic: str
     channel: str
     address: str
+    http_port: int
     is_open: bool
     subscription: Any
     lock: Any
@@ -97,6 +98,16 @@ class MessageBatch:
     @property
     def nsqd(self) -> str:
         return self._window.address
+
+    @property
+    def connection(self) -> object:
+        """The same object for all messages of one connection."""
+        return self._window
+
+    @property
+    def http_port(self) -> int:
+        """The HTTP port of the nsqd; 0 if it is not known."""
+        return self._window.http_port
 
     @property
     def ids(self) -> list[bytes]:

@@ -37,6 +37,7 @@ class Negotiated:
     """The result of the negotiation. The defaults are those of an nsqd that does not negotiate.
 
     max_msg_timeout_s  how long a message may be in flight in all, however often it is touched
+    http_port          of an nsqd-py with an HTTP address; 0 if it is not known
     """
 
     max_rdy_count: int = 2500
@@ -47,6 +48,7 @@ class Negotiated:
     deflate_level: int = 6
     snappy: bool = False
     auth_required: bool = False
+    http_port: int = 0
 
 
 _IDENTITY_FIELDS: dict[str, Kind] = {
@@ -58,6 +60,7 @@ _IDENTITY_FIELDS: dict[str, Kind] = {
     "deflate_level": INT64,
     "snappy": bool,
     "auth_required": bool,
+    "http_port": INT64,
 }
 
 
@@ -81,6 +84,7 @@ def identify_document(options: ClientOptions, hostname: str) -> bytes:
         "snappy": options.snappy,
         "topology_region": options.topology_region,
         "topology_zone": options.topology_zone,
+        "wants_http_port": True,
     }
     return json.dumps(document, separators=(",", ":")).encode()
 

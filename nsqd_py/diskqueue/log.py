@@ -20,7 +20,7 @@ from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, new_salt, run_to_end
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Epochs, count_of, raised
-from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_from, place_before, read_kept_piece
+from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_after_id, first_from, place_before, read_kept_piece
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
@@ -137,6 +137,21 @@ class TopicLog:
                 found = first_from(file, offset, low, lambda record: record.timestamp_ns >= timestamp_ns)
                 if found is not None:
                     return found
+        return self.next_seq
+
+    def seq_after_id(self, message_id: int) -> int:
+        """Return the number of the first kept message with a greater id; `next_seq` if there is none.
+
+        Ids must rise in this log: those of dead letters do not. Raises OSError.
+        """
+        earliest = self.earliest_seq
+        kept = [file for file in self.files if file.first_seq >= earliest]
+        # A file's header has the highest id before it.
+        at = bisect_right(kept, message_id, key=lambda file: file.header.used_id)
+        for file in kept[max(0, at - 1) :]:
+            found = first_after_id(file, message_id)
+            if found is not None:
+                return found
         return self.next_seq
 
     def first_published_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None:
@@ -384,7 +399,7 @@ class TopicLog:
         while kept.size_bytes < most_bytes:
             file = next(self._reaching(kept.next_seq), None)
             if file is None:
-                kept.next_seq = max(kept.next_seq, self.next_seq)
+                kept.end(self.next_seq, self.used_id)
                 break
             end_seq = file.end_seq
             batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)

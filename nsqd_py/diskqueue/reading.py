@@ -274,6 +274,29 @@ def place_before(file: LogFile, steady_ns: int) -> int:
     return offsets[max(0, bisect_left(offsets, True, key=is_young) - 1)]
 
 
+def first_after_id(file: LogFile, message_id: int) -> int | None:
+    """Return the number of the first message with a greater id in a file whose ids rise, or None. Raises OSError."""
+    window = RecordWindow(file.read, file.end_offset)
+
+    def is_later(offset: int) -> bool:
+        try:
+            return window.header(offset).base_id > message_id
+        except (Damaged, Incomplete):
+            return True  # rather too early
+
+    offsets = file.index_offsets
+    offset = offsets[max(0, bisect_left(offsets, True, key=is_later) - 1)]
+    reached = file.first_seq
+    try:
+        for _, record in window.headers(offset):
+            if record.base_id + record.count > message_id + 1:
+                return record.first_seq + max(0, message_id + 1 - record.base_id)
+            reached = record.end_seq
+    except (Damaged, Incomplete):
+        return reached  # rather too early
+    return None
+
+
 def first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
     """Return the number of the first message from `low` on that `is_wanted` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
@@ -299,11 +322,13 @@ class KeptRecords:
     """Whole records for a reader that is no channel, encoded with the salt 0.
 
     next_seq       the number after the last one, where the next read begins
+    before_id      greatest id before message `first_seq`, in a log whose ids rise
     damaged_bytes  bytes of the log in between that cannot be read
     """
 
     def __init__(self, seq: int) -> None:
         self.next_seq = self._asked_seq = seq
+        self.before_id = 0
         self._first_seq: int | None = None
         self._records: list[bytes] = []
         self.size_bytes = self.damaged_bytes = 0
@@ -313,6 +338,12 @@ class KeptRecords:
         """The first requested message that the log still has."""
         return max(self._asked_seq, self.next_seq if self._first_seq is None else self._first_seq)
 
+    def end(self, end_seq: int, used_id: int) -> None:
+        """Note that no more records follow in the log, whose highest id is `used_id`."""
+        self.next_seq = max(self.next_seq, end_seq)
+        if self._first_seq is None:
+            self.before_id = used_id
+
     def add(self, batch: Batch, most_bytes: int) -> bool:
         """Add a batch and return True, unless it exceeds `most_bytes`; the first one always fits."""
         record = encode_record(batch, 0)
@@ -320,6 +351,7 @@ class KeptRecords:
             return False
         if self._first_seq is None:
             self._first_seq = batch.first_seq
+            self.before_id = batch.base_id + self.first_seq - batch.first_seq - 1
         self._records.append(record)
         self.size_bytes += len(record)
         self.next_seq = batch.end_seq

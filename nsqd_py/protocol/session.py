@@ -140,8 +140,10 @@ class Session:
         self.msg_timeout_ms = self.limits.msg_timeout_ms
         self.output_buffer_timeout_ms = self.limits.output_buffer_timeout_ms
 
-    def identify(self, body: bytes) -> bytes:
+    def identify(self, body: bytes, http_port: int = 0) -> bytes:
         """Apply the body of an IDENTIFY, and return the data of the response. `upgrades` has the agreed encodings.
+
+        The response has `http_port` if the client asks for it: clients may expect exactly the keys of Go's nsqd.
 
         Raises BadBody if the body is not a JSON object of the right types, or asks for something that is not allowed.
         """
@@ -154,7 +156,7 @@ class Session:
             raise BadBody(f"IDENTIFY sample rate ({wanted['sample_rate']}) is invalid")
         self.sample_rate = wanted["sample_rate"]
         self._set_msg_timeout(wanted["msg_timeout"])
-        return self._negotiated(wanted) if wanted["feature_negotiation"] else b"OK"
+        return self._negotiated(wanted, http_port) if wanted["feature_negotiation"] else b"OK"
 
     def _set_heartbeat_interval(self, interval_ms: int) -> None:
         if interval_ms == -1:
@@ -186,7 +188,7 @@ class Session:
                 raise BadBody(f"IDENTIFY msg timeout ({timeout_ms}) is invalid")
             self.msg_timeout_ms = timeout_ms
 
-    def _negotiated(self, wanted: dict[str, Any]) -> bytes:
+    def _negotiated(self, wanted: dict[str, Any], http_port: int) -> bytes:
         limits = self.limits
         may_upgrade = not self.has_upgraded
         deflate = wanted["deflate"] and limits.deflate_enabled and may_upgrade
@@ -213,6 +215,8 @@ class Session:
             "topology_region": limits.topology_region,
             "topology_zone": limits.topology_zone,
         }
+        if wanted["wants_http_port"]:
+            answer["http_port"] = http_port
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -232,6 +236,7 @@ _IDENTIFY_FIELDS: dict[str, Kind] = {
     "msg_timeout": INT64,
     "topology_region": str,
     "topology_zone": str,
+    "wants_http_port": bool,
 }
 
 

@@ -52,6 +52,43 @@ def archive(tmp_path: Path, output: Path) -> Archive:
     return make
 
 
+@pytest.mark.parametrize("form", ["jsonl", "framed", "parquet"])
+def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
+    make_nsqd: MakeNsqd, tmp_path: Path, output: Path, form: str
+) -> None:
+    """Also of a file that a killed nsq-to-file left behind: its claim has the place of the first message."""
+    nsqds = [make_nsqd(), make_nsqd()]
+    for nsqd in nsqds:
+        nsqd.create("t", CHANNEL)
+        nsqd.post("/mpub?topic=t&binary=true", mpub_body([b"before"] * 7))
+        nsqd.post(f"/channel/empty?topic=t&channel={CHANNEL}")
+    addresses = [f"127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
+    flags = [f"--nsqd-tcp-address={address}" for address in addresses]
+    flags += ["--topic=t", f"--output-dir={output}", "--sync-interval=100ms", f"--format={form}", "--rotate-size=1000000"]
+    for number in range(2):
+        with ToolProcess(*MODULE, *flags, log_path=tmp_path / f"{number}.log") as tool:
+            for nsqd in nsqds:
+                for _ in range(3):
+                    nsqd.post("/mpub?topic=t&binary=true", mpub_body([b"x" * 50] * 10))
+                nsqd.wait_for_channel("t", CHANNEL, depth=0, in_flight_count=0)
+            if number:
+                tool.stop()
+            else:
+                tool.signal(signal.SIGKILL)
+    for number, entry in enumerate(manifest(output)):
+        assert entry["repaired"] is (number == 0)
+        parts = {part["nsqd"]: part for part in entry["nsqds"]}
+        assert sorted(parts) == sorted(addresses)
+        for nsqd, address in zip(nsqds, addresses, strict=True):
+            part = parts[address]
+            assert (part["count"], part["first_seq"], part["is_ordered"]) == (30, 7 + 30 * number, True)
+            answer = nsqd.http("GET", f"/topic/read?topic=t&seq={7 + 30 * number}&max_bytes=1")
+            assert f"{int(part['first_id'], 16) - 1:016x}" == answer.headers["X-Nsq-Before-Id"]
+            assert part["epoch"] == int(answer.headers["X-Nsq-Epoch"])
+            behind = nsqd.http("GET", f"/topic/read?topic=t&id={part['last_id']}&max_bytes=1")
+            assert int(behind.headers["X-Nsq-First-Seq"]) == 37 + 30 * number
+
+
 # Runs the tool as a user without an entry in /etc/passwd.
 WITHOUT_ENTRY = """
 import pwd, runpy, sys

@@ -97,6 +97,64 @@ def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
     assert read(nsqd, "time=latest") == ({"First": 300, "Next": 300, "End": 300, "Earliest": 0, "Damaged": 0}, [])
 
 
+def ids_of(nsqd: NsqdProcess, topic: str = "kept") -> list[int]:
+    """The ids of all messages, in the order of their numbers."""
+    found: list[int] = []
+    seq = 0
+    while True:
+        answer = nsqd.http("GET", f"/topic/read?topic={topic}&seq={seq}&max_bytes=100000")
+        header = FileHeader.decode(answer.body)
+        position = FILE_HEADER_BYTES
+        if position == len(answer.body):
+            return found
+        while position < len(answer.body):
+            batch, position = decode(answer.body, position, header.salt)
+            found += [batch.base_id + index for index in range(batch.count)]
+        seq = int(answer.headers["X-Nsq-Next-Seq"])
+
+
+def test_reading_behind_an_id(nsqd: NsqdProcess) -> None:
+    """Of a log of several files, at any message, and between two publishes."""
+    publish(nsqd, "kept", 0, 1000)
+    consume(nsqd, "kept", "c", 1000)
+    for _ in range(2):
+        ids = ids_of(nsqd)
+        assert len(list(nsqd.data_path.glob("kept.*.log"))) > 4 and len(ids) == 1000
+        for seq in (0, 1, 19, 20, 21, 333, 500, 998, 999):
+            answer = nsqd.http("GET", f"/topic/read?topic=kept&id={ids[seq] - 1:016x}&max_bytes=1")
+            assert (int(answer.headers["X-Nsq-First-Seq"]), answer.headers["X-Nsq-Before-Id"]) == (seq, f"{ids[seq] - 1:016x}")
+            numbers, messages = read(nsqd, f"id={ids[seq]:016x}&max_bytes=1")
+            assert numbers["First"] == seq + 1
+            assert seq == 999 or seq + 1 in dict(messages)
+        assert read(nsqd, f"id={0:016x}&max_bytes=1")[0]["First"] == 0
+        assert read(nsqd, f"id={ids[19] + 1:016x}&max_bytes=1")[0]["First"] == 20
+        answer = nsqd.http("GET", f"/topic/read?topic=kept&id={ids[-1]:016x}")
+        assert answer.headers["X-Nsq-Before-Id"] == answer.headers["X-Nsq-End-Id"] == f"{ids[-1]:016x}"
+        assert read(nsqd, f"id={2**63 - 1:016x}")[0]["First"] == 1000
+        nsqd.restart()
+
+
+def test_reading_behind_an_id_that_is_not_kept(nsqd: NsqdProcess) -> None:
+    nsqd.create("gone", "c")
+    publish(nsqd, "gone", 0, 20)
+    (first, *_) = ids_of(nsqd, "gone")
+    publish(nsqd, "gone", 20, 500)
+    consume(nsqd, "gone", "c", 500)
+    wait_until(lambda: int(str(log_of(nsqd, "gone")["earliest_seq"])) > 20, what="files to go")
+    answer = nsqd.http("GET", f"/topic/read?topic=gone&id={first:016x}")
+    assert answer.headers["X-Nsq-First-Seq"] == answer.headers["X-Nsq-Earliest-Seq"]
+    assert int(answer.headers["X-Nsq-Before-Id"], 16) == ids_of(nsqd, "gone")[0] - 1
+
+
+def test_a_topic_of_dead_letters_is_not_read_by_id(nsqd: NsqdProcess) -> None:
+    """They keep their ids when they are moved, so that these do not rise."""
+    nsqd.create("kept.dead", "c")
+    answer = nsqd.http("GET", "/topic/read?topic=kept.dead&id=0000000000000001")
+    assert (answer.status, answer.json()) == (400, {"message": "IDS_DO_NOT_RISE"})
+    headers = nsqd.http("GET", "/topic/read?topic=kept.dead&seq=0").headers
+    assert "X-Nsq-Epoch" in headers and "X-Nsq-Before-Id" not in headers and "X-Nsq-End-Id" not in headers
+
+
 def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
     nsqd.create("gone", "c")
     publish(nsqd, "gone", 0, 500)
@@ -179,6 +237,8 @@ REFUSED = [
     ("GET", "/topic/read?topic=kept&seq=x", 400, "INVALID_ARG_SEQ"),
     ("GET", "/topic/read?topic=kept&seq=0&max_bytes=0", 400, "INVALID_ARG_MAX_BYTES"),
     ("GET", "/topic/read?topic=kept&time=soon", 400, "INVALID_ARG_TIME"),
+    ("GET", "/topic/read?topic=kept&id=12", 400, "INVALID_ARG_ID"),
+    ("GET", "/topic/read?topic=kept&id=000000000000000G", 400, "INVALID_ARG_ID"),
     ("GET", "/topic/read?topic=none&seq=0", 404, "TOPIC_NOT_FOUND"),
     ("GET", "/topic/read?topic=e%23ephemeral&seq=0", 400, "TOPIC_IS_EPHEMERAL"),
     ("GET", "/topic/log?topic=e%23ephemeral", 400, "TOPIC_IS_EPHEMERAL"),

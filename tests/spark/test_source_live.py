@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live import LiveBatchReader, LiveReader
-from nsq_spark.source.live_options import LogKey, live_options, stream_of
-from nsq_spark.source.nsqds import LiveTopics, LostMessages
+from nsq_spark.source.live_options import live_options, stream_of
+from nsq_spark.source.nsqds import LostMessages
 from nsq_spark.source.options import BadOption
 from tests.support.certificates import make_certificates
 from tests.support.hostile_answers import answering
@@ -147,7 +147,7 @@ def test_from_a_time_on(nsqd: NsqdProcess) -> None:
         text = datetime.fromtimestamp(since_us / 1e6, UTC).isoformat()
         one = reader(nsqd, startingOffsets=text)
         expected = next(other["position"] for other in found if other["timestamp_ns"] >= since_us * 1000)
-        assert one.initialOffset()["topics"][TOPIC][address(nsqd)][:2] == [expected, expected]
+        assert one.initialOffset()["topics"][TOPIC][address(nsqd)]["count"] == expected
 
 
 def test_what_was_dropped_before_it_was_read(nsqd: NsqdProcess) -> None:
@@ -240,10 +240,24 @@ def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:
     publish(nsqd, range(30))
     one = reader(nsqd)
     end = one.latestOffset(one.initialOffset(), ReadMaxRows(10))
-    ((low, high, epoch, _),) = end["topics"][TOPIC].values()
-    assert (low, high) == (0, 10)
-    latest = {"version": 3, "topics": {TOPIC: {address(nsqd): [30, 30, epoch, 0]}}, "lag": {TOPIC: {address(nsqd): 20}}}
-    assert one.reportLatestOffset() == latest
+    (place,) = end["topics"][TOPIC].values()
+    headers = nsqd.http("GET", f"/topic/read?topic={TOPIC}&seq=10").headers
+    assert place == {"id": headers["X-Nsq-Before-Id"], "count": 10, "epoch": int(headers["X-Nsq-Epoch"])}
+    latest = {TOPIC: {address(nsqd): {"id": headers["X-Nsq-End-Id"], "count": 30, "epoch": place["epoch"]}}}
+    assert one.reportLatestOffset() == {"version": 4, "topics": latest, "lag": {TOPIC: {address(nsqd): 20}}}
+
+
+def test_a_topic_of_dead_letters(nsqd: NsqdProcess) -> None:
+    """Its ids do not rise, so it is read by the numbers of its log, and not together with an archive."""
+    nsqd.create(f"{TOPIC}.dead", "c")
+    for number in range(10):
+        nsqd.post(f"/pub?topic={TOPIC}.dead", b"%d" % number)
+    one = reader(nsqd, topic=f"{TOPIC}.dead")
+    start = one.initialOffset()
+    assert start["topics"][f"{TOPIC}.dead"][address(nsqd)]["id"] is None
+    assert followed(one, start, ReadMaxRows(4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    with pytest.raises(ArchiveError, match="takes dead letters"):
+        reader(nsqd, topic=f"{TOPIC}.dead", path="/tmp", giveUpAfter="100ms").initialOffset()
 
 
 @pytest.mark.parametrize("place", ["nsqd", "lookupd"])
@@ -328,17 +342,23 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
             table(first, topic="typo", **more)
 
 
-def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_what_is_not_kept_any_more(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd("--max-bytes-per-file=2000")
     nsqd.create(TOPIC, "c")
-    publish(nsqd, range(20))
-    log = LogKey(TOPIC, address(nsqd))
-    kept = replace(LiveTopics(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[log], earliest_seq=10)
-    monkeypatch.setattr(LiveTopics, "kept", lambda *_, **__: {log: kept})
-    assert table(nsqd) == list(range(10, 20))
+    publish(nsqd, range(200))
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel=c")
+
+    def earliest() -> int:
+        return int(nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["earliest_seq"])
+
+    wait_until(lambda: earliest() > 100, what="nsqd to drop what is finished")
+    publish(nsqd, range(200, 220))
+    first = earliest()
+    assert table(nsqd) == list(range(first, 220))
     wanted = json.dumps({address(nsqd): 5})
-    with pytest.raises(LostMessages, match="5 messages of topic orders on .*, from number 5 on, were dropped"):
+    with pytest.raises(LostMessages, match=f"{first - 5} messages of topic orders on .*, from number 5 on, were dropped"):
         table(nsqd, startingOffsets=wanted)
-    assert table(nsqd, startingOffsets=wanted, failOnDataLoss="false") == list(range(10, 20))
+    assert table(nsqd, startingOffsets=wanted, failOnDataLoss="false") == list(range(first, 220))
 
 
 @pytest.mark.parametrize(

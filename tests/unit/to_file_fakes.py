@@ -10,8 +10,9 @@ from nsqd_py.client.message import Message
 class FakeBatch:
     """Messages with timestamps from 1000 on, and the answers that were given."""
 
-    def __init__(self, *bodies: bytes, nsqd: str = "127.0.0.1:4150", first_id: int = 0) -> None:
-        self.topic, self.channel, self.nsqd = "topic", "channel", nsqd
+    def __init__(self, *bodies: bytes, nsqd: str = "127.0.0.1:4150", first_id: int = 0, http_port: int = 0) -> None:
+        self.topic, self.channel, self.nsqd, self.http_port = "topic", "channel", nsqd, http_port
+        self.connection: object = None
         self.bodies = list(bodies)
         self.ids = [b"%016x" % (first_id + number) for number in range(len(bodies))]
         self.timestamps_ns = [1000 + number for number in range(len(bodies))]

@@ -47,6 +47,7 @@ class InFlightWindow:
         self.topic, self.channel, self.address = subscription.topic, subscription.channel, address
         self.lock = subscription.lock
         self.subscription = subscription
+        self.http_port = negotiated.http_port
         self.max_rdy = negotiated.max_rdy_count
         self.msg_timeout_s = negotiated.msg_timeout_s
         self.max_msg_timeout_s = max(negotiated.msg_timeout_s, negotiated.max_msg_timeout_s)

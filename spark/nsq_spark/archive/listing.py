@@ -182,6 +182,11 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: 
     return dict(entries.values())
 
 
+def entries(paths: Sequence[str], storage: Storage, hints: Hints) -> list[Entry]:
+    """Return the files that hold messages, without opening them. Raises ArchiveError, NotThere among them."""
+    return [entry for entry in _find(paths, storage, Listing(), takes_all=bool(hints.format)) if entry.size_bytes]
+
+
 # ---- paths
 
 
@@ -193,13 +198,13 @@ def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> li
     if storage.is_directory(given):
         return _with_messages(tables.walk(given, storage), storage, found, takes_all)
     if not is_glob(given):
-        raise splits.ArchiveError(f"{path} is not there")
+        raise splits.NotThere(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
     matching = tables.walk(base_of(given), storage, lambda name: _is_claim(name) or matches(_as_given(name)) is not None)
     entries = _with_messages(matching, storage, found, takes_all)
     if not entries:
         left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""
-        raise splits.ArchiveError(f"{path} matches no file{left_out}")
+        raise splits.NotThere(f"{path} matches no file{left_out}")
     return entries
 
 

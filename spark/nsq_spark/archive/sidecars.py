@@ -50,8 +50,33 @@ MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
 
+class NsqdPart(NamedTuple):
+    """The messages of one nsqd in a part of a file, as nsq-to-file knows them (docs/archives.md); ids are numbers.
+
+    nsqd      as in the column `nsqd`
+    messages  their number; a message that is there twice counts twice
+    """
+
+    nsqd: str
+    first_id: int
+    last_id: int
+    messages: int
+    is_ordered: bool
+    epoch: int | None = None
+    first_seq: int | None = None
+
+    @classmethod
+    def of_fields(cls, fields: Any) -> NsqdPart:
+        """Raises KeyError, TypeError and ValueError."""
+        ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
+        return cls(fields["nsqd"], *ids, *(fields[name] for name in ("count", "is_ordered", "epoch", "first_seq")))
+
+
 class FilePart(NamedTuple):
-    """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known."""
+    """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known.
+
+    nsqds  empty if the manifest does not say which messages it has
+    """
 
     offset: int
     size_bytes: int
@@ -60,6 +85,7 @@ class FilePart(NamedTuple):
     topic: str
     first_ns: int | None
     last_ns: int | None
+    nsqds: tuple[NsqdPart, ...] = ()
 
     @classmethod
     def of_line(cls, fields: Any) -> FilePart:
@@ -72,7 +98,9 @@ class FilePart(NamedTuple):
         if any(type(time) is not int for time in times) or fields.get("damaged_bytes"):
             times = None, None  # those of damaged messages are unknown, and who asks for these must hear of the damage
         whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
-        return cls(*numbers, form, whole, topic, *times)
+        nsqds = tuple(map(NsqdPart.of_fields, fields.get("nsqds", ())))
+        is_known = not fields.get("damaged_bytes") and sum(part.messages for part in nsqds) == fields["messages"]
+        return cls(*numbers, form, whole, topic, *times, nsqds if is_known and fields.get("crc32c") else ())
 
     def may_hold(self, wanted: Wanted) -> bool:
         """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""

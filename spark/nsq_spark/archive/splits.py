@@ -24,6 +24,10 @@ class ArchiveError(Exception):
     """A file cannot be found, opened, or understood."""
 
 
+class NotThere(ArchiveError):
+    """A path does not exist, or matches no file."""
+
+
 class DamagedArchive(ArchiveError):
     """Bytes of a file that are no message; `position` is the first of them, in the decompressed file."""
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
-from nsq_spark.source.live_options import HttpAccess, LogKey, NumberRange
+from nsq_spark.source.live_options import HttpAccess, LogKey, Position
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
@@ -30,7 +30,7 @@ class StoredBefore:
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
-        self._ends: dict[LogKey, NumberRange] = {}
+        self._ends: dict[LogKey, Position] = {}
         self._nsqds: set[str] = set()
         self.unknown = ""
         try:
@@ -59,10 +59,10 @@ class StoredBefore:
         after = {log: end for nsqd in self._nsqds for log, end in self._ends_of(nsqd, sent).items()}
         stored = dict.fromkeys(sent, 0)
         for log, end in after.items():
-            before = self._ends.get(log, NumberRange(0, 0, end.epoch))
+            before = self._ends.get(log, Position(None, 0, end.epoch))
             if before.epoch != end.epoch:
                 raise ArchiveError(f"topic {log.topic} was deleted and created again at {log.nsqd}")
-            stored[log.topic] += end.low - before.low
+            stored[log.topic] += end.seq - before.seq
         for topic, count in sent.items():
             if stored[topic] < count:
                 raise ArchiveError(f"the logs of topic {topic} have fewer messages than were sent")
@@ -90,13 +90,12 @@ class StoredBefore:
             raise ArchiveError(f"nsq: {nsqd} has too many topics to ask for the end of each log")
         return names
 
-    def _ends_of(self, nsqd: str, topics: Iterable[str]) -> dict[LogKey, NumberRange]:
+    def _ends_of(self, nsqd: str, topics: Iterable[str]) -> dict[LogKey, Position]:
         """Return where the logs of those topics end that the nsqd has. Raises ArchiveError."""
         ends = {}
         for topic in topics:
             with suppress(NoTopic):
-                kept = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL)
-                ends[LogKey(topic, nsqd)] = kept.at(kept.end_seq)
+                ends[LogKey(topic, nsqd)] = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL).end
         return ends
 
 

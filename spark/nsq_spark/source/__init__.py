@@ -6,7 +6,8 @@ archive_table  archives as tables that Spark's own readers read
 batch_reader   plans and reads an archive as one table
 live_options   the options of live topics, and the offsets of a stream
 nsqds          the nsqds of topics, and what each keeps of them
-history        the ids in an archive, and the hand-over from it to the logs of nsqds
+history        what an archive has of the logs of nsqds, by ids and without reading files
+planner        which messages a query reads of logs, and which of the archive
 live           reads topics as a table or a stream, with or without an archive
 writer         publishes the rows of a task
 

@@ -7,7 +7,7 @@ options.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,9 +33,9 @@ class ArchivePartition(InputPartition):
     columns: tuple[str, ...]
     splits: Sequence[Split] = ()
 
-    def chosen(self, chunk: Chunk) -> Chunk:
-        """Return the messages to read."""
-        return chunk
+    def chooser(self) -> Callable[[Chunk], Chunk] | None:
+        """Return what takes the messages to read from each chunk in turn; None for all."""
+        return None
 
 
 class NsqReader(DataSourceReader):
@@ -72,9 +72,11 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
     options = partition.options
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
+    choose = partition.chooser()
     try:
         for split in partition.splits:
-            for chunk in map(partition.chosen, read(split, options.storage, options.wanted, damage)):
+            for chunk in read(split, options.storage, options.wanted, damage):
+                chunk = choose(chunk) if choose is not None else chunk
                 if not chunk.count:
                     continue
                 own = {SLICE: constant(slice_name(split), chunk.count)} if SLICE in partition.columns else {}

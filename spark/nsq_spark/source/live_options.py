@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from nsq_spark.archive.splits import Wanted
@@ -17,7 +18,7 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
 
-T = TypeVar("T")
+_ID = re.compile("[0-9a-f]{16}")
 EARLIEST, LATEST = "earliest", "latest"
 
 
@@ -28,9 +29,9 @@ class LogKey(NamedTuple):
     nsqd: str
 
 
-# Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch, or a sequence number for each log, in
-# which -2 stands for the earliest and -1 for the latest.
-Place: TypeAlias = str | int | Mapping[LogKey, int]
+# Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch; or for each log a sequence number, in
+# which -2 stands for the earliest and -1 for the latest, or the id of the message before, as text.
+Place: TypeAlias = str | int | Mapping[LogKey, int | str]
 EARLIEST_SEQ, LATEST_SEQ = -2, -1
 
 LIVE_OPTIONS = (
@@ -41,6 +42,9 @@ LIVE_OPTIONS = (
         "topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)
     ),
     options.Option("path", str, "", "an archive to read first (below)"),
+    options.Option(
+        "checkpointLocation", str, "", "of the query: remember there what files have that no manifest describes; a directory"
+    ),
     options.Option("goneNsqds", options.parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
     options.Option(
         "startingOffsets",
@@ -98,6 +102,7 @@ class LiveOptions:
     lookupds: tuple[str, ...]
     wanted: Wanted
     archive: options.ReadOptions | None
+    remembered_at: str
     gone: frozenset[str]
     start: Place
     end: Place
@@ -138,6 +143,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         lookupds,
         wanted,
         replace(options.read_options(archive, now_ns), wanted=wanted) if values["path"] or values["paths"] else None,
+        f"{values['checkpointLocation'].rstrip('/')}.nsq_files" if values["checkpointLocation"] else "",
         frozenset(values["goneNsqds"] or ()),
         _place(values, "startingOffsets", now_ns, wanted),
         _place(values, "endingOffsets", now_ns, wanted),
@@ -190,98 +196,112 @@ def _place(values: options.Values, name: str, now_ns: int, wanted: Wanted) -> Pl
         if wanted.topics and not any(isinstance(part, dict) for part in found.values()):
             (topic,) = wanted.topics  # the short form, without a topic
             found = {topic: found}
-        offsets = {LogKey(topic, nsqd): int(seq) for topic, part in found.items() for nsqd, seq in part.items()}
+        offsets = {LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()}
+        if any(type(place) is not int and not _ID.fullmatch(place) for place in offsets.values()):
+            raise ValueError
     except (ValueError, TypeError, AttributeError) as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
         raise options.BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
-    if any(seq < EARLIEST_SEQ for seq in offsets.values()):
+    if any(isinstance(place, int) and place < EARLIEST_SEQ for place in offsets.values()):
         raise options.BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
     return offsets
 
 
 # ---- offsets: how far a query is
 
-# An offset has what its batch reads of each log and of the archive; the next batch begins where it ends. So Spark reads the
-# same again after a crash, whatever was published in the meantime.
-
 
 class BadOffset(ValueError):
     """A checkpoint that another version wrote."""
 
 
-VERSION = 3
+VERSION = 4
 
 
-class NumberRange(NamedTuple):
-    """Sequence numbers from `low` to `high` (not included) in the log of this epoch.
+@dataclass(frozen=True)
+class Position:
+    """A place in the messages of a topic on an nsqd: behind one of them.
 
-    next_id  greater than the ids before number `high`, and not greater than those from `high` on; 0 if it is not known
+    message_id  its id, or one between it and the next; 0 before all. None where ids do not rise: there, `count` is the place
+    count       number of messages of the log up to there; None if it is not known
+    epoch       of the log; None if it is not known
     """
 
-    low: int
-    high: int
-    epoch: int
-    next_id: int = 0
+    message_id: int | None
+    count: int | None
+    epoch: int | None
 
     @property
-    def messages(self) -> int:
-        return self.high - self.low
+    def last_id(self) -> int:
+        return self.message_id or 0
 
-    def cut(self, parts: int) -> list[NumberRange]:
-        """Return equal parts, none of which is empty."""
-        parts = max(1, min(parts, self.messages))
-        bounds = [self.low + self.messages * part // parts for part in range(parts + 1)]
-        return [NumberRange(low, high, self.epoch) for low, high in zip(bounds, bounds[1:], strict=False)]
+    @property
+    def seq(self) -> int:
+        return self.count or 0
+
+    def is_before(self, other: Position) -> bool:
+        """True if messages may be between this place and a later one."""
+        if self.message_id is None or other.message_id is None:
+            return self.seq < other.seq
+        return self.message_id < other.message_id
+
+    def to_json(self) -> dict[str, Any]:
+        text = None if self.message_id is None else f"{self.message_id:016x}"
+        return {"id": text, "count": self.count, "epoch": self.epoch}
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Position:
+        """Raises KeyError, TypeError and ValueError."""
+        text = document["id"]
+        numbers = [None if document[name] is None else int(document[name]) for name in ("count", "epoch")]
+        return cls(None if text is None else int(text, 16), *numbers)
 
 
-class IdRange(NamedTuple):
-    """Message ids in the archive, from `low` to `high` (not included), of messages that no log has numbers for; the
-    batches after this one read up to `until`.
-    """
-
-    low: int
-    high: int
-    until: int
+BEGINNING = Position(0, 0, None)
 
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """What a batch reads of logs, and of the archive."""
+    """Where a batch ends in each log. It begins where the last one ended, or in some logs at another place.
 
-    ranges: Mapping[LogKey, NumberRange] = field(default_factory=dict)
-    archived: Mapping[LogKey, IdRange] = field(default_factory=dict)
+    Spark keeps it and reads the same again after a crash, whatever was published in the meantime.
+    """
 
-    @property
-    def ends(self) -> TopicOffset:
-        """The places that are read next."""
-        ranges = {log: part._replace(low=part.high) for log, part in self.ranges.items()}
-        return TopicOffset(ranges, {log: ids._replace(low=ids.high) for log, ids in self.archived.items()})
+    ends: Mapping[LogKey, Position] = field(default_factory=dict)
+    begins: Mapping[LogKey, Position] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return always the same for the same offset."""
-        archive = {"archive": _nested(self.archived)} if self.archived else {}
-        return {"version": VERSION, "topics": _nested(self.ranges), **archive}
+        begins = {"begins": _nested(self.begins)} if self.begins else {}
+        return {"version": VERSION, "topics": _nested(self.ends), **begins}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> TopicOffset:
         """Raises BadOffset."""
-        if document.get("version") != VERSION or "topics" not in document:
-            raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
         try:
-            return cls(_flat(document["topics"], NumberRange), _flat(document.get("archive", {}), IdRange))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error}") from error
+            if document["version"] == VERSION - 1:
+                places = {topic: {nsqd: part[1] for nsqd, part in by.items()} for topic, by in document["topics"].items()}
+                raise BadOffset(
+                    "nsq: an earlier version wrote the checkpoint, with places that this version does not use: begin with "
+                    f"another checkpointLocation and startingOffsets={json.dumps(places)!r}"
+                )
+            if document["version"] != VERSION:
+                raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
+            return cls(_flat(document["topics"]), _flat(document.get("begins", {})))
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, BadOffset):
+                raise
+            raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error!r}") from error
 
 
-def _nested(by_log: Mapping[LogKey, tuple[int, ...]]) -> dict[str, dict[str, list[int]]]:
-    found: dict[str, dict[str, list[int]]] = {}
+def _nested(by_log: Mapping[LogKey, Position]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     for log in sorted(by_log):
-        found.setdefault(log.topic, {})[log.nsqd] = list(by_log[log])
+        found.setdefault(log.topic, {})[log.nsqd] = by_log[log].to_json()
     return found
 
 
-def _flat(nested: Mapping[str, Mapping[str, list[int]]], kind: Callable[..., T]) -> dict[LogKey, T]:
-    return {LogKey(topic, nsqd): kind(*map(int, part)) for topic, by in nested.items() for nsqd, part in by.items()}
+def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[LogKey, Position]:
+    return {LogKey(topic, nsqd): Position.of_json(part) for topic, by in nested.items() for nsqd, part in by.items()}
 
 
 def shares(there: Mapping[LogKey, int], most: int | None) -> dict[LogKey, int]:

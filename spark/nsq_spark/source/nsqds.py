@@ -1,5 +1,5 @@
 """The nsqds of some topics: which have them, and what each keeps of them. `GET /topic/read` returns records of a topic's log
-from a sequence number on.
+behind a message id, or from a sequence number or a time on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -26,12 +26,13 @@ from nsq_spark.source.live_options import (
     HttpAccess,
     LiveOptions,
     LogKey,
-    NumberRange,
     Place,
+    Position,
 )
+from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import producers_in
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.protocol.wrong_port import not_http
@@ -43,6 +44,9 @@ _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 BEHIND_ALL = 2**63 - 1
 STATS = "/stats?format=json&include_clients=false&include_mem=false"
+
+# The greatest message id.
+END_OF_IDS = 2**63 - 1
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -58,48 +62,50 @@ class LostMessages(ArchiveError):
 
 @dataclass(frozen=True)
 class Kept:
-    """An answer: a file with records, and the sequence numbers around it.
+    """An answer: a file with records, and places around it.
 
-    first_seq     of the first message of the answer; greater than the number asked for if that is not kept
+    first         before the first message that was asked for and is kept
+    end           behind the last message of the topic
     next_seq      to ask for next
-    earliest_seq  kept of the topic, and `end_seq`: behind its last message
-    epoch         of the log: a topic that is deleted and created again has another one
+    earliest_seq  kept of the topic
     """
 
     data: bytes
-    first_seq: int
+    first: Position
+    end: Position
     next_seq: int
     earliest_seq: int
-    end_seq: int
-    epoch: int
 
     @property
-    def first_id(self) -> int:
-        """The id of message `first_seq`. Raises ArchiveError if the answer has no message."""
-        try:
-            batch = next(batches_in(self.data, FileHeader.decode(self.data).salt))
-        except (*NO_LOG, StopIteration) as error:
-            raise ArchiveError(f"nsq: an nsqd sent a record that cannot be read: {error!r}") from error
-        return batch.base_id + self.first_seq - batch.first_seq
-
-    def at(self, seq: int) -> NumberRange:
-        return NumberRange(seq, seq, self.epoch)
+    def is_empty(self) -> bool:
+        return len(self.data) <= FILE_HEADER_BYTES
 
 
 # ---- one nsqd
 
 
 def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: int) -> Kept:
-    """Return records of about so many bytes from a number (`seq`) or a time (`time`) on. Raises NoTopic and ArchiveError."""
+    """Return records of about so many bytes from a number (`seq`) or a time (`time`) on, or behind a message (`id`).
+
+    Raises NoTopic and ArchiveError.
+    """
+    if "id" in place:
+        place = {"id": f"{place['id']:016x}"}  # type: ignore[dict-item]
     query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
     headers, body = ask(nsqd, f"/topic/read?{query}", access)
+
+    def number(name: str, base: int = 10) -> int:
+        return int(headers.get(f"X-Nsq-{name}", ""), base)
+
     try:
-        numbers = [
-            int(headers.get(f"X-Nsq-{name}", "")) for name in ("First-Seq", "Next-Seq", "Earliest-Seq", "End-Seq", "Epoch")
-        ]
+        has_ids = "X-Nsq-Before-Id" in headers
+        first, end = (
+            Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
+            for name, seq in (("Before", "First"), ("End", "End"))
+        )
+        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"))
     except ValueError:
         raise ArchiveError(f"nsq: {nsqd} hands out no kept messages: is it an nsqd of another kind?") from None
-    return Kept(body, *numbers)
 
 
 def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMessage, bytes]:
@@ -238,18 +244,20 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
 
 KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
 NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
-READ_AGAIN = "start again, to read them from the archive, and keep them for longer (nsqd's --retention-time)"
 
 
-def report_loss(log: LogKey, seq: int, count: int, *, fails: bool, is_another: bool = False, remedy: str = KEEP_LONGER) -> None:
-    """Report that `count` messages from a sequence number on were lost, if it is not 0; with `is_another`, that the log is not
-    the one that was read. Raises LostMessages.
+def report_loss(
+    log: LogKey, place: Position, count: int, *, fails: bool, is_another: bool = False, remedy: str = KEEP_LONGER
+) -> None:
+    """Report that `count` messages behind a place were lost, if it is not 0; with `is_another`, that the log is not the one that
+    was read. Raises LostMessages.
     """
     topic, nsqd = log
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
-        what = f"nsq: {count} messages of topic {topic} on {nsqd}, from number {seq} on, were dropped before they were read"
+        where = f"behind message {place.last_id:016x}" if place.count is None else f"from number {place.count} on"
+        what = f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
     else:
         return
     if fails:
@@ -257,14 +265,23 @@ def report_loss(log: LogKey, seq: int, count: int, *, fails: bool, is_another: b
     _log.warning("%s", what)
 
 
+def id_before(time_ns: int) -> int:
+    """Return the greatest id before this time; ids have units of 1.05 ms."""
+    return min(END_OF_IDS, max(0, ((time_ns >> TICK_BITS) - TWEPOCH << TICK_SHIFT) - 1))
+
+
 # ---- all nsqds of some topics
 
 
 class LiveTopics:
-    """The logs of the topics of some options."""
+    """The logs of the topics of some options.
+
+    silent  those whose nsqds did not answer to the last question
+    """
 
     def __init__(self, options: LiveOptions) -> None:
         self._options = options
+        self.silent: set[LogKey] = set()
 
     def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
         """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
@@ -276,7 +293,7 @@ class LiveTopics:
 
     def _asked(self, known: Iterable[LogKey], of_all: bool) -> dict[LogKey, Kept]:
         found: dict[LogKey, Kept] = {}
-        failures: list[str] = []
+        failures: dict[LogKey, str] = {}
         logs = sorted({*self._logs(known), *(known if of_all else ())})
         for log in logs:
             try:
@@ -284,20 +301,25 @@ class LiveTopics:
             except NoTopic:
                 continue
             except ArchiveError as error:
-                failures.append(str(error))
+                failures[log] = str(error)
+        self.silent = set(failures)
         if failures and (of_all or len(failures) == len(logs)):
-            raise ArchiveError("; ".join(failures))
-        for failure in failures:
+            raise ArchiveError("; ".join(failures.values()))
+        for failure in failures.values():
             _log.warning("%s", failure)
         return found
 
     def _now(self, log: LogKey) -> Kept:
-        """Return what is kept of a log; with an archive, and its earliest record. Raises NoTopic and ArchiveError."""
+        """Return what is kept of a log; with an archive, from its earliest message on. Raises NoTopic and ArchiveError."""
         if self._options.archive is None:
             return self.read(log, seq=BEHIND_ALL)
-        answer = self.read(log, seq=0)  # of which more may have been dropped while it was made
-        end_seq = answer.end_seq if len(answer.data) > FILE_HEADER_BYTES else answer.first_seq
-        return replace(answer, earliest_seq=answer.first_seq, end_seq=end_seq)
+        answer = self.read(log, seq=0)
+        if answer.first.message_id is None:
+            raise ArchiveError(
+                f"nsq: topic {log.topic} of {log.nsqd} has no ids that rise, since it takes dead letters, which keep theirs (or "
+                "nsqd is of an earlier version): read its log without an archive"
+            )
+        return answer
 
     def read(self, log: LogKey, **place: int) -> Kept:
         """Return the record at a place. Raises NoTopic and ArchiveError."""
@@ -346,33 +368,32 @@ class LiveTopics:
             found |= {tcp: nsqd, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}": nsqd}
         return found
 
-    def seqs(self, option: str, place: Place, there: dict[LogKey, Kept]) -> dict[LogKey, int]:
-        """Return the sequence numbers of a place in the options, as the logs have it: EARLIEST is the earliest that is kept.
+    def place(self, option: str, place: Place, log: LogKey, kept: Kept) -> Position:
+        """Return the place of an option in a log. Raises ArchiveError.
 
-        Change `there` where that is the answer to a time. Raises ArchiveError if numbers do not fit the logs.
+        If the log does not keep the first message behind it, and there is an archive, only its id is known.
         """
-        named = place if isinstance(place, Mapping) else {}
-        for (topic, nsqd), seq in named.items():
-            kept = there.get(LogKey(topic, nsqd))
-            if kept is None:
-                known = ", ".join(sorted(log.nsqd for log in there if log.topic == topic)) or "none"
-                raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {topic}; there are {known}")
-            if seq > kept.end_seq:
-                raise ArchiveError(f"nsq: option {option}: {nsqd} has numbers of topic {topic} up to {kept.end_seq}, not {seq}")
-        if place is named and option == "endingOffsets" and (left := sorted(there.keys() - named.keys())):
-            raise ArchiveError(f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest")
-        return {log: self._seq(log, there, place) for log in list(there)}
+        one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
+        if one in (LATEST, LATEST_SEQ):
+            return kept.end
+        if one in (EARLIEST, EARLIEST_SEQ):
+            return self.read(log, seq=0).first
+        if isinstance(place, Mapping) and isinstance(one, int):
+            if one > (end := kept.end.seq):
+                raise ArchiveError(f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {one}")
+            return self.read(log, seq=one).first
+        answer = self.read(log, **({"id": int(one, 16)} if isinstance(one, str) else {"time": int(str(one))}))
+        if self._options.archive is None or answer.first.seq > answer.earliest_seq:
+            return answer.first
+        return Position(int(one, 16) if isinstance(one, str) else id_before(int(str(one))), None, None)
 
-    def _seq(self, log: LogKey, there: dict[LogKey, Kept], place: Place) -> int:
-        kept = there[log]
-        if isinstance(place, Mapping):
-            seq = place.get(log, EARLIEST_SEQ)
-            return kept.earliest_seq if seq == EARLIEST_SEQ else kept.end_seq if seq == LATEST_SEQ else seq
-        if place == EARLIEST:
-            return kept.earliest_seq
-        if place == LATEST:
-            return kept.end_seq
-        answer = self.read(log, time=int(place))
-        if self._options.archive is not None and answer.first_seq <= answer.earliest_seq:
-            there[log] = answer  # the log may have dropped messages of this time since it was asked for the last time
-        return answer.first_seq
+    def check_named(self, option: str, place: Place, there: Mapping[LogKey, Kept]) -> None:
+        """Raise ArchiveError if the JSON of an option names other logs than there are."""
+        if not isinstance(place, Mapping):
+            return
+        for log in place:
+            if log not in there:
+                known = ", ".join(sorted(other.nsqd for other in there if other.topic == log.topic)) or "none"
+                raise ArchiveError(f"nsq: option {option}: {log.nsqd} is no nsqd of topic {log.topic}; there are {known}")
+        if option == "endingOffsets" and (left := sorted(there.keys() - place.keys())):
+            raise ArchiveError(f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest")

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 
-from nsq_spark.source.live_options import (
-    LATEST,
-    BadOffset,
-    IdRange,
-    LogKey,
-    NumberRange,
-    TopicOffset,
-    is_live,
-    live_options,
-    shares,
-)
+from nsq_spark.source.live_options import LATEST, BadOffset, LogKey, Position, TopicOffset, is_live, live_options, shares
 from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
@@ -27,11 +17,16 @@ HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 
 def test_an_offset_as_spark_keeps_it() -> None:
     here, there = LogKey("t", "a:1"), LogKey("t", "b:1")
-    offset = TopicOffset({there: NumberRange(3, 9, 7, 99), here: NumberRange(0, 0, 8)}, {here: IdRange(5, 6, 9)})
-    document = {"version": 3, "topics": {"t": {"a:1": [0, 0, 8, 0], "b:1": [3, 9, 7, 99]}}, "archive": {"t": {"a:1": [5, 6, 9]}}}
+    offset = TopicOffset({there: Position(0xABC, 9, 7), here: Position(None, 5, None)}, {here: Position(0, None, 8)})
+    document = {
+        "version": 4,
+        "topics": {
+            "t": {"a:1": {"id": None, "count": 5, "epoch": None}, "b:1": {"id": "0000000000000abc", "count": 9, "epoch": 7}}
+        },
+        "begins": {"t": {"a:1": {"id": "0000000000000000", "count": None, "epoch": 8}}},
+    }
     assert offset.to_json() == document
     assert TopicOffset.of_json(document) == offset
-    assert offset.ends == TopicOffset({here: NumberRange(0, 0, 8), there: NumberRange(9, 9, 7, 99)}, {here: IdRange(6, 6, 9)})
 
 
 @pytest.mark.parametrize(
@@ -41,6 +36,8 @@ def test_an_offset_as_spark_keeps_it() -> None:
         {"version": 2, "topic": {"a": [3, 4, 5]}},
         {"version": 3, "topics": {"t": 3}},
         {"version": 3, "topics": {"t": {"a": [3]}}},
+        {"version": 4, "topics": {"t": {"a": [3, 4]}}},
+        {"version": 4, "topics": {"t": {"a": {"id": "x", "count": 1, "epoch": 1}}}},
         {"version": 9, "topics": {}},
     ],
 )
@@ -83,6 +80,9 @@ def test_options() -> None:
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
         ({"startingOffsets": "soon"}, "startingOffsets"),
+        ({"startingOffsets": '{"b:4151": 1.9}'}, "startingOffsets"),
+        ({"startingOffsets": '{"b:4151": true}'}, "startingOffsets"),
+        ({"startingOffsets": '{"b:4151": "12"}'}, "startingOffsets"),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
     ],

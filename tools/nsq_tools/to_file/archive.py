@@ -13,6 +13,7 @@ from pathlib import Path
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories, with_revision
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
+from nsq_tools.to_file.log_parts import LogPlaces
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsqd_py.client.message import Message, MessageBatch
@@ -104,8 +105,9 @@ class _Current:
 class _Single:
     """One message of a batch, with what a batch has for encoders."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, batch: MessageBatch) -> None:
         self.topic, self.channel, self.nsqd = message.topic, message.channel, message.nsqd
+        self.connection, self.http_port = batch.connection, batch.http_port
         self.ids, self.bodies = [message.id], [message.body]
         self.timestamps_ns, self.attempts = [message.timestamp_ns], [message.attempts]
         self.finish, self.requeue = message.finish, message.requeue
@@ -130,6 +132,7 @@ class Archive:
         self._synced: list[MessageBatch] = []
         self._finished: list[FinishedFile] = []
         self._current: _Current | None = None
+        self._places = LogPlaces(plan.topic)
         self._last_name = ""
         self._revision = 0
 
@@ -230,7 +233,8 @@ class Archive:
             batch = self._waiting.popleft()
             new_bytes = file_bytes + plan.form.size_of(batch)
             if len(batch) > 1 and plan.rotation.is_too_large(new_bytes):
-                self._waiting.extendleft(map(_Single, reversed(batch.messages())))  # type: ignore[arg-type]
+                singles = (_Single(message, batch) for message in reversed(batch.messages()))
+                self._waiting.extendleft(singles)  # type: ignore[arg-type]
             else:
                 taken.append(batch)
                 file_bytes = new_bytes
@@ -241,10 +245,12 @@ class Archive:
         if current is None:
             return
         current.output.sync()
-        for batch in self._unsynced:
+        batches, self._unsynced = self._unsynced, []
+        self._synced.extend(batches)
+        for batch in batches:
             current.synced.add(batch)
-        self._synced.extend(self._unsynced)
-        self._unsynced.clear()
+        if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
+            current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))  # if the next start finishes it
 
     def _take_back(self) -> None:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""

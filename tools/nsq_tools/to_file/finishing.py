@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from google_crc32c import extend
 
@@ -307,6 +307,7 @@ class FinishedFile:
             messages=scan.tally.messages,
             first_timestamp=scan.tally.first_timestamp_ns,
             last_timestamp=scan.tally.last_timestamp_ns,
+            nsqds=_placed(scan.tally.nsqds(), placed.nsqds),
         )
         return converted.with_damage(scan.damaged, self._original.name)
 
@@ -388,7 +389,20 @@ def entry_of(
         repaired=cut_bytes is not None,
         cut_bytes=cut_bytes or 0,
         closed=time.time_ns(),
+        nsqds=_placed(tally.nsqds(), details.nsqds),
     )
+
+
+def _placed(nsqds: list[dict[str, Any]], known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages of each nsqd with the places of their first ones, where these are known.
+
+    Nothing if the topic was created again while the file was written: what was read of it does not tell them apart.
+    """
+    if len(known) > len(nsqds):
+        return []
+    by_first = {(part["nsqd"], part["first_id"]): part for part in known}
+    places = [by_first.get((part["nsqd"], part["first_id"]), part) for part in nsqds]
+    return [{**part, "epoch": place["epoch"], "first_seq": place["first_seq"]} for part, place in zip(nsqds, places, strict=True)]
 
 
 def checksum_of(file: BinaryIO) -> int:

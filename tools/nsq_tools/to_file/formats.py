@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from google_crc32c import extend
 
 from nsq_tools.messages import json_lines
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_incomplete_write, is_zero
+from nsq_tools.to_file.log_parts import LogPart, last_part
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
 from nsqd_py.diskqueue.ranges import Range
@@ -37,12 +38,16 @@ from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Da
 
 
 class Tally:
-    """The number of messages, with the earliest and latest timestamp (ns since the epoch; None if unknown)."""
+    """The number of messages, with the earliest and latest timestamp (ns since the epoch; None if unknown).
 
-    __slots__ = ("first_timestamp_ns", "last_timestamp_ns", "messages")
+    parts  the messages of each nsqd, where the file has ids
+    """
+
+    __slots__ = ("first_timestamp_ns", "last_timestamp_ns", "messages", "parts")
 
     def __init__(self) -> None:
         self.messages = 0
+        self.parts: list[LogPart] = []
         self.first_timestamp_ns: int | None = None
         self.last_timestamp_ns: int | None = None
 
@@ -56,6 +61,18 @@ class Tally:
             first, last = self.first_timestamp_ns, self.last_timestamp_ns
             self.first_timestamp_ns = first_ns if first is None else min(first, first_ns)
             self.last_timestamp_ns = last_ns if last is None else max(last, last_ns)
+
+    def add_ids(self, nsqd: str, ids: Sequence[bytes]) -> None:
+        """Add the ids of messages, in their order in the file."""
+        part = last_part(self.parts, nsqd)
+        if part is None:
+            part = LogPart(nsqd)
+            self.parts.append(part)
+        part.add(ids)
+
+    def nsqds(self) -> list[dict[str, Any]]:
+        """Return `parts` for JSON."""
+        return [asdict(part) for part in self.parts]
 
 
 # --- formats
@@ -102,6 +119,7 @@ class FileFormat:
                     completes a file without messages
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
+    has_ids         True if the files have the ids of messages
     gathers         True if each write is one record, so that small writes are collected until a sync
     convert         (source, target, codec name, columns to leave out) makes the final file from the written one, and
                     returns what it has read of that; None if they are the same
@@ -115,6 +133,7 @@ class FileFormat:
     encoder: Callable[[Codec, int, Warn], FileEncoder]
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
+    has_ids: bool = True
     gathers: bool = False
     convert: Callable[[Path, Path, str, Collection[str]], FileScan] | None = None
     scan_source: Callable[[Path], FileScan] | None = None
@@ -188,19 +207,26 @@ LINES = FileFormat(
     encoder=partial(TextEncoder, bodies_of),
     scan=partial(scan_lines, count=lambda tally, block: tally.add_all(block.count(b"\n"))),
     is_appendable=True,
+    has_ids=False,
 )
 
 
 # --- jsonl
 
 # Anchored to the start of a line, so that it never matches inside a body.
-_TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
+_OBJECT = re.compile(
+    rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",', re.MULTILINE
+)
 
 
 def _count_objects(tally: Tally, block: bytes) -> None:
-    timestamps_ns = list(map(int, _TIMESTAMP.findall(block)))
-    if timestamps_ns:
-        tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
+    found = _OBJECT.findall(block)
+    if not found:
+        return
+    timestamps_ns = [int(timestamp) for timestamp, _, _ in found]
+    tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
+    for nsqd in {nsqd for _, _, nsqd in found}:
+        tally.add_ids(nsqd.decode(), [message_id for _, message_id, other in found if other == nsqd])
 
 
 JSONL = FileFormat(
@@ -263,7 +289,7 @@ def joined(batches: Sequence[MessageBatch]) -> Messages:
 def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
     """Scan a file of records. Damaged records are skipped and reported; only an incomplete end is excluded."""
     scan = FileScan()
-    for _ in records_in(data, scan):
+    for _ in _messages_in(data, scan):
         pass
     return scan
 
@@ -286,6 +312,20 @@ def records_in(data: Data, scan: FileScan) -> Iterator[tuple[int, int]]:
     if not _is_incomplete_record(data, scan.end, salt):
         scan.add_damage(scan.end, len(data))
         scan.end = len(data)
+
+
+def _messages_in(data: Data, scan: FileScan) -> Iterator[Messages]:
+    """Yield the messages of each record, and note in `scan` what is read and what is damaged."""
+    for position, salt in records_in(data, scan):
+        try:
+            messages = decode_messages(data, position, salt)[0]
+        except Damaged:  # the checksum is valid, so another program wrote it
+            header = decode_header(data, position)
+            scan.tally.messages -= header.count
+            scan.add_damage(position, position + header.record_bytes)
+            continue
+        scan.tally.add_ids(messages.nsqd, messages.ids)
+        yield messages
 
 
 def _is_incomplete_record(data: Data, start: int, salt: int) -> bool:
@@ -340,7 +380,7 @@ def convert(source: Path, target: Path, codec_name: str, without: Collection[str
     scan = FileScan()
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
-            for group in _row_groups(_messages_in(file, scan)):
+            for group in _row_groups(_messages_of(file, scan)):
                 writer.write_table(
                     arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
                 )
@@ -353,7 +393,7 @@ def scan_source(source: Path) -> FileScan:
     """Return what `convert` reads of a framed file. Raises OSError."""
     scan = FileScan()
     with source.open("rb") as file:
-        for _ in _messages_in(file, scan):
+        for _ in _messages_of(file, scan):
             pass
     return scan
 
@@ -375,20 +415,12 @@ def parquet_schema() -> Any:
     return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
-def _messages_in(file: Any, scan: FileScan) -> Iterator[Messages]:
+def _messages_of(file: Any, scan: FileScan) -> Iterator[Messages]:
     """Yield the messages of a framed file, and note in `scan` what is read and what is damaged. Raises OSError."""
     if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
         return
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for position, salt in records_in(data, scan):
-            try:
-                messages = decode_messages(data, position, salt)[0]
-            except Damaged:  # the checksum is valid, so another program wrote it
-                header = decode_header(data, position)
-                scan.tally.messages -= header.count
-                scan.add_damage(position, position + header.record_bytes)
-                continue
-            yield messages
+        yield from _messages_in(data, scan)
 
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:

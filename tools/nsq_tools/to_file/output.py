@@ -193,6 +193,7 @@ class ManifestEntry:
         damaged_bytes     size of the parts that cannot be read: of the file, or of the original that it was made from
         damaged_ranges    the first of these parts, each as the offsets of its first byte and of the byte behind it
         original          name in the work-dir of the original, which is kept if the file has less than the original may have
+        nsqds             the messages of each nsqd, see `LogPart`; empty if the format has no ids
 
     Spark and other readers of directories skip names that begin with an underscore.
     """
@@ -214,6 +215,7 @@ class ManifestEntry:
     damaged_bytes: int = 0
     damaged_ranges: list[list[int]] = field(default_factory=list)
     original: str = ""
+    nsqds: list[dict[str, Any]] = field(default_factory=list)
 
     def with_damage(self, damaged: list[Range], original: str = "") -> ManifestEntry:
         """Return the entry with these damaged parts."""
@@ -302,6 +304,7 @@ class ClaimDetails:
     is_shared        True if other programs may append to it
     offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
+    nsqds            the messages of each nsqd so far, with their places in the logs
     store, table     the object store to upload it to, and the value of --table
     omits_topic      True if it has no column `topic`, since its directory says the topic
     """
@@ -320,6 +323,7 @@ class ClaimDetails:
     store: str = ""
     table: str = ""
     omits_topic: bool = False
+    nsqds: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Claim:
