@@ -42,11 +42,11 @@ _LEFTOVERS = (
 
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
-    broker.guids.node_id = _node_id(broker, directory)
-    broker.log.info("ID: %d", broker.guids.node_id)
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
     _read_epochs(broker, directory)
+    broker.guids.node_id = _node_id(broker, directory)  # it may write a file: after all that may refuse the directory
+    broker.log.info("ID: %d", broker.guids.node_id)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)
     _complete_deletions(broker, directory, files, entries)

@@ -18,6 +18,7 @@ _MESSAGE_SUFFIXES = (".nsqf", *(form.suffix for form in FORMATS.values()))
 _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds and nsq-to-file keep next to the files with messages.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
+_NSQD_FILES = tuple(f"nsqd.{name}" for name in ("backup", "epochs", "lock", "member", "standby", "standbys"))
 _CLAIM = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
 # The directories in which Spark and table formats keep their own files.
 _OF_ENGINES = re.compile(r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)")
@@ -74,7 +75,7 @@ def _without_kept_beside(names: Sequence[str]) -> list[str]:
 def _is_kept_beside(name: str, *, is_directory: bool) -> bool:
     if is_directory:
         return name == POINTERS or _is_passed_over(name)
-    if name in _MANIFESTS or _CLAIM.fullmatch(name):
+    if name in _MANIFESTS or name in _NSQD_FILES or _CLAIM.fullmatch(name):
         return True
     return name.endswith(_COMPANIONS) and not _GO_QUEUE.search(name)
 
