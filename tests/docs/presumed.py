@@ -269,7 +269,7 @@ def nsq_cat(machine: Machine, cwd: Path) -> None:
     """Archives in three formats, and a log of nsqd."""
     archive, paid = machine.path("/archive"), Message(b'{"id": 1, "status": "paid"}')
     (archive / "orders.framed").write_bytes(framed([[paid]]))
-    (archive / "orders.2026-11-24.jsonl.gz").write_bytes(gzip.compress(b'{"topic": "orders", "body": {"id": 1}}\n'))
+    (archive / "orders.2026-11-24.jsonl.gz").write_bytes(gzip.compress(b'{"topic": "orders", "body": "x"}\n'))
     (archive / "old.log.gz").write_bytes(gzip.compress(b"an error\nanother line\n"))
     with on_data_path(machine) as process:
         process.post("/pub?topic=orders", b"order")
