@@ -22,7 +22,6 @@ from tests.spark.test_source_history import (
     TOPIC,
     Place,
     address,
-    earliest,
     followed,
     is_finished,
     numbers,
@@ -41,14 +40,16 @@ def place(tmp_path: Path) -> Place:
 
 
 def kill_in_the_middle_of_a_file(nsqd: NsqdProcess, place: Place, message_numbers: range) -> None:
-    """nsq-to-file has finished these messages and nsqd has dropped most of them, but the file is not finished."""
-    before = earliest(nsqd)
+    """nsq-to-file has finished these messages and nsqd has dropped some of them, but the file is not finished.
+
+    They are the numbers of the log, too.
+    """
     source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", "--channel=archive", "--sync-interval=50ms")
     flags = (f"--output-dir={place.directory}", "--format=framed", "--rotate-size=100000000")
     with ToolProcess("nsq_apps", "nsq_to_file", *source, *flags, log_path=place.directory.parent / "killed.log"):
         publish(nsqd, message_numbers)
         wait_until(lambda: is_finished(nsqd), what="everything to be archived")
-        wait_until_dropped(nsqd, before + 50)
+        wait_until_dropped(nsqd, message_numbers.start + 50)
 
 
 # ---- 1
