@@ -23,8 +23,7 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import Format
 from nsq_spark.source.archive_table import Choice, choose_readers, nsq_archive
 from nsq_spark.source.options import read_options
-from nsq_tools.to_file.output import Manifest, ManifestEntry
-from tests.support.archives import BASE_NS, Message, messages
+from tests.support.archives import BASE_NS, Message, finished_file, messages
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
@@ -41,25 +40,7 @@ def settled(file: Path, data: bytes) -> Path:
 
 def finished(file: Path, data: bytes, **changes: Any) -> Path:
     """Write a file of jsonl as nsq-to-file leaves it: with a line in the manifest."""
-    file.write_bytes(data)
-    facts: dict[str, Any] = {
-        "path": file.name,
-        "topic": "orders",
-        "channel": "archive",
-        "format": "jsonl",
-        "compress": "none",
-        "messages": data.count(b"\n"),
-        "first_timestamp": None,
-        "last_timestamp": None,
-        "offset": 0,
-        "bytes": len(data),
-        "crc32c": None,
-        "repaired": False,
-        "cut_bytes": 0,
-        "closed": 0,
-    }
-    Manifest(file.parent).add(ManifestEntry(**{**facts, **changes}))
-    return file
+    return finished_file(file.parent, file.name, data, **{"format": "jsonl", **changes})
 
 
 def table_of(some: list[Message]) -> pa.Table:

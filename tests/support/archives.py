@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cramjam
 
@@ -19,6 +19,7 @@ from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Damage, Split, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
+from nsq_tools.to_file.output import Manifest, ManifestEntry
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.messages import Messages, encode_messages
@@ -63,6 +64,31 @@ def messages(count: int, size: int = 20, topic: str = "orders") -> list[Message]
 
 
 # ---- writing
+
+
+def finished_file(directory: Path, name: str, data: bytes, **changes: Any) -> Path:
+    """Write an uncompressed file as nsq-to-file leaves it: with a line in the manifest, in which `changes` are other fields."""
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    fields: dict[str, Any] = {
+        "path": name,
+        "topic": "orders",
+        "channel": "archive",
+        "format": "lines",
+        "compress": "none",
+        "messages": data.count(b"\n"),
+        "first_timestamp": None,
+        "last_timestamp": None,
+        "offset": 0,
+        "bytes": len(data),
+        "crc32c": None,
+        "repaired": False,
+        "cut_bytes": 0,
+        "closed": 0,
+    }
+    Manifest(directory).add(ManifestEntry(**{**fields, **changes}))
+    return path
 
 
 def as_columns(some: Sequence[Message], due_ns: Sequence[int] | None = None) -> Messages:

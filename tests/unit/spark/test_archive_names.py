@@ -15,36 +15,16 @@ from nsq_spark.archive.names import time_in, topics_in, zone_of
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_tools.to_file.output import Manifest, ManifestEntry
 from nsqd_py.settings.durations import parse_time
-from tests.support.archives import BASE_NS
+from tests.support.archives import BASE_NS, finished_file
 
 ORDERS, US = "orders.eu.web1.2026-11-28_20.log", "orders.us.web1.2026-11-28_20.log"
 
 
 def lines_of(directory: Path, topic: str, name: str, data: bytes, **changes: Any) -> Path:
     """Write a file of lines as nsq-to-file leaves it: with a line in the manifest."""
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    fields: dict[str, Any] = {
-        "path": name,
-        "topic": topic,
-        "channel": "archive",
-        "format": "lines",
-        "compress": "none",
-        "messages": data.count(b"\n"),
-        "first_timestamp": BASE_NS,
-        "last_timestamp": BASE_NS + 99,
-        "offset": 0,
-        "bytes": len(data),
-        "crc32c": None,
-        "repaired": False,
-        "cut_bytes": 0,
-        "closed": 0,
-    }
-    Manifest(directory).add(ManifestEntry(**{**fields, **changes}))
-    return path
+    times = {"first_timestamp": BASE_NS, "last_timestamp": BASE_NS + 99}
+    return finished_file(directory, name, data, topic=topic, **{**times, **changes})
 
 
 def without_manifest(directory: Path, **files: bytes) -> None:

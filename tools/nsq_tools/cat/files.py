@@ -18,7 +18,7 @@ _MESSAGE_SUFFIXES = (".nsqf", *(form.suffix for form in FORMATS.values()))
 _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds and nsq-to-file keep next to the files with messages.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
-_NSQD_FILES = tuple(f"nsqd.{name}" for name in ("backup", "epochs", "lock", "member", "standby", "standbys"))
+_NSQD_FILES = tuple(f"nsqd.{name}" for name in ("backup", "epochs", "member", "standby", "standbys"))
 _CLAIM = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
 # The directories in which Spark and table formats keep their own files.
 _OF_ENGINES = re.compile(r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)")
