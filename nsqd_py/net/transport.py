@@ -168,6 +168,8 @@ class Stream:
                     self._read_size = min(read_size, self._read_size) if self._is_behind else read_size
             else:
                 self.on_end()
+                if self._closing and not self.out:  # now, in the time of this turn: a thousand may end at once
+                    self.flush()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
             self._on_exception(error)
 

@@ -95,6 +95,7 @@ class Nsqd:
         self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker))
         self.tcp = lambda: Dialogue(lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits()))
         self.broker = broker
+        self.iteration = iteration
 
 
 @pytest.fixture
@@ -185,6 +186,7 @@ def _sent_nothing(client: Any, data: bytes) -> bool:
 @pytest.mark.parametrize(("requests", "fewest", "most"), [(100, 90, 1_000_000), (1, 0, 1)])
 def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd, requests: int, fewest: int, most: int) -> None:
     """The last one does not: if it ends the daemon, its answer must leave before."""
+    nsqd.iteration.backlog.slice_s = nsqd.iteration.backlog.input_s = 1000.0  # a busy machine does not cut what was read
     http = nsqd.http()
     http.client.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
     turns = 0
@@ -198,6 +200,26 @@ def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd, requests: in
 
 
 # ---- TCP
+
+
+def test_each_end_takes_its_time_in_its_own_turn(nsqd: Nsqd) -> None:
+    """A thousand consumers may leave at once: what an end costs counts for the slice of its iteration."""
+    turns: list[bool] = []
+
+    class Owner:
+        def remove(self, _stream: Stream) -> None:
+            turns.append(nsqd.iteration.backlog.is_working)
+
+    consumers = [nsqd.tcp() for _ in range(20)]
+    for consumer in consumers:
+        consumer.say(MAGIC + b"SUB t c\nRDY 1\n")
+        consumer.client.recv(100)  # unread bytes would make the end a reset
+        consumer.stream.owner = Owner()  # type: ignore[assignment]
+    nsqd.iteration.backlog.input_s = 0.0  # no iteration has time for them
+    for consumer in consumers:
+        consumer.client.close()
+    wait(lambda: len(turns) == len(consumers), "the ends")
+    assert all(turns)
 
 
 def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
