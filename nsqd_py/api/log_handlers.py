@@ -29,6 +29,8 @@ from nsqd_py.runtime.threads import in_thread
 _DEFAULT_READ_BYTES = 1024 * 1024
 # The bound on `max_bytes`. The reader asks again, from X-Nsq-Next-Seq on.
 _MOST_READ_BYTES = 4 * 1024 * 1024
+# How long the epoch of a log may take to the disk before a reader gets it all the same.
+_SETTLE_S = 1.0
 _DEFAULT_PEEK = 10
 _MOST_PEEK = 1000
 _MOST_NUMBER = (1 << 63) - 1
@@ -50,6 +52,7 @@ def read_topic(request: Request[Broker]) -> Reply:
     if not request.app.keeps_epochs:  # a restart must keep the epochs that readers get
         request.app.keeps_epochs = True
         request.app.metadata.want()
+    request.app.metadata.settle(_SETTLE_S)
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
     kept = log.read_kept(seq, most_bytes, partial(in_thread, request.app.services.threadpool))

@@ -235,11 +235,11 @@ class MetadataWriter:
         if not (is_recreated or is_deleted_again or (topic_name, name) in self._being_made):
             journal.remove()
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float | None = None) -> None:
         """Wait until a pending write is done. May block this greenlet."""
         if self._greenlet is not None:
             self._is_urgent.set()
-            self._greenlet.join()
+            self._greenlet.join(timeout_s)
 
     def when_settled(self, call: Callable[[], None]) -> None:
         """Call `call` when a pending write is done; immediately if there is none."""
