@@ -7,6 +7,7 @@ waits       runs of waiting messages, packed as in a journal                    
 journal     the journal of a channel: its encoding, and the file
 log         the segments of one topic, in order of sequence numbers
 files       one segment: append, read, preallocate, and its index
+file_bytes  the bytes of a segment, read as they are needed
 open_files  limits how many segments are open at a time
 syncing     writes in steps, fsync of segments, and recovery from a failed fsync
 reading     reads chunks of 1 MiB or single records, and searches by time

@@ -32,7 +32,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from google_crc32c import extend
 
@@ -65,7 +65,7 @@ _CHECK_AT_ONCE_BELOW = 1024
 
 
 class Data(Protocol):
-    """The bytes of a file: `bytes` or an `mmap`."""
+    """The bytes of a file: `bytes`, an `mmap` or `file_bytes.FileBytes`."""
 
     def __len__(self) -> int: ...
 
@@ -198,13 +198,12 @@ def encode_fields(body: bytes, salt: int, *fields: int) -> bytes:
     return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked + body
 
 
-def decode_header(data: Any, position: int) -> RecordHeader:
-    """Return the header at `position` of bytes or an mmap. Raises Incomplete and Damaged."""
+def decode_header(data: Data, position: int) -> RecordHeader:
+    """Return the header at `position`. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
-    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = unpack_header(
-        data, position
-    )
+    fields = unpack_header(data[position : position + RECORD_HEADER_BYTES])
+    magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride = fields
     if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
         raise Damaged("no record here")
     return RecordHeader(length, checksum, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride)

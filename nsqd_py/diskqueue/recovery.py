@@ -7,7 +7,6 @@ Nothing that could not be read is deleted.
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 from bisect import bisect_right
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.diskqueue.file_bytes import FileBytes
 from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import ByteRanges, Range, SeqRanges, common, count_of, union
@@ -74,12 +74,8 @@ def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> R
     """
     recovered = RecoveredFile(file, used_id=file.header.used_id)
     size = os.fstat(file.fileno()).st_size
-    if FILE_HEADER_BYTES < size <= _SMALL_BYTES:  # a start with 20,000 topics: 15 us each in place of 25
-        data = os.pread(file.fileno(), size, 0)
-        _Walk(recovered, data, verify=is_last, until=until).run()
-    elif size > FILE_HEADER_BYTES:
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
-            _Walk(recovered, mapped, verify=is_last, until=until).run()
+    if size > FILE_HEADER_BYTES:
+        _Walk(recovered, FileBytes(file.fileno(), size), verify=is_last, until=until).run()
     return recovered
 
 
@@ -225,7 +221,7 @@ class _Walk:
     is read. If the next record does not begin there, the checksum decides which of the two is damaged.
     """
 
-    def __init__(self, recovered: RecoveredFile, data: mmap.mmap | bytes, *, verify: bool, until: int | None) -> None:
+    def __init__(self, recovered: RecoveredFile, data: FileBytes, *, verify: bool, until: int | None) -> None:
         self._recovered = recovered
         self._file = recovered.file
         self._salt = recovered.file.header.salt
@@ -270,9 +266,13 @@ class _Walk:
         data, expected, newest_ns = self._data, self._expected, 0
         until = self._until if self._until is not None else sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
+        window, begin = data.window(position, RECORD_HEADER_BYTES)
         passed: tuple[int, int, int] | None = None  # start of the last one, its number, the latest time before it
         while position < stop:
-            magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = unpack_header(data, position)
+            if position + RECORD_HEADER_BYTES > begin + len(window):
+                window, begin = data.window(position, RECORD_HEADER_BYTES)
+            header = unpack_header(window, position - begin)
+            magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = header
             after = position + RECORD_HEADER_BYTES + length
             if first_seq != expected or magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
                 break

@@ -11,7 +11,6 @@ Log files are hard links, which take no space while the data path has the same f
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 import time
@@ -22,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nsqd_py.diskqueue.file_bytes import FileBytes
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
@@ -192,14 +192,14 @@ def _records_in(path: Path) -> Iterator[_Identified]:
     except FileNotFoundError:
         return
     try:
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as data:
-            salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
-            position = next_record(data, FILE_HEADER_BYTES, salt)
-            while position is not None:
-                header = decode_header(data, position)
-                yield _Identified(header.first_seq, header.end_seq, header.base_id - header.first_seq)
-                position = next_record(data, position + header.record_bytes, salt)
-    except (Damaged, ValueError):  # an empty file cannot be mapped
+        data = FileBytes(descriptor, os.fstat(descriptor).st_size)
+        salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+        position = next_record(data, FILE_HEADER_BYTES, salt)
+        while position is not None:
+            header = decode_header(data, position)
+            yield _Identified(header.first_seq, header.end_seq, header.base_id - header.first_seq)
+            position = next_record(data, position + header.record_bytes, salt)
+    except Damaged:
         return
     finally:
         os.close(descriptor)
