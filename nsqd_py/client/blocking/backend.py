@@ -237,8 +237,13 @@ class Waiters:
 
 
 def _acquire(lock: Any, timeout_s: float) -> bool:
-    """Return True as soon as the lock is taken, False after the time-out. Handlers of signals run in the meantime."""
-    if threading.current_thread() is not threading.main_thread():
+    """Return True as soon as the lock is taken, False after the time-out. Handlers of signals run in the meantime.
+
+    gevent's loop sees signals by itself. Its time-outs are exceptions, and Ctrl-C at the wrong step leaves one behind, which
+    is raised later: the fewer the better.
+    """
+    is_of_greenlets = type(lock).__module__ != _thread.__name__
+    if is_of_greenlets or threading.current_thread() is not threading.main_thread():
         return bool(lock.acquire(timeout=-1 if timeout_s == math.inf else timeout_s))
     ends_s = monotonic() + timeout_s
     while not lock.acquire(timeout=min(timeout_s, _SIGNALS_S)):

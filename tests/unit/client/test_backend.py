@@ -6,13 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.blocking.backend import THREADS, Poller, WorkerThread, WorkQueue
+from nsqd_py.client.blocking.backend import THREADS, Poller, Waiters, WorkerThread, WorkQueue
 from nsqd_py.client.gevent import Greenlets
+from nsqd_py.runtime.threads import GreenletLock
 from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
 from tests.support.together import wait_for_event
@@ -65,6 +67,27 @@ def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     queue.put_all([7])
     other.get(timeout=40)
     assert taken == [7]
+
+
+class Noted(GreenletLock):
+    """A lock of greenlets that notes how long it is waited for."""
+
+    limits: ClassVar[list[float]] = []
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if not self._is_free.is_set():
+            self.limits.append(timeout)
+        return super().acquire(blocking, timeout)
+
+
+def test_greenlets_wait_in_one_piece() -> None:
+    """Their time-outs are exceptions: one that Ctrl-C left behind was raised half a second later, somewhere else."""
+    waiters = Waiters(Noted)
+    waiting = gevent.spawn(waiters.wait, lambda: False, 20.0)
+    gevent.sleep(0.8)
+    waiters.wake()
+    assert waiting.get(timeout=40)
+    assert Noted.limits == [20.0]
 
 
 def test_a_worker_waits_on_when_another_one_was_faster() -> None:
