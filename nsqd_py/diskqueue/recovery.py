@@ -73,9 +73,13 @@ def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> R
     to replace that file when nsqd ended. In any other file, the rest is what a failed write has left: it was refused.
     """
     recovered = RecoveredFile(file, used_id=file.header.used_id)
-    size = os.fstat(file.fileno()).st_size
-    if size > FILE_HEADER_BYTES:
-        _Walk(recovered, FileBytes(file.fileno(), size), verify=is_last, until=until).run()
+    file.pin()  # others may close files, and open new ones, during the walk
+    try:
+        size = os.fstat(file.fileno()).st_size
+        if size > FILE_HEADER_BYTES:
+            _Walk(recovered, FileBytes(file.fileno(), size), verify=is_last, until=until).run()
+    finally:
+        file.unpin()
     return recovered
 
 

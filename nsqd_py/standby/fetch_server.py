@@ -186,12 +186,10 @@ class FetchServer:
     def _end(self, name: str, salt: int) -> bytes:
         os.close(self._open_version(name, salt))
         file = LogFile.open(self._directory / name, os.O_RDONLY)
-        file.pin()  # it must stay open during the walk
         try:
             recover_file(file, is_last=False)
             return _json_frame(end_offset=file.end_offset, end_seq=file.end_seq)
         finally:
-            file.unpin()
             file.close()
 
     def _bytes(self, name: str, salt: int, offset: int, size: int) -> bytes:

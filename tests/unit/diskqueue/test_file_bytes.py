@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.file_bytes import FileBytes
+from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import StartError
 from tests.support.disk_calls import watched
 from tests.unit.fakes import World, close_descriptors, make_batch, start_broker
@@ -101,3 +104,24 @@ def test_a_start_says_what_it_cannot_read_and_changes_nothing(tmp_path: Path) ->
     close_descriptors(directory)
     assert log.read_bytes() == before
     assert start_broker(world, directory).topics[TOPIC].next_seq == 100
+
+
+def test_a_walk_keeps_its_file_open(tmp_path: Path) -> None:
+    """nsqd may have too few descriptors, and close files that nothing uses."""
+    written = TopicLog(tmp_path, TOPIC, 10_000_000, lambda text: None)
+    for seq in range(3000):
+        append_to(written, make_batch(seq, b"%0100d" % seq))
+    close_descriptors(tmp_path)
+    (path,) = tmp_path.glob("*.log")
+    file = LogFile.open(path)
+    file.mark_clean()
+
+    def close_and_read(name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if name == "pread":
+            OPEN_FILES.make_room()
+        return real(*arguments)
+
+    with watched(tmp_path, close_and_read):
+        recover_file(file, is_last=True)
+    assert file.end_seq == 3000
+    file.close()
