@@ -96,6 +96,37 @@ class GeventPoller:
         self._watchers = {}
 
 
+class WaitLock(GreenletLock):
+    """A lock whose time-outs are no exceptions.
+
+    Ctrl-C at the wrong step leaves a time-out of gevent behind, which is raised later, wherever the greenlet is then. A
+    timer that is left behind here wakes nobody.
+    """
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Return False after `timeout` seconds; a negative number means no limit."""
+        if blocking and timeout >= 0:
+            ends_s = monotonic() + timeout
+            while not self._is_free.is_set() and (left_s := ends_s - monotonic()) > 0:
+                self._wait(left_s)
+            blocking = False
+        return super().acquire(blocking)
+
+    def _wait(self, timeout_s: float) -> None:
+        hub = gevent.get_hub()
+        waiter: Waiter[object] = Waiter(hub)
+        timer = hub.loop.timer(timeout_s)
+        try:
+            timer.start(waiter.switch, None)
+            self._is_free.rawlink(waiter.switch)
+            waiter.get()
+        finally:
+            timer.close()
+            self._is_free.unlink(waiter.switch)
+
+
 class Greenlets(Backend):
     """Greenlets of one thread, and what they wait with."""
 
@@ -107,7 +138,7 @@ class Greenlets(Backend):
         self.yield_if_due: Callable[[], None] | None = self._yield_if_due
 
     def make_lock(self) -> Any:
-        return GreenletLock()
+        return WaitLock()
 
     def make_answer_lock(self) -> AbstractContextManager[object]:
         return nullcontext()  # nothing that it guards waits
@@ -175,7 +206,7 @@ class Greenlets(Backend):
 class PublishFuture(producer.PublishFuture):
     __doc__ = producer.PublishFuture.__doc__
 
-    make_lock = GreenletLock
+    make_lock = WaitLock
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]

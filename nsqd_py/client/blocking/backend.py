@@ -239,8 +239,7 @@ class Waiters:
 def _acquire(lock: Any, timeout_s: float) -> bool:
     """Return True as soon as the lock is taken, False after the time-out. Handlers of signals run in the meantime.
 
-    gevent's loop sees signals by itself. Its time-outs are exceptions, and Ctrl-C at the wrong step leaves one behind, which
-    is raised later: the fewer the better.
+    gevent's loop sees signals by itself, so that greenlets wait in one piece.
     """
     is_of_greenlets = type(lock).__module__ != _thread.__name__
     if is_of_greenlets or threading.current_thread() is not threading.main_thread():

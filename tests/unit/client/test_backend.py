@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -13,8 +14,7 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.client.blocking.backend import THREADS, Poller, Waiters, WorkerThread, WorkQueue
-from nsqd_py.client.gevent import Greenlets
-from nsqd_py.runtime.threads import GreenletLock
+from nsqd_py.client.gevent import Greenlets, WaitLock
 from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
 from tests.support.together import wait_for_event
@@ -69,7 +69,7 @@ def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     assert taken == [7]
 
 
-class Noted(GreenletLock):
+class Noted(WaitLock):
     """A lock of greenlets that notes how long it is waited for."""
 
     limits: ClassVar[list[float]] = []
@@ -81,13 +81,49 @@ class Noted(GreenletLock):
 
 
 def test_greenlets_wait_in_one_piece() -> None:
-    """Their time-outs are exceptions: one that Ctrl-C left behind was raised half a second later, somewhere else."""
+    """The loop of gevent sees signals by itself."""
     waiters = Waiters(Noted)
     waiting = gevent.spawn(waiters.wait, lambda: False, 20.0)
     gevent.sleep(0.8)
     waiters.wake()
     assert waiting.get(timeout=40)
     assert Noted.limits == [20.0]
+
+
+def test_a_lock_of_greenlets_is_waited_for_until_its_time_is_over() -> None:
+    lock = WaitLock()
+    assert lock.acquire() and not lock.acquire(blocking=False)
+    began_s = time.monotonic()
+    assert not lock.acquire(timeout=0.05) and time.monotonic() - began_s >= 0.05
+    several = [gevent.spawn(lock.acquire, timeout=40.0) for _ in range(3)]
+    for left in (2, 1, 0):
+        gevent.sleep(0.01)
+        lock.release()
+        gevent.sleep(0.01)
+        assert sum(not one.ready() for one in several) == left
+    assert all(one.get(timeout=40) for one in several)
+
+
+def test_what_interrupts_a_wait_for_a_lock_leaves_nothing_behind() -> None:
+    """As Ctrl-C; a time-out of gevent would be raised later, somewhere else."""
+    lock = WaitLock()
+    lock.acquire()
+    seen: list[str] = []
+
+    def wait() -> None:
+        try:
+            lock.acquire(timeout=0.1)
+        except Interrupted:
+            seen.append("interrupted")
+        gevent.sleep(0.3)
+        seen.append("slept")
+
+    waiting = gevent.spawn(wait)
+    turn()
+    waiting.kill(Interrupted, block=False)
+    waiting.get(timeout=40)
+    assert seen == ["interrupted", "slept"]
+    assert not lock._is_free.linkcount()
 
 
 def test_a_worker_waits_on_when_another_one_was_faster() -> None:
