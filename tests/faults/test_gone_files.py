@@ -13,6 +13,7 @@ import pytest
 
 from nsq_apps.nsqd import main
 from nsqd_py.diskqueue.journal import read_journal
+from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
 from tests.faults.conftest import MakeFaulty
@@ -136,6 +137,7 @@ def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: i
     verdict = compare(map(b"%d".__mod__, expected), map(b"%d".__mod__, came)).require_sound()
     publish(nsqd, ALL, ALL + BATCH)
     assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
+    wait_until(lambda: not list(finished(nsqd, "all").gaps(ALL, ALL + BATCH)), what="the position to be written")
     nsqd.restart(clean=is_clean)
     assert "is gone" in nsqd.log_text(), "lost is not finished"
     assert channel_metrics(nsqd, "all")["lost_count"] == high - low
@@ -165,7 +167,12 @@ def test_whoever_empties_a_channel_accepts_what_it_lost(nsqd: NsqdProcess, check
 
 def unsaved(nsqd: NsqdProcess, count: int = FINISHED) -> bool:
     """The journal of `some` does not say yet that so many are finished."""
-    return read_journal((nsqd.data_path / "t:some.cursor").read_bytes()).saved.finished.floor < count
+    return finished(nsqd, "some").floor < count
+
+
+def finished(nsqd: NsqdProcess, channel: str) -> SeqRanges:
+    """What the journal of the channel says."""
+    return read_journal((nsqd.data_path / f"t:{channel}.cursor").read_bytes()).saved.finished
 
 
 def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:
