@@ -150,7 +150,7 @@ class Lives:
             path.unlink()
         elif what == "c":
             path.write_bytes(data[:offset])
-        else:
+        elif data:  # it may have been cut to nothing before
             data[offset] ^= 8
             path.write_bytes(data)
 

@@ -15,6 +15,7 @@ from tests.support.ledger import History, Verdict, judge
 
 LONGEST_BODY_BYTES = 3000
 PER_CHAPTER = 20_000
+HISTORY_SUFFIX = ".jsonl"
 _STEP = 37
 
 
@@ -86,6 +87,6 @@ class SoakTopic:
         return self._chapters[-1], first
 
     def _new_chapter(self) -> History:
-        chapter = History(self._directory / f"{self.name}-{len(self._chapters)}.jsonl")
+        chapter = History(self._directory / f"{self.name}-{len(self._chapters)}{HISTORY_SUFFIX}")
         chapter.created(self.name, *self.channels)
         return chapter

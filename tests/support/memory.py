@@ -37,4 +37,4 @@ def publish_deferred(nsqd: NsqdProcess, topic: str, count: int) -> None:
         for first in range(0, count, _IN_ONE_SEND):
             numbers = range(first, min(first + _IN_ONE_SEND, count))
             client.send(*(wire.dpub(topic, due_in_ms(number), b"x" * 100) for number in numbers))
-            assert {client.frame() for _ in numbers} == {wire.OK}
+            assert {client.next_frame() for _ in numbers} == {wire.OK}

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tests.support.ledger.checks import CHECKS, EXTRA_CHECKS, Finding, came_after_fin, lost
-from tests.support.ledger.history import History, Operation
+from tests.support.ledger.history import History, Kind, Operation
 from tests.support.ledger.story import JOURNAL_DELAY_S, Story, tell
 
 _SHOWN = 20
+_LONGEST_LINE = 400
 
 
 @dataclass
 class Verdict:
-    """What a history shows. `source` names it."""
+    """What a history shows. `source` names it; `operations` are those of the history."""
 
     story: Story
     findings: list[Finding]
     source: str
+    operations: Sequence[Operation] = ()
 
     # ---- counts
 
@@ -80,6 +82,23 @@ class Verdict:
             yield from map(str, found[:_SHOWN])
             if len(found) > _SHOWN:
                 yield f"{check}: {len(found) - _SHOWN:,} more"
+            yield from self._evidence(found[0])
+
+    def _evidence(self, finding: Finding) -> Iterator[str]:
+        """Yield the operations about the message of a finding, and what happened to its channel and to nsqd in between."""
+        first, last = min(finding.numbers, default=0), max(finding.numbers, default=0)
+        about = {operation.number for operation in self.operations if finding.body in operation.bodies} | set(finding.numbers)
+        where = {finding.where, finding.where.partition("/")[0]}
+        cuts: set[int] = set()
+        for operation in self.operations:
+            is_between = first <= operation.number <= last
+            if is_between and operation.kind == Kind.CUT and f"{operation.topic}/{operation.channel}" in where:
+                cuts.add(operation.number)
+            is_of_nsqd = is_between and operation.kind in (Kind.KILLED, Kind.STOPPED, Kind.STARTED)
+            if is_of_nsqd or operation.number in cuts or {operation.number, operation.of} & about or operation.of in cuts:
+                values = {field.name: getattr(operation, field.name) for field in fields(operation)}
+                told = {field.name: values[field.name] for field in fields(operation) if values[field.name] != field.default}
+                yield f"    {told}"[:_LONGEST_LINE]
 
 
 def judge(
@@ -103,7 +122,7 @@ def judge(
     assert skipped <= CHECKS.keys(), skipped
     checks = [check for name, check in CHECKS.items() if name not in skipped]
     checks += [EXTRA_CHECKS[name] for name in also]
-    return Verdict(story, [finding for check in checks for finding in check(story)], source)
+    return Verdict(story, [finding for check in checks for finding in check(story)], source, operations)
 
 
 def lost_so_far(history: History) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import random
 import threading
@@ -662,3 +663,26 @@ def test_the_command_refuses_a_file_that_is_no_history(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("text\n")
     assert CliRunner().invoke(main, [str(path)]).exit_code == 2
+
+
+def test_a_verdict_shows_the_operations_of_what_it_found() -> None:
+    """The history may be gone when somebody looks."""
+    history = History()
+    history.created("t", "c")
+    for body in (b"emptied", b"other"):
+        history.ok(history.sending("t", [body]))
+    history.cut_ended(history.cut("t", "c"), is_answered=True)
+    history.killed()
+    history.started()
+    history.delivered("t", "c", b"emptied")
+    shown = [line.strip() for line in judge(history).lines() if line.startswith("    ")]
+    assert [ast.literal_eval(line)["kind"] for line in shown] == [
+        "sending",
+        "ok",
+        "cut",
+        "cut ended",
+        "killed",
+        "started",
+        "delivered",
+    ]
+    assert "other" not in "".join(shown)
