@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.listing import list_files
-from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
@@ -33,6 +32,7 @@ from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
+from nsqd_py.stores.directories import hive_topic
 
 # Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
@@ -215,7 +215,7 @@ def _time_column(path: str, storage: Storage) -> str:
     """Return the column with the times in ns of a Parquet file; "" if a column has not our type."""
     try:
         with storage.open(path) as file:
-            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file), "r"))
+            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file, path), "r"))
     except (pa.ArrowException, OSError, ValueError):
         return ""
     types = dict(zip(schema.names, schema.types, strict=True))
