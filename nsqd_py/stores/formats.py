@@ -19,6 +19,7 @@ PARQUET_MAGIC = b"PAR1"
 # Columns of messages; a file or a table may have others.
 COLUMNS = {"topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd"}
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
+_GREATEST_GZIP_FLAGS = b"\x1f"
 _KIND_AT = 13  # in the header of a record
 
 
@@ -66,6 +67,8 @@ def plain_head(head: bytes, codec: Codec) -> bytes:
         with suppress(cramjam.DecompressionError):  # the frame does not end in the head, or has more than the buffer
             cramjam.zstd.decompress_into(head, buffer)
         return bytes(buffer).rstrip(b"\0")
+    if codec.name == GZIP and head[3:4] > _GREATEST_GZIP_FLAGS:  # ISA-L takes them, as in a line that begins so
+        return b""
     plain = b""
     for piece in codec.pieces(head, 0):  # the first member may be empty, or end in a line
         plain += piece.data

@@ -6,6 +6,7 @@ A few calls for a column, however many messages there are.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,23 +78,16 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def runs(*limits: tuple[Numbers, int], most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield bounds of neighbours that keep all limits together; a value that exceeds a limit by itself is alone.
-
-    A limit has the sum of the values up to each and with it, and the greatest sum of a run; `most` is the greatest
-    number of values in a run.
+def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours whose values together are at most `greatest`, of at most `most` values; a greater value is
+    alone. `sums` has the sum of the values up to each and with it.
     """
-    count = len(limits[0][0])
-    low = 0
-    while low < count:
-        high = count if most is None else min(count, low + most)
-        for sums, greatest in limits:
-            room = greatest + (int(sums[low - 1]) if low else 0)
-            if sums[high - 1] > room:
-                high = int(sums.searchsorted(room, "right"))
-        high = max(low + 1, high)
+    low = before = 0
+    while low < len(sums):
+        high = int(sums.searchsorted(before + greatest, "right"))
+        high = max(low + 1, min(high, low + most))
         yield low, high
-        low = high
+        low, before = high, int(sums[high - 1])
 
 
 def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
@@ -163,7 +157,7 @@ class Payload:
 
     def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
-        return runs((np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES), most=most_messages)
+        return runs(np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES, most_messages)
 
     def take(self, which: Any) -> Payload:
         """Return the bodies of a slice or a mask."""
@@ -301,9 +295,8 @@ class Chunk:
 
         Only these are made: all ten take 83 ns a message, mostly for the bodies, `position` alone 0.3 ns.
         """
-        schema = arrow_schema()
-        fields = list(schema) if names is None else [schema.field(name) for name in names]
-        return pa.RecordBatch.from_arrays([self.column(field.name) for field in fields], schema=pa.schema(fields))
+        columns = _ATTRIBUTES if names is None else names
+        return pa.RecordBatch.from_pydict({name: self.column(name) for name in columns})
 
     def column(self, name: str) -> pa.Array:
         """Return one column of `nsq_spark.schema`; null where it is not known."""
@@ -341,7 +334,7 @@ class Chunk:
 
     def bounded(self) -> Iterator[Chunk]:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
-        for low, high in runs((np.cumsum(self.payload.sizes), MOST_BYTES), most=MOST_MESSAGES):
+        for low, high in runs(np.cumsum(self.payload.sizes), MOST_BYTES, MOST_MESSAGES):
             yield self.slice(low, high)
 
 

@@ -58,11 +58,10 @@ class LineReader:
         self._split = split
         self._damage = damage
         self._is_plain = split.compression is Compression.NONE
-        start = split.start if self._is_plain else 0
         self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
-        # Reading begins a byte earlier: if that is a newline, a line begins at `start`.
-        self._offset = max(0, start - 1)
-        self._is_amid_line = start > 0
+        # Reading begins a byte earlier: if that is a newline, a line begins at `split.start`.
+        self._offset = max(0, split.start - 1)
+        self._is_amid_line = split.start > 0
         self._rest = b""
 
     def blocks(self) -> Iterator[LineBlock]:

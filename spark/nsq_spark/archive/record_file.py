@@ -75,7 +75,7 @@ def published_chunks(records: Records, first: int, end: int, origin: MessageOrig
         is_wanted = wanted.in_range(all_headers["timestamp_ns"])
         all_headers, all_places = all_headers[is_wanted], all_places[is_wanted]
     messages = np.cumsum(all_headers["count"].astype(np.int64))
-    for low, high in runs((messages, MOST_MESSAGES)):
+    for low, high in runs(messages, MOST_MESSAGES):
         headers, places = all_headers[low:high], all_places[low:high]
         counts = headers["count"].astype(np.int64)
         begins = places + RECORD_HEADER_BYTES

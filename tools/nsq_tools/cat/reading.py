@@ -265,7 +265,7 @@ def _rows(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
     unreadable = (OSError, KeyError, TypeError, ValueError, AttributeError, MemoryError, pyarrow.ArrowException)
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(data))
+        file = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
         names = COLUMNS & set(file.schema_arrow.names)
     except unreadable as error:
         on_damage(f"parquet: {error}")
