@@ -202,10 +202,8 @@ class _Selection:
     def _is_kept_by_table(self, path: str, root: str) -> bool:
         """True for what the table keeps in its directory apart from rows."""
         first, _, rest = path.removeprefix(f"{root}/").partition("/")
-        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and self._has_metadata(root))
-
-    def _has_metadata(self, root: str) -> bool:
-        return _Table("Iceberg", root) in self._roots[root]
+        has_metadata = _Table("Iceberg", root) in self._roots[root]
+        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and has_metadata)
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""

@@ -154,6 +154,12 @@ def test_files_that_cannot_be_read_do_not_stop_it(write: WriteFile, tmp_path: Pa
     assert (said.count("\n"), "Traceback" in said) == (4, False), said
 
 
+def test_a_closed_standard_input_is_an_error_of_one_line() -> None:
+    command = f"exec {sys.executable} -m nsq_apps nsq_cat <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nsq-cat: -: Bad file descriptor\n")
+
+
 def test_files_of_other_programs(tmp_path: Path) -> None:
     """One large member, and a body that is no text."""
     (path := tmp_path / "a.gz").write_bytes(gzip.compress(b"\n\n".join(BODIES)))

@@ -18,7 +18,7 @@ import pyarrow.json as pajson
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
-from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File
 from nsqd_py.stores.formats import LONGEST_LINE_BYTES
@@ -161,7 +161,7 @@ def _chunks(block: LineBlock, split: Split, wanted: Wanted, damage: Damage) -> I
         if count == 1 and not block.data[first:last].strip(JSON_BLANKS):
             return
         if count == 1:
-            what = f"a line is no message: {str(error).partition(chr(10))[0]}"
+            what = f"a line is no message: {first_line(error)}"
             damage.found(split.path, block.offset + first, block.offset + last + 1, what)
             return
         for part in (slice(0, count // 2), slice(count // 2, count)):

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, equal_runs
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
-from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted
+from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
 from nsqd_py.stores.files import File
 
 # The columns that are read; `timestamp` is in ns since the epoch.
@@ -104,7 +104,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         names = _names_in(parquet, split.path)
     except _UNREADABLE as error:
         if split.is_first:
-            damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {_first_line(error)}")
+            damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {first_line(error)}")
         return
     for group in groups:
         row = group.row
@@ -116,7 +116,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
                 row += batch.num_rows
                 yield from chunks_of(*_with_bodies(there, rows, split, damage), split, wanted)
         except _UNREADABLE as error:
-            what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {_first_line(error)}"
+            what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {first_line(error)}"
             damage.found(split.path, group.begin, group.begin + group.size_bytes, what)
 
 
@@ -189,7 +189,3 @@ def _text(column: pa.Array) -> pa.Array:
         pieces = pc.cast(column, pa.binary()).to_pylist()
         return pa.array([None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string())
     return texts
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

@@ -40,22 +40,17 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
     """Raises OSError and DamagedArchive."""
     stored = StoredRecords(split.path, wanted, damage)
     has_topic = wanted.has_topic(split.topic)
+    origin = MessageOrigin(split.topic, None, split.path)
     for records in Walk(file, split, wanted, damage).run():
-        for first, end, kind, flags in _same_kind(records):
-            if kind == MESSAGES:
+        kinds, flags = records.headers["kind"], records.headers["flags"]
+        changes = (np.diff(kinds) != 0) | (np.diff(flags) != 0)
+        for first, end in equal_runs(changes, len(kinds)):
+            if kinds[first] == MESSAGES:
                 yield from stored.chunks(records, first, end)
-            elif kind != PUBLISHED or flags != 0:
+            elif kinds[first] != PUBLISHED or flags[first] != 0:
                 _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
             elif has_topic:
-                yield from published_chunks(records, first, end, MessageOrigin(split.topic, None, split.path), wanted)
-
-
-def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
-    kinds, flags = records.headers["kind"], records.headers["flags"]
-    changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
-    for first, end in equal_runs(changes, len(kinds)):
-        yield first, end, int(kinds[first]), int(flags[first])
+                yield from published_chunks(records, first, end, origin, wanted)
 
 
 def _report(damage: Damage, path: str, records: Records, first: int, last: int, what: str) -> None:

@@ -42,6 +42,11 @@ class DamagedArchive(ArchiveError):
         return f"{self.path} is damaged at {self.position}: {self.what}; --skip-damaged reads what is left of it"
 
 
+def first_line(error: BaseException) -> str:
+    """Return what an error of pyarrow says, without what it adds on further lines."""
+    return str(error).partition("\n")[0]
+
+
 Policy = Literal["fail", "skip"]
 
 
@@ -94,14 +99,9 @@ class Wanted:
     def has_range(self) -> bool:
         return self.start_ns is not None or self.end_ns is not None
 
-    @property
-    def has_topics(self) -> bool:
-        """True if only some topics are wanted."""
-        return self.topics is not None or self.topic_pattern is not None
-
     def has_topic(self, topic: str) -> bool:
         """Raises ArchiveError for a pattern that is none."""
-        if not self.has_topics:
+        if self.topics is None and self.topic_pattern is None:
             return True
         if self.topics is not None and topic in self.topics:
             return True

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from nsq_spark.archive.files import RemoteFile
-from nsq_spark.archive.splits import ArchiveError, Gone
+from nsq_spark.archive.splits import ArchiveError, Gone, first_line
 from nsqd_py.stores.directories import DELTA_LOG, LocalFiles, is_passed_over
 from nsqd_py.stores.directories import Entry as Entry
 from nsqd_py.stores.files import File, LocalFile
@@ -186,7 +186,7 @@ def _errors_of(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         kind = Gone if isinstance(error, FileNotFoundError) else ArchiveError
         raise kind(f"{path} cannot be read: {reason}") from error
 

@@ -145,6 +145,17 @@ def test_a_topic_that_only_the_directory_has(tmp_path: Path) -> None:
     assert both(path) == ([("orders.eu", BASE_NS, b"b")], 0)
 
 
+@pytest.mark.parametrize("skippable", [b"\x50\x2a\x4d\x18\4\0\0\0size", b"\x5e\x2a\x4d\x18\0\0\0\0" * 2])
+def test_skippable_frames_of_zstd_are_passed_over(tmp_path: Path, skippable: bytes) -> None:
+    """pzstd writes one before each frame, and the seekable format one at the end."""
+    path = tmp_path / "t.jsonl.zst"
+    frame = compressed(PLAIN, "zstd")
+    path.write_bytes(skippable + frame + skippable + frame + skippable)
+    assert both(path) == ([ONE] * 2, 0)
+    path.write_bytes(frame + skippable[:-1])
+    assert both(path) == ([ONE], 1)
+
+
 # ---- damage
 
 

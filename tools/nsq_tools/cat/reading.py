@@ -7,7 +7,6 @@ import os
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from itertools import chain, groupby
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -50,7 +49,8 @@ def run(options: CatOptions, log: Log) -> int:
             on_damage(str(failure))
             continue
         try:
-            with nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else open(name, "rb") as file:
+            is_input = name == STANDARD_INPUT
+            with open(0 if is_input else name, "rb", closefd=not is_input) as file:
                 for messages in _read(file, name, on_damage):
                     shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
                     sys.stdout.buffer.write(renderer.render(messages, shown))
