@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from nsq_spark.archive.splits import ArchiveError, Compression
 from nsqd_py.stores.compression import CODECS, Codec, is_padding, next_whole
-from nsqd_py.stores.files import File, FileWindow, LocalFile
+from nsqd_py.stores.files import File as File
+from nsqd_py.stores.files import FileWindow, LocalFile
 
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024

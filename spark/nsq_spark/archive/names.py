@@ -15,7 +15,8 @@ from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import directory_of, name_of
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.stores.directories import MESSAGE_SUFFIXES, hive_topic
+from nsqd_py.stores.directories import MESSAGE_SUFFIXES
+from nsqd_py.stores.directories import hive_topic as hive_topic
 from nsqd_py.stores.formats import name_without_compression
 
 # ---- times

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
@@ -32,7 +33,6 @@ from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
-from nsqd_py.stores.directories import hive_topic
 
 # Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)

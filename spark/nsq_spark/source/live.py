@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, index_in_records
+from nsq_spark.archive.files import File
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
@@ -23,7 +24,6 @@ from nsq_spark.source.live_options import LiveOptions, LogKey, Position, TopicOf
 from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED
-from nsqd_py.stores.files import File
 
 _READ_BYTES = 8 * 1024 * 1024
 
