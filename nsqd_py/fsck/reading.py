@@ -12,12 +12,13 @@ from pathlib import Path
 from nsqd_py.broker import state_files
 from nsqd_py.diskqueue import recovery
 from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal, says_deleted
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.waits import PackedWaits
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
+from nsqd_py.stores.directories import STATE_FILES
 
 
 def released_until(log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool) -> int:
@@ -91,16 +92,6 @@ class LogNumbers:
 STAT_BLOCK_BYTES = 512
 _SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
 _LEFTOVERS = (".gone", ".spare", ".compact", ".back", ".tmp")  # the next start removes them
-_STATE_FILES = (
-    state_files.METADATA_FILE,
-    state_files.STOP_FILE,
-    state_files.CLOCK_FILE,
-    EPOCHS_FILE,
-    state_files.STANDBY_FILE,
-    state_files.MEMBER_FILE,
-    state_files.STANDBYS_FILE,
-    state_files.BACKUP_FILE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +132,7 @@ class _Reader:
                 self.report.set_aside.append(path.name)
             elif parse_go_name(path.name) is not None or path.name == FOLDER:
                 self.report.go_files.append(path.name)
-            elif path.name not in _STATE_FILES and not path.name.endswith(_LEFTOVERS):
+            elif path.name not in STATE_FILES and not path.name.endswith(_LEFTOVERS):
                 self.report.others.append(path.name)
         path = self._directory / state_files.METADATA_FILE
         try:

@@ -1,7 +1,11 @@
-"""Where archives are: object stores, and tables that directories of archives belong to.
+"""Where archives are, and what nsq-to-file, nsq-cat and Spark have to know alike about their files.
 
+directories    files by their names: those with messages, and those that programs keep next to them
+files          open files, which are read at any offset
+formats        the compression and the format of a file, by how it begins and by its name                pure
+compression    gzip members and zstd frames, each complete in itself                                     pure
 object_stores  opens S3, Google Cloud Storage, Azure and HDFS, with settings of Hadoop or of the environment
 tables         the files of Delta and Iceberg tables that have the rows of today
 
-nsq-to-file writes to these, nsq-cat and Spark read them. Their packages are extras, so they are imported when they are needed.
+The packages of object stores and tables are extras, so they are imported when they are needed.
 """

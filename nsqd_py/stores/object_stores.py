@@ -144,6 +144,10 @@ _OF_DELTA = {
     "secret_key": "aws_secret_access_key",
     "session_token": "aws_session_token",
     "region": "aws_region",
+    "endpoint": "aws_endpoint",
+    "allow_http": "aws_allow_http",
+    "force_virtual_addressing": "aws_virtual_hosted_style_request",
+    "anonymous": "aws_skip_signature",
     "account_name": "azure_storage_account_name",
     "account_key": "azure_storage_account_key",
     "sas_token": "azure_storage_sas_token",
@@ -153,6 +157,9 @@ _OF_ICEBERG = {
     "secret_key": "s3.secret-access-key",
     "session_token": "s3.session-token",
     "region": "s3.region",
+    "endpoint": "s3.endpoint",
+    "force_virtual_addressing": "s3.force-virtual-addressing",
+    "anonymous": "s3.anonymous",
     "account_name": "adls.account-name",
     "account_key": "adls.account-key",
     "sas_token": "adls.sas-token",
@@ -161,33 +168,26 @@ _OF_ICEBERG = {
 
 def delta_options(url: str, settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:
     """Return the `storage_options` of deltalake for a URL; none for a local path. Raises OSError."""
-    arguments = _arguments(url, settings)
-    options = {name: str(arguments[key]) for key, name in _OF_DELTA.items() if key in arguments}
-    if "endpoint_override" in arguments:
-        options["aws_endpoint"] = f"{arguments['scheme']}://{arguments['endpoint_override']}"
-        options["aws_allow_http"] = "true"  # of an endpoint that begins so
-        options["aws_virtual_hosted_style_request"] = str(bool(arguments["force_virtual_addressing"])).lower()
-    if arguments.get("anonymous"):
-        options["aws_skip_signature"] = "true"
-    return options
+    texts = _texts(url, settings)
+    return {name: texts[key] for key, name in _OF_DELTA.items() if key in texts}
 
 
 def iceberg_properties(url: str, settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:
     """Return the properties of pyiceberg's client for a URL; none for a local path. Raises OSError."""
-    arguments = _arguments(url, settings)
-    properties = {name: str(arguments[key]) for key, name in _OF_ICEBERG.items() if key in arguments}
-    if "endpoint_override" in arguments:
-        properties["s3.endpoint"] = f"{arguments['scheme']}://{arguments['endpoint_override']}"
-        properties["s3.force-virtual-addressing"] = str(bool(arguments["force_virtual_addressing"])).lower()
-    if arguments.get("anonymous"):
-        properties["s3.anonymous"] = "true"
-    return properties
+    texts = _texts(url, settings)
+    return {name: texts[key] for key, name in _OF_ICEBERG.items() if key in texts}
 
 
-def _arguments(url: str, settings: Mapping[str, str]) -> dict[str, object]:
+def _texts(url: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return pyarrow's arguments as text, and the endpoint as a URL."""
     scheme, authority = urlsplit(url)[:2]
+    arguments: dict[str, object] = {}
     if scheme in S3_SCHEMES:
-        return s3_arguments(settings, authority)
-    if scheme in ("abfs", "abfss") and "@" in authority:
-        return azure_arguments(settings, authority.partition("@")[2])
-    return {}
+        arguments = s3_arguments(settings, authority)
+    elif scheme in ("abfs", "abfss") and "@" in authority:
+        arguments = azure_arguments(settings, authority.partition("@")[2])
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in arguments.items()}
+    if "endpoint_override" in texts:
+        texts["endpoint"] = f"{texts['scheme']}://{texts['endpoint_override']}"
+        texts["allow_http"] = "true"  # of an endpoint that begins so
+    return texts

@@ -16,56 +16,24 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from nsqd_py.stores.directories import DELTA_LOG, POINTERS, Entry, Files, directories_above
+from nsqd_py.stores.formats import COLUMNS, PARQUET_MAGIC
 from nsqd_py.stores.object_stores import NO_SETTINGS, S3_SCHEMES, delta_options, iceberg_properties
 
-DELTA_LOG = "_delta_log"
-POINTERS = "_nsq_tables"
 _METADATA = "metadata"
 _DELTA_VERSION = re.compile(r"\d{20}\.")
 # 00012-<uuid>.metadata.json and v12.metadata.json, also with .gz in between
 _VERSION = re.compile(r"v?(\d+)(?:-[^/]*)?\.(?:gz\.)?metadata\.json(?:\.gz)?")
-_PARQUET_MAGIC = b"PAR1"
 _ANY_S3 = re.compile(rf"(?:{'|'.join(S3_SCHEMES)})://")
-# Columns of messages; a table may have others.
-_COLUMNS = {"topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd"}
 # The features of Delta with which a file has the rows and the columns of the table.
 _KNOWN_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
 
 
 class UnreadableTable(Exception):
     """The current files of a table are not known, or do not have its rows; str(error) says why."""
-
-
-class Files(Protocol):
-    """The directories of a reader."""
-
-    def names(self, directory: str) -> list[str]:
-        """Return the names in a directory; nothing if it is not there."""
-        ...
-
-    def head(self, path: str, size_bytes: int) -> bytes:
-        """Return the first bytes of a file; b"" if it cannot be read."""
-        ...
-
-
-class LocalFiles:
-    """The directories of this machine."""
-
-    def names(self, directory: str) -> list[str]:
-        try:
-            return os.listdir(directory)
-        except OSError:
-            return []
-
-    def head(self, path: str, size_bytes: int) -> bytes:
-        try:
-            with open(path, "rb") as file:
-                return file.read(size_bytes)
-        except OSError:
-            return b""
 
 
 class _Table(NamedTuple):
@@ -96,27 +64,28 @@ def everything(path: str) -> bool:
     return True
 
 
-def current_files(
-    directory: str,
-    paths: Sequence[str],
-    files: Files,
-    is_chosen: Callable[[str], bool] = everything,
-    settings: Mapping[str, str] = NO_SETTINGS,
-) -> list[str]:
-    """Return the paths to read: those that are chosen, and in place of a table's files its current ones.
+def walk(
+    directory: str, files: Files, is_chosen: Callable[[str], bool] = everything, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[Entry]:
+    """Yield the files below a directory that are to be read: those that are chosen, and in place of a table's files its
+    current ones.
 
-    paths      all files below the directory; a directory `_delta_log` may stand for what is in it
     is_chosen  False for paths that a pattern leaves out
 
-    Raises UnreadableTable.
+    Raises UnreadableTable, and what `files` raises.
     """
+    entries = {entry.path: entry for entry in files.walk(directory)}
     directory = directory.rstrip("/")
-    places = {directory, *_directories_above(directory), *_may_have_tables(paths)}
+    places = {directory, *directories_above(directory), *_may_have_tables(entries)}
     roots = {place: tables for place in places if (tables := _tables_of(place, files))}
-    chosen = [path for path in paths if is_chosen(path)]
-    if not roots:
-        return chosen
-    return _Selection(directory, paths, chosen, files, settings, roots).paths()
+    paths = [path for path in entries if is_chosen(path)]
+    if roots:
+        paths = _Selection(directory, entries, paths, files, settings, roots).paths()
+    for path in paths:
+        entry = entries.get(path) or files.find(path)
+        if entry is None:
+            raise UnreadableTable(f"the table in {directory} lists {path}, which is not there")
+        yield entry
 
 
 def rewritten_files(paths: Iterable[str], files: Files) -> set[str]:
@@ -126,7 +95,7 @@ def rewritten_files(paths: Iterable[str], files: Files) -> set[str]:
         by_directory.setdefault(os.path.dirname(os.path.abspath(path)), []).append(path)
     found: set[str] = set()
     for directory, group in by_directory.items():
-        tables: set[_Table] = set().union(*(_tables_of(above, files) for above in (directory, *_directories_above(directory))))
+        tables: set[_Table] = set().union(*(_tables_of(above, files) for above in (directory, *directories_above(directory))))
         if tables:
             live = {_identity(uri) for table in tables for uri in _files_of(table, files, NO_SETTINGS)}
             found.update(path for path in group if _identity(path) not in live and _is_parquet(path, files))
@@ -134,14 +103,6 @@ def rewritten_files(paths: Iterable[str], files: Files) -> set[str]:
 
 
 # --- where tables are
-
-
-def _directories_above(directory: str) -> Iterator[str]:
-    """Yield the directories that contain one, up to the root or the bucket."""
-    scheme, separator, rest = directory.rpartition("://")
-    while "/" in rest:
-        rest = rest.rpartition("/")[0]
-        yield f"{scheme}{separator}{rest}"
 
 
 def _tables_of(directory: str, files: Files) -> set[_Table]:
@@ -187,7 +148,7 @@ def _real_directory(directory: str) -> str:
 
 
 def _is_parquet(path: str, files: Files) -> bool:
-    return path.endswith(".parquet") or files.head(path, len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    return path.endswith(".parquet") or files.head(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 # --- which files are read
@@ -199,7 +160,7 @@ class _Selection:
     def __init__(
         self,
         directory: str,
-        paths: Sequence[str],
+        paths: Iterable[str],
         chosen: Sequence[str],
         files: Files,
         settings: Mapping[str, str],
@@ -236,15 +197,13 @@ class _Selection:
         return f"{root}/".startswith(f"{self._directory}/")
 
     def _root_of(self, path: str) -> str | None:
-        return next((above for above in _directories_above(path) if above in self._roots), None)
+        return next((above for above in directories_above(path) if above in self._roots), None)
 
     def _is_kept_by_table(self, path: str, root: str) -> bool:
         """True for what the table keeps in its directory apart from rows."""
         first, _, rest = path.removeprefix(f"{root}/").partition("/")
-        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and self._has_metadata(root))
-
-    def _has_metadata(self, root: str) -> bool:
-        return _Table("Iceberg", root) in self._roots[root]
+        has_metadata = _Table("Iceberg", root) in self._roots[root]
+        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and has_metadata)
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""
@@ -302,7 +261,7 @@ def _delta_files(table: _Table, location: str, settings: Mapping[str, str]) -> l
     metadata = found.metadata()
     if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
         raise UnreadableTable(f"{table} uses the feature columnMapping: its files have other names of columns than the table")
-    if columns := _COLUMNS.intersection(metadata.partition_columns):
+    if columns := COLUMNS.intersection(metadata.partition_columns):
         raise UnreadableTable(f"{table} is partitioned by {', '.join(sorted(columns))}, which is not in its files")
     if "deletionVectors" in features and _has_deletion_vectors(found):
         raise UnreadableTable(

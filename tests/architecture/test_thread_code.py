@@ -325,7 +325,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqadmin_py.messages.log_search:LogSearch": ("_search", "_take", "_keep"),
     f"{TO_FILE}.archive:Archive": ("work", "store", "tick", "close", "_write_some", "_take", "_sync", "_take_back"),
     f"{TO_FILE}.service:Service": ("_warn_once",),
-    "nsq_spark.archive.listing:_Recogniser": ("info", "topics_of", "_told_topic", "_parts", "_in_doubt", "_with_times", "_head"),
+    "nsq_spark.archive.listing:_Recogniser": ("info", "topics_of", "_told_topic", "_parts", "_in_doubt", "_with_times"),
 }
 # Fields that a method of a thread tests and then removes from: why no other thread can be in between.
 CHECKED_FIRST = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import os
 import subprocess
 import sys
 import zlib
@@ -20,10 +21,10 @@ from pyarrow import parquet
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.storage import Storage
 from nsq_tools.cat.files import files_of
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
+from nsqd_py.stores.compression import CODECS
 from tests.support.nsqd_process import MakeNsqd
 from tests.support.tool_process import ENVIRONMENT
 
@@ -153,6 +154,12 @@ def test_files_that_cannot_be_read_do_not_stop_it(write: WriteFile, tmp_path: Pa
     assert (said.count("\n"), "Traceback" in said) == (4, False), said
 
 
+def test_a_closed_standard_input_is_an_error_of_one_line() -> None:
+    command = f"exec {sys.executable} -m nsq_apps nsq_cat <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nsq-cat: -: Bad file descriptor\n")
+
+
 def test_files_of_other_programs(tmp_path: Path) -> None:
     """One large member, and a body that is no text."""
     (path := tmp_path / "a.gz").write_bytes(gzip.compress(b"\n\n".join(BODIES)))
@@ -248,6 +255,24 @@ def test_a_small_file_with_a_huge_line_takes_little_memory(codec: str, tmp_path:
     said, peak_kb = done.stderr.splitlines()
     assert said == f"nsq-cat: {path}: a line of {160 << 20} bytes is left out; at most {64 << 20} are read"
     assert int(peak_kb) < 200 * 1024
+
+
+@pytest.mark.parametrize("name", ["lines.log", "lines.log.gz"])
+def test_a_file_that_is_cut_while_it_is_read(name: str, tmp_path: Path) -> None:
+    """As by a program that rotates files: what is left is an error of one line, and no end of the process by a signal."""
+    data = b"".join(os.urandom(500).hex().encode() + b"\n" for _ in range(10_000))
+    (path := tmp_path / name).write_bytes(CODECS["gzip" if name.endswith("gz") else "none"].compress(data, 1))
+    with subprocess.Popen(
+        [sys.executable, "-m", "nsq_apps", "nsq_cat", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        first = process.stdout.read(1000)
+        os.truncate(path, 100)
+        rest = process.stdout.read()
+        said = process.stderr.read().decode()
+    assert data.startswith(first) and 0 < len(rest) < len(data) // 2
+    assert process.returncode == 1, said
+    assert said == f"nsq-cat: {path}: it has become shorter while it was read\n"
 
 
 def test_layouts_that_exclude_each_other() -> None:

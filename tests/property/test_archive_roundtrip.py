@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Wanted
-from nsq_tools.to_file.compression import CODECS
+from nsqd_py.stores.compression import CODECS
 from tests.support import archives
 from tests.support.examples import examples
 
@@ -185,7 +185,7 @@ def test_chunks_are_bounded(count: int, size: int) -> None:
         chunks = list(archives.chunks_of(archives.splits_of(path)))
     assert sum(chunk.count for chunk in chunks) == count + 2
     assert all(chunk.count <= MOST_MESSAGES for chunk in chunks)
-    assert all(chunk.size_bytes <= MOST_BYTES or chunk.count == 1 for chunk in chunks)
+    assert all(chunk.payload.bytes_of(0, chunk.count) <= MOST_BYTES or chunk.count == 1 for chunk in chunks)
 
 
 def test_pack_of_messages_larger_than_a_block() -> None:

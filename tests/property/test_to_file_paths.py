@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
+from nsqd_py.stores.compression import CODECS
 from tests.support.examples import examples
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog

@@ -199,7 +199,7 @@ def reported(chunk: Chunk) -> list[Message]:
     """What a chunk's table says; its other forms say the same."""
     rows = chunk.arrow().to_pylist()
     assert mpub_body(chunk) == len(rows).to_bytes(4, "big") + mpub([row["body"] for row in rows])
-    assert chunk.count == len(rows) and chunk.size_bytes == sum(len(row["body"]) for row in rows)
+    assert chunk.count == len(rows) and chunk.payload.bytes_of(0, chunk.count) == sum(len(row["body"]) for row in rows)
     assert [row["position"] for row in rows] == chunk.positions.tolist()
     return [Message(*(row[name] for name in ("body", *Message._fields[1:]))) for row in rows]
 

@@ -5,8 +5,7 @@ names        topics and times in the names of files             pure
 listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
-tables       of directories with Delta or Iceberg tables, the current files
-files        open files that can be read at any offset, and decompression
+files        what compressed files hold, and files as pyarrow reads them
 splits       formats, the parts of files that tasks read, which messages are wanted, damage         pure
 
 Readers

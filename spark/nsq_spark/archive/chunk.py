@@ -5,10 +5,11 @@ A few calls for a column, however many messages there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import struct
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from struct import Struct
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from nsq_spark.archive.splits import ArchiveError, Numbers, Wanted
 from nsq_spark.schema import arrow_schema
-from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.batch import SIZE_BYTES, Batch
 
 ID_BYTES = 16
 _INDEX_BITS = 20
@@ -53,20 +54,15 @@ def _fixed_text(values: Any, count: int) -> pa.Array:
     return binary_array(count, np.arange(0, ID_BYTES * (count + 1), ID_BYTES), values, text=True)
 
 
-def timestamps_us(timestamps_ns: Numbers) -> pa.Array:
-    """Return timestamps in Spark's type."""
-    return pa.array(timestamps_ns // 1000, pa.int64()).view(pa.timestamp("us", tz="UTC"))
-
-
-def constant(text: str | None, count: int) -> pa.Array:
+def constant(text: str, count: int) -> pa.Array:
     """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
     room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
     return _constant(text, room).slice(0, count)
 
 
 @lru_cache(maxsize=32)
-def _constant(text: str | None, count: int) -> pa.Array:
-    return pa.nulls(count, pa.string()) if text is None else pa.repeat(pa.scalar(text, pa.string()), count)
+def _constant(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 # ---- structures and runs of values
@@ -82,23 +78,16 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def runs(*limits: tuple[Numbers, int], most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield bounds of neighbours that keep all limits together; a value that exceeds a limit by itself is alone.
-
-    A limit has the sum of the values up to each and with it, and the greatest sum of a run; `most` is the greatest
-    number of values in a run.
+def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours whose values together are at most `greatest`, of at most `most` values; a greater value is
+    alone. `sums` has the sum of the values up to each and with it.
     """
-    count = len(limits[0][0])
-    low = 0
-    while low < count:
-        high = count if most is None else min(count, low + most)
-        for sums, greatest in limits:
-            room = greatest + (int(sums[low - 1]) if low else 0)
-            if sums[high - 1] > room:
-                high = int(sums.searchsorted(room, "right"))
-        high = max(low + 1, high)
+    low = before = 0
+    while low < len(sums):
+        high = int(sums.searchsorted(before + greatest, "right"))
+        high = max(low + 1, min(high, low + most))
         yield low, high
-        low = high
+        low, before = high, int(sums[high - 1])
 
 
 def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
@@ -126,9 +115,6 @@ def index_in_records(counts: Numbers) -> Numbers:
     """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
     index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
     return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-_read_size = Struct(">I").unpack_from
 
 
 class Payload:
@@ -162,33 +148,16 @@ class Payload:
         bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
         return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds))
 
-    @property
-    def ends(self) -> Numbers:
-        return self.starts + self.sizes
-
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
-    def size_bytes(self) -> int:
-        return self.bytes_of(0, len(self))
-
     def bytes_of(self, low: int, high: int) -> int:
         """Return the size of bodies `low` to `high` (not included)."""
-        if low == high:
-            return 0
-        up_to = self.bytes_up_to
-        return int(up_to[high - 1]) - (int(up_to[low - 1]) if low else 0)
-
-    @cached_property
-    def bytes_up_to(self) -> Numbers:
-        """The sizes of the bodies up to each, and with it."""
-        return np.cumsum(self.sizes)
+        return int(self.sizes[low:high].sum())
 
     def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
-        ends = self.bytes_up_to + SIZE_BYTES * np.arange(1, len(self) + 1)
-        return runs((ends, most_bytes - SIZE_BYTES), most=most_messages)
+        return runs(np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES, most_messages)
 
     def take(self, which: Any) -> Payload:
         """Return the bodies of a slice or a mask."""
@@ -196,7 +165,8 @@ class Payload:
 
     def array(self) -> pa.Array:
         """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
-        starts, ends, count = self.starts, self.ends, len(self)
+        starts, count = self.starts, len(self)
+        ends = starts + self.sizes
         if not count:
             return pa.array([], pa.binary())
         base = int(starts[0])
@@ -213,14 +183,15 @@ class Payload:
         """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
         4 bytes, and each behind its size.
         """
-        count = (high - low).to_bytes(SIZE_BYTES, "big")
-        return [count, _values(self.take(slice(low, high))._with_sizes())] if low < high else [count]
-
-    def _with_sizes(self) -> pa.Array:
-        count = len(self)
-        sizes = pa.py_buffer(self.sizes.astype(">u4"))
-        heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
-        return pc.binary_join_element_wise(heads, self.array(), pa.scalar(b"", pa.binary()))
+        count = high - low
+        pieces: list[Any] = [count.to_bytes(SIZE_BYTES, "big")]
+        if count:
+            bodies = self.take(slice(low, high))
+            sizes = pa.py_buffer(bodies.sizes.astype(">u4"))
+            heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
+            joined = pc.binary_join_element_wise(heads, bodies.array(), pa.scalar(b"", pa.binary()))
+            pieces.append(joined.buffers()[2])  # the values, one behind the other
+        return pieces
 
 
 def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> Payload:
@@ -234,30 +205,24 @@ def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbe
     starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
     sizes = np.repeat(strides - SIZE_BYTES, counts)
     first = np.append(0, np.cumsum(counts))
-    for batch in np.flatnonzero(strides == 0).tolist():
-        low, high = (int(bound) for bound in first[batch : batch + 2])
-        bounds = _walked(data, int(begins[batch]), int(ends[batch]), high - low)
+    for index in np.flatnonzero(strides == 0).tolist():
+        begin, end = int(begins[index]), int(ends[index])
+        low, high = (int(bound) for bound in first[index : index + 2])
+        bounds = begin + _starts(data[begin:end], high - low)
         starts[low:high] = bounds[:-1]
         sizes[low:high] = np.diff(bounds) - SIZE_BYTES
     return Payload(pa.py_buffer(data), starts, sizes)
 
 
-def _walked(data: bytes, position: int, end: int, count: int) -> Numbers:
+def _starts(body: bytes, count: int) -> Numbers:
     """Return where each message of a batch begins, and would behind the last, by its sizes: 100 ns a message."""
-    starts: list[int] = []
-    while position < end and len(starts) < count:
-        starts.append(position + SIZE_BYTES)
-        position += _read_size(data, position)[0] + SIZE_BYTES
-    if position != end or len(starts) != count:
+    try:
+        starts = Batch(0, 0, 0, 0, count, 0, body).starts
+    except (struct.error, OverflowError):
+        starts = [0]
+    if starts[-1] != len(body) + SIZE_BYTES:
         raise ArchiveError("a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it")
-    return np.array([*starts, end + SIZE_BYTES], dtype=np.int64)
-
-
-def _values(array: pa.Array) -> Any:
-    """Return the values of an array that begins at offset 0, one behind the other."""
-    _, offsets, values = array.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int32)
-    return values.slice(int(bounds[0]), int(bounds[len(array)] - bounds[0]))
+    return np.array(starts, dtype=np.int64)
 
 
 MOST_MESSAGES = 50_000
@@ -297,17 +262,16 @@ class Chunk:
         return self.origin.topic
 
     @property
+    def channel(self) -> str | None:
+        return self.origin.channel
+
+    @property
     def file(self) -> str:
         return self.origin.file
 
     @property
     def count(self) -> int:
         return len(self.positions)
-
-    @property
-    def size_bytes(self) -> int:
-        """The sizes of all bodies together."""
-        return self.payload.size_bytes
 
     @property
     def bodies(self) -> pa.Array:
@@ -318,23 +282,31 @@ class Chunk:
     def ids(self) -> pa.Array | None:
         """The ids as a StringArray, made when asked for."""
         ids = self.raw_ids
-        if ids is None or isinstance(ids, pa.Array):
+        if not isinstance(ids, np.ndarray):
             return ids
         return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
+
+    @property
+    def timestamps_us(self) -> Numbers | None:
+        return None if self.timestamps_ns is None else self.timestamps_ns // 1000
 
     def arrow(self, names: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return the columns of `nsq_spark.schema` with these names, in this order; None: all.
 
         Only these are made: all ten take 83 ns a message, mostly for the bodies, `position` alone 0.3 ns.
         """
-        schema = arrow_schema()
-        fields = list(schema) if names is None else [schema.field(name) for name in names]
-        return pa.RecordBatch.from_arrays([self.column(field.name) for field in fields], schema=pa.schema(fields))
+        columns = _ATTRIBUTES if names is None else names
+        return pa.RecordBatch.from_pydict({name: self.column(name) for name in columns})
 
     def column(self, name: str) -> pa.Array:
         """Return one column of `nsq_spark.schema`; null where it is not known."""
-        column = _COLUMNS[name](self)
-        return pa.nulls(self.count, arrow_schema().field(name).type) if column is None else column
+        values = getattr(self, _ATTRIBUTES[name])
+        kind = arrow_schema().field(name).type
+        if values is None:
+            return pa.nulls(self.count, kind)
+        if isinstance(values, str):
+            return constant(values, self.count)
+        return pa.array(values, kind) if isinstance(values, np.ndarray) else values.cast(kind)
 
     def filter(self, mask: Any) -> Chunk:
         """Return the messages for which the mask, an array of numpy, is true."""
@@ -362,27 +334,20 @@ class Chunk:
 
     def bounded(self) -> Iterator[Chunk]:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
-        if self.count <= MOST_MESSAGES and self.size_bytes <= MOST_BYTES:
-            yield self
-            return
-        for low, high in runs((self.payload.bytes_up_to, MOST_BYTES), most=MOST_MESSAGES):
+        for low, high in runs(np.cumsum(self.payload.sizes), MOST_BYTES, MOST_MESSAGES):
             yield self.slice(low, high)
 
 
-def _nsqd_column(chunk: Chunk) -> pa.Array:
-    nsqds = chunk.nsqds
-    return nsqds.cast(pa.string()) if isinstance(nsqds, pa.Array) else constant(nsqds, chunk.count)
-
-
-_COLUMNS: dict[str, Callable[[Chunk], pa.Array | None]] = {
-    "topic": lambda chunk: constant(chunk.topic, chunk.count),
-    "channel": lambda chunk: constant(chunk.origin.channel, chunk.count),
-    "timestamp": lambda chunk: None if chunk.timestamps_ns is None else timestamps_us(chunk.timestamps_ns),
-    "timestamp_ns": lambda chunk: None if chunk.timestamps_ns is None else pa.array(chunk.timestamps_ns, pa.int64()),
-    "id": lambda chunk: chunk.ids,
-    "attempts": lambda chunk: None if chunk.attempts is None else pa.array(chunk.attempts.astype(np.int32, copy=False)),
-    "body": lambda chunk: chunk.bodies,
-    "nsqd": _nsqd_column,
-    "file": lambda chunk: constant(chunk.file, chunk.count),
-    "position": lambda chunk: pa.array(chunk.positions, pa.int64()),
+# The attributes that have the columns of `nsq_spark.schema`.
+_ATTRIBUTES = {
+    "topic": "topic",
+    "channel": "channel",
+    "timestamp": "timestamps_us",
+    "timestamp_ns": "timestamps_ns",
+    "id": "ids",
+    "attempts": "attempts",
+    "body": "bodies",
+    "nsqd": "nsqds",
+    "file": "file",
+    "position": "positions",
 }

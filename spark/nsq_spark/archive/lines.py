@@ -16,35 +16,38 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
-from nsq_spark.archive.files import File, plain_pieces
+from nsq_spark.archive.files import plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
-from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
+from nsqd_py.stores.files import File
+from nsqd_py.stores.formats import LONGEST_LINE_BYTES
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024
-LONGEST_LINE_BYTES = 64 * 1024 * 1024
 _NEWLINE = b"\n"
 _TORN = "its last line has no newline, so it is torn"
 
 
 class LineBlock(NamedTuple):
-    """Whole lines: the first `size_bytes` of `data`, the last with its newline. `offset` is where they begin in the
-    (decompressed) file.
+    """Whole lines: where each begins in `data`, and where it ends, before its newline. Empty lines are left out: no message of
+    NSQ is empty.
+
+    offset  where `data` begins in the (decompressed) file
     """
 
     offset: int
     data: bytes
-    size_bytes: int
+    starts: Numbers
+    ends: Numbers
 
-    def lines(self) -> tuple[Numbers, Numbers]:
-        """Return where each line begins in `data`, and where it ends, before its newline. Empty lines are left out: no
-        message of NSQ is empty.
-        """
-        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8, self.size_bytes) == _NEWLINE[0])
-        starts = np.append(0, ends[:-1] + 1)[: len(ends)]
+    @classmethod
+    def of(cls, offset: int, data: bytes, size_bytes: int) -> LineBlock:
+        """Return the lines in the first `size_bytes` of `data`, which end with a newline."""
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8, size_bytes) == _NEWLINE[0])
+        starts = np.append(0, ends[:-1] + 1)
         has_text = ends > starts
-        return (starts, ends) if has_text.all() else (starts[has_text], ends[has_text])
+        return cls(offset, data, starts[has_text], ends[has_text])
 
 
 class LineReader:
@@ -55,11 +58,10 @@ class LineReader:
         self._split = split
         self._damage = damage
         self._is_plain = split.compression is Compression.NONE
-        start = split.start if self._is_plain else 0
         self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
-        # Reading begins a byte earlier: if that is a newline, a line begins at `start`.
-        self._offset = max(0, start - 1)
-        self._is_amid_line = start > 0
+        # Reading begins a byte earlier: if that is a newline, a line begins at `split.start`.
+        self._offset = max(0, split.start - 1)
+        self._is_amid_line = split.start > 0
         self._rest = b""
 
     def blocks(self) -> Iterator[LineBlock]:
@@ -72,7 +74,7 @@ class LineReader:
             # A plain file is read again from there: that copies less than joining all of the next piece to the rest.
             self._rest = b"" if after and self._is_plain else data[after:]
             if after:
-                yield LineBlock(self._offset, data, after)
+                yield LineBlock.of(self._offset, data, after)
                 self._offset += after
             elif len(self._rest) > LONGEST_LINE_BYTES:
                 self._drop_rest(f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines")
@@ -131,9 +133,8 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         return
     origin = MessageOrigin(split.topic, None, split.path)
     for block in LineReader(file, split, damage).blocks():
-        starts, ends = block.lines()
-        payload = Payload(pa.py_buffer(block.data), starts, ends - starts)
-        yield Chunk(origin, positions_of(starts + block.offset), payload)
+        payload = Payload(pa.py_buffer(block.data), block.starts, block.ends - block.starts)
+        yield Chunk(origin, positions_of(block.starts + block.offset), payload)
 
 
 _TYPES = {**STORED_TYPES, "body": pa.string(), "body_base64": pa.string()}
@@ -143,31 +144,31 @@ _PARSING = pajson.ParseOptions(explicit_schema=pa.schema(_TYPES), unexpected_fie
 def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
     for block in LineReader(file, split, damage).blocks():
-        starts, ends = block.lines()
-        if block.offset == 0 and len(starts) and block.data.startswith(BYTE_ORDER_MARK):
-            starts[0] = len(BYTE_ORDER_MARK)
-        yield from _chunks(block, starts, ends, split, wanted, damage)
+        if block.offset == 0 and len(block.starts) and block.data.startswith(BYTE_ORDER_MARK):
+            block.starts[0] = len(BYTE_ORDER_MARK)
+        yield from _chunks(block, split, wanted, damage)
 
 
-def _chunks(block: LineBlock, starts: Numbers, ends: Numbers, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def _chunks(block: LineBlock, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
-    count = len(starts)
+    count = len(block.starts)
     if not count:
         return
-    first, last = int(starts[0]), int(ends[-1])
+    first, last = int(block.starts[0]), int(block.ends[-1])
     try:
         columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count)
     except (ValueError, pa.ArrowException) as error:
         if count == 1 and not block.data[first:last].strip(JSON_BLANKS):
             return
         if count == 1:
-            what = f"a line is no message: {str(error).partition(chr(10))[0]}"
+            what = f"a line is no message: {first_line(error)}"
             damage.found(split.path, block.offset + first, block.offset + last + 1, what)
             return
         for part in (slice(0, count // 2), slice(count // 2, count)):
-            yield from _chunks(block, starts[part], ends[part], split, wanted, damage)
+            half = block._replace(starts=block.starts[part], ends=block.ends[part])
+            yield from _chunks(half, split, wanted, damage)
         return
-    yield from chunks_of(columns, positions_of(starts + block.offset), split, wanted)
+    yield from chunks_of(columns, positions_of(block.starts + block.offset), split, wanted)
 
 
 def _parsed(lines: pa.Buffer, count: int) -> dict[str, pa.Array]:

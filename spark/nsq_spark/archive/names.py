@@ -7,24 +7,23 @@ the name of the topic, and topics may have dots. So a name may mean several topi
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
-from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
-from nsq_spark.archive.splits import ArchiveError, name_without_compression
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import directory_of, name_of
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
-
-# The names that nsq-to-file, Go's nsq_to_file and both nsqds give to files with messages, apart from a compression.
-MESSAGE_SUFFIXES = (".log", ".jsonl", ".framed", ".nsqf", ".parquet")
+from nsqd_py.stores.directories import MESSAGE_SUFFIXES
+from nsqd_py.stores.directories import hive_topic as hive_topic
+from nsqd_py.stores.formats import name_without_compression
 
 # ---- times
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
 _TIME = re.compile(
-    r"(?<!\d)(?P<day>\d{4}-\d\d-\d\d)(?:[_T](?P<hour>\d\d)(?:[-_:]?(?P<minute>\d\d)(?!\d))?)?"
+    r"(?<!\d)(?P<day>(?:19|2[01])\d\d-\d\d-\d\d)(?:[_T](?P<hour>\d\d)(?:[-_:]?(?P<minute>\d\d)(?!\d))?)?"
     r"(?:(?P<utc>Z|UTC|GMT)(?![A-Za-z])|(?P<offset>[+-](?:0\d|1[0-4])(?:00|15|30|45))(?!\d))?(?!\d)"
 )
 # The clocks of the world are between 12 hours behind UTC and 14 hours before it. An hour more, since a message of
@@ -36,9 +35,9 @@ def zone_of(name: str) -> tzinfo:
     """Return the time zone of a name, or of an offset as Spark writes it: +02:00, UTC+02:00. Raises ArchiveError."""
     if name == "UTC":
         return UTC
-    if offset := _OFFSET.fullmatch(name):
-        return datetime.strptime(offset[1], "%z").tzinfo or UTC
     try:
+        if offset := _OFFSET.fullmatch(name):
+            return datetime.strptime(offset[1], "%z").tzinfo or UTC
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
         raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
@@ -70,8 +69,7 @@ def has_zone(name: str) -> bool:
 
 def _zone_in(match: re.Match[str]) -> tzinfo | None:
     if match["offset"]:
-        sign = -1 if match["offset"][0] == "-" else 1
-        return timezone(sign * timedelta(hours=int(match["offset"][1:3]), minutes=int(match["offset"][3:])))
+        return datetime.strptime(match["offset"], "%z").tzinfo
     return UTC if match["utc"] else None
 
 
@@ -85,8 +83,6 @@ def _span(begin: datetime, match: re.Match[str]) -> tuple[datetime, datetime]:
 
 # ---- topics
 
-# Hive's directories have the name of a column.
-_TOPIC_DIRECTORY = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
 # Parts of times, and Hive's directories.
 _NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
 # The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
@@ -119,12 +115,6 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
         return (name.before or name_of(path),)
     host_or_topic = "" if _NO_TOPIC.fullmatch(name.behind) else name.behind.partition(".")[0]
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
-
-
-def hive_topic(path: str) -> str:
-    """Return the topic in Hive's directory `topic=...`; "" if there is none. nsq-to-file's files do not have it then."""
-    named = _TOPIC_DIRECTORY.fullmatch(path)
-    return unquote(named[1]) if named else ""
 
 
 def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, equal_runs
-from nsq_spark.archive.files import ArchiveStream, File
+from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
-from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted
+from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
+from nsqd_py.stores.files import File
 
 # The columns that are read; `timestamp` is in ns since the epoch.
 STORED_TYPES = {
@@ -64,12 +65,10 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
 
 def _runs(known: Mapping[str, pa.Array], count: int) -> Iterator[tuple[int, int]]:
     changes = np.zeros(max(0, count - 1), dtype=bool)
-    for name in {"topic", "channel"} & known.keys():
-        codes = pc.fill_null(known[name], "").dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        changes |= np.diff(codes) != 0
-    for name in {"timestamp", "attempts", "id"} & known.keys():
-        if known[name].null_count:
-            changes |= np.diff(known[name].is_null().to_numpy(zero_copy_only=False).view(np.int8)) != 0
+    for name in known.keys() - {"body", "nsqd"}:
+        column = known[name]
+        values = column.dictionary_encode("encode").indices if name in ("topic", "channel") else column.is_null()
+        changes |= np.diff(values.to_numpy(zero_copy_only=False)) != 0
     return equal_runs(changes, count)
 
 
@@ -100,15 +99,36 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowErro
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises ArchiveError and DamagedArchive."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file), "r"), page_checksum_verification=True)
+        parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True)
         groups = list(_groups(parquet.metadata, split))
-        reader = _GroupReader(parquet, split, wanted, damage)
+        names = _names_in(parquet, split.path)
     except _UNREADABLE as error:
         if split.is_first:
-            damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {_first_line(error)}")
+            damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {first_line(error)}")
         return
     for group in groups:
-        yield from reader.chunks(group)
+        row = group.row
+        try:
+            columns = list(names.values())
+            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=columns, use_threads=False):
+                there = {name: _cast(name, batch.column(column)) for name, column in names.items()}
+                rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+                row += batch.num_rows
+                yield from chunks_of(*_with_bodies(there, rows, split, damage), split, wanted)
+        except _UNREADABLE as error:
+            what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {first_line(error)}"
+            damage.found(split.path, group.begin, group.begin + group.size_bytes, what)
+
+
+def _names_in(parquet: Any, path: str) -> dict[str, str]:
+    """Return the name that each of our columns has in the file. Raises ArchiveError if there is no body."""
+    there = set(parquet.schema_arrow.names)
+    if "body" not in there:
+        raise ArchiveError(f"{path} has no column `body`, so there are no messages in it")
+    names = {name: name for name in STORED_TYPES if name in there}
+    if "timestamp_ns" in there:
+        names["timestamp"] = "timestamp_ns"
+    return names
 
 
 class _Group(NamedTuple):
@@ -135,44 +155,17 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
         before_bytes += size_bytes
 
 
-class _GroupReader:
-    def __init__(self, parquet: Any, split: Split, wanted: Wanted, damage: Damage) -> None:
-        """Raises ArchiveError if there is no body."""
-        self._parquet = parquet
-        self._split = split
-        self._wanted = wanted
-        self._damage = damage
-        there = set(parquet.schema_arrow.names)
-        if "body" not in there:
-            raise ArchiveError(f"{split.path} has no column `body`, so there are no messages in it")
-        # The name that each of our columns has in the file.
-        self._names = {name: name for name in STORED_TYPES if name in there}
-        if "timestamp_ns" in there:
-            self._names["timestamp"] = "timestamp_ns"
-
-    def chunks(self, group: _Group) -> Iterator[Chunk]:
-        """Yield the messages of a row group. Raises DamagedArchive."""
-        row = group.row
-        try:
-            names = list(self._names.values())
-            for batch in self._parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=names, use_threads=False):
-                first, row = row, row + batch.num_rows
-                yield from chunks_of(*self._rows(batch, first), self._split, self._wanted)
-        except _UNREADABLE as error:
-            what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {_first_line(error)}"
-            self._damage.found(self._split.path, group.begin, group.begin + group.size_bytes, what)
-
-    def _rows(self, batch: pa.RecordBatch, row: int) -> tuple[dict[str, pa.Array], Numbers]:
-        """Return the columns of rows from number `row` on, and their positions, without rows that have no body."""
-        columns = {name: _cast(name, batch.column(there)) for name, there in self._names.items()}
-        positions = np.arange(row, row + batch.num_rows, dtype=np.int64)
-        body = columns["body"]
-        if body.null_count:
-            self._damage.found(self._split.path, row, row + body.null_count, "there are rows without a body")
-            is_message = body.is_valid()
-            columns = {name: column.filter(is_message) for name, column in columns.items()}
-            positions = positions[is_message.to_numpy(zero_copy_only=False)]
-        return columns, positions
+def _with_bodies(
+    columns: dict[str, pa.Array], rows: Numbers, split: Split, damage: Damage
+) -> tuple[dict[str, pa.Array], Numbers]:
+    """Return the columns and the numbers of rows, without rows that have no body."""
+    body = columns["body"]
+    if not body.null_count:
+        return columns, rows
+    damage.found(split.path, int(rows[0]), int(rows[0]) + body.null_count, "there are rows without a body")
+    is_message = body.is_valid()
+    filtered = {name: column.filter(is_message) for name, column in columns.items()}
+    return filtered, rows[is_message.to_numpy(zero_copy_only=False)]
 
 
 def _cast(name: str, column: pa.Array) -> pa.Array:
@@ -196,7 +189,3 @@ def _text(column: pa.Array) -> pa.Array:
         pieces = pc.cast(column, pa.binary()).to_pylist()
         return pa.array([None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string())
     return texts
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

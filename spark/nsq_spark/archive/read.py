@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from nsq_spark.archive import lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.files import File, decompressed
+from nsq_spark.archive.files import decompressed
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.archive.storage import Storage
+from nsqd_py.stores.files import File
 
 Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]
 

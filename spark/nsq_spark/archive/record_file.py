@@ -4,45 +4,53 @@ nsqd, whose records are of kind `published`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from nsq_spark.archive import chunk
-from nsq_spark.archive.files import File
+from nsq_spark.archive.chunk import (
+    ID_BYTES,
+    MOST_MESSAGES,
+    Chunk,
+    MessageOrigin,
+    Payload,
+    equal_runs,
+    index_in_records,
+    positions_in_records,
+    published_payload,
+    runs,
+)
 from nsq_spark.archive.records import Records, Walk
 from nsq_spark.archive.splits import Damage, Split, Wanted
 from nsqd_py.diskqueue.messages import FLAG_DUE
 from nsqd_py.diskqueue.records import FLAG_ZSTD, MESSAGES, PUBLISHED, RECORD_HEADER_BYTES, Damaged
+from nsqd_py.stores.files import File
 
 _KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
-_NAMES_BYTES = 4
+_NAME_LENGTHS = Struct("<BBH")
 _LATER_VERSION = "a record of a later version, which this one cannot read"
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[chunk.Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
     stored = StoredRecords(split.path, wanted, damage)
     has_topic = wanted.has_topic(split.topic)
+    origin = MessageOrigin(split.topic, None, split.path)
     for records in Walk(file, split, wanted, damage).run():
-        for first, end, kind, flags in _same_kind(records):
-            if kind == MESSAGES:
+        kinds, flags = records.headers["kind"], records.headers["flags"]
+        changes = (np.diff(kinds) != 0) | (np.diff(flags) != 0)
+        for first, end in equal_runs(changes, len(kinds)):
+            if kinds[first] == MESSAGES:
                 yield from stored.chunks(records, first, end)
-            elif kind != PUBLISHED or flags != 0:
+            elif kinds[first] != PUBLISHED or flags[first] != 0:
                 _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
             elif has_topic:
-                yield from published_chunks(records, first, end, chunk.MessageOrigin(split.topic, None, split.path), wanted)
-
-
-def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first, end, kind, flags) of records in a row that have the same kind, and for published ones, flags."""
-    kinds, flags = records.headers["kind"], records.headers["flags"]
-    changes = (np.diff(kinds) != 0) | ((np.diff(flags) != 0) & (kinds[1:] == PUBLISHED))
-    for first, end in chunk.equal_runs(changes, len(kinds)):
-        yield first, end, int(kinds[first]), int(flags[first])
+                yield from published_chunks(records, first, end, origin, wanted)
 
 
 def _report(damage: Damage, path: str, records: Records, first: int, last: int, what: str) -> None:
@@ -54,31 +62,26 @@ def _report(damage: Damage, path: str, records: Records, first: int, last: int, 
 # ---- records of the topic log
 
 
-def published_chunks(
-    records: Records, first: int, end: int, origin: chunk.MessageOrigin, wanted: Wanted
-) -> Iterator[chunk.Chunk]:
+def published_chunks(records: Records, first: int, end: int, origin: MessageOrigin, wanted: Wanted) -> Iterator[Chunk]:
     """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
-    headers = records.headers[first:end]
-    places = np.array(records.places[first:end], dtype=np.int64)
+    all_headers = records.headers[first:end]
+    all_places = np.array(records.places[first:end], dtype=np.int64)
     if wanted.has_range:
-        is_wanted = wanted.in_range(headers["timestamp_ns"])
-        headers, places = headers[is_wanted], places[is_wanted]
-    counts = headers["count"].astype(np.int64)
-    for low, high in chunk.runs((np.cumsum(counts), chunk.MOST_MESSAGES)):
-        yield _published_chunk(records, headers[low:high], places[low:high], counts[low:high], origin)
-
-
-def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: chunk.MessageOrigin) -> chunk.Chunk:
-    index = chunk.index_in_records(counts)
-    begins = places + RECORD_HEADER_BYTES
-    return chunk.Chunk(
-        origin,
-        np.repeat(chunk.positions_of(places + records.offset), counts) + index,
-        chunk.published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
-        np.repeat(headers["timestamp_ns"], counts),
-        np.zeros(len(index), dtype=np.uint16),
-        np.repeat(headers["base_id"], counts) + index.astype(np.uint64),
-    )
+        is_wanted = wanted.in_range(all_headers["timestamp_ns"])
+        all_headers, all_places = all_headers[is_wanted], all_places[is_wanted]
+    messages = np.cumsum(all_headers["count"].astype(np.int64))
+    for low, high in runs(messages, MOST_MESSAGES):
+        headers, places = all_headers[low:high], all_places[low:high]
+        counts = headers["count"].astype(np.int64)
+        begins = places + RECORD_HEADER_BYTES
+        yield Chunk(
+            origin,
+            positions_in_records(places + records.offset, counts),
+            published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
+            np.repeat(headers["timestamp_ns"], counts),
+            np.zeros(int(counts.sum()), dtype=np.uint16),
+            np.repeat(headers["base_id"], counts) + index_in_records(counts).astype(np.uint64),
+        )
 
 
 # ---- records of archives (`nsqd_py.diskqueue.messages`)
@@ -112,9 +115,9 @@ class StoredRecords:
         self._path = path
         self._wanted = wanted
         self._damage = damage
-        self._origins: dict[bytes, tuple[chunk.MessageOrigin, str | None]] = {}
+        self._origins: dict[bytes, tuple[MessageOrigin, str | None]] = {}
 
-    def chunks(self, records: Records, first: int, end: int) -> Iterator[chunk.Chunk]:
+    def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
         """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted.
 
         Neighbours that are alike are decoded together, which takes hardly longer than one of them: 0.3 ms a record.
@@ -123,22 +126,24 @@ class StoredRecords:
         group: list[Stored] = []
         buffer = pa.py_buffer(records.data)
         for index in range(first, end):
-            error = stored = None
             try:
                 stored = self._stored(records, index, buffer)
-            except (Damaged, ValueError, OSError, IndexError) as found:
-                error = found
-            if group and (error is not None or (stored is not None and not stored.is_like(group[0]))):
+            except (Damaged, ValueError, OSError, struct.error) as error:
                 yield from self._decoded(records, group)
                 group = []
-            if error is not None:
                 self._report(records, index, error)
-            elif stored is not None:
-                group.append(stored)
-        if group:
-            yield from self._decoded(records, group)
+                continue
+            if stored is None:
+                continue
+            if group and not stored.is_like(group[0]):
+                yield from self._decoded(records, group)
+                group = []
+            group.append(stored)
+        yield from self._decoded(records, group)
 
-    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[chunk.Chunk]:
+    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[Chunk]:
+        if not group:
+            return
         try:
             yield self._chunk(group)
         except ValueError as error:
@@ -155,7 +160,7 @@ class StoredRecords:
 
     def _stored(self, records: Records, index: int, buffer: Any) -> Stored | None:
         """Return a record; None if it is not wanted. Raises Damaged for one of a later version, and ValueError, OSError
-        or IndexError if its body cannot be decompressed or is too short.
+        or struct.error if its body cannot be decompressed or is too short.
         """
         header, place = records.headers[index], records.places[index]
         first_ns, last_ns = int(header["timestamp_ns"]), int(header["base_id"])
@@ -170,53 +175,45 @@ class StoredRecords:
             buffer = pa.decompress(buffer.slice(start, end - start), int(header["stride"]), codec="zstd")
             start, end = 0, buffer.size
         octets = memoryview(buffer)[start:end]
-        names_end = _NAMES_BYTES + octets[0] + octets[1] + int.from_bytes(octets[2:_NAMES_BYTES], "little")
+        names_end = _NAME_LENGTHS.size + sum(_NAME_LENGTHS.unpack_from(octets))
         names = bytes(octets[:names_end])
         if not self._wanted.has_topic(self._origin(names)[0].topic):
             return None
         offset, count, has_due = records.offset + place, int(header["count"]), bool(flags & FLAG_DUE)
         return Stored(index, offset, count, has_due, names, buffer, start + names_end, end)
 
-    def _origin(self, names: bytes) -> tuple[chunk.MessageOrigin, str | None]:
+    def _origin(self, names: bytes) -> tuple[MessageOrigin, str | None]:
         """Return the origin and the nsqd that a body begins with; mostly the same again. Raises ValueError."""
         found = self._origins.get(names)
         if found is None:
-            channel_at = _NAMES_BYTES + names[0]
-            nsqd_at = channel_at + names[1]
-            topic, channel = names[_NAMES_BYTES:channel_at].decode(), names[channel_at:nsqd_at].decode()
-            found = chunk.MessageOrigin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
+            topic_bytes, channel_bytes, _ = _NAME_LENGTHS.unpack_from(names)
+            channel_at = _NAME_LENGTHS.size + topic_bytes
+            nsqd_at = channel_at + channel_bytes
+            topic, channel = names[_NAME_LENGTHS.size : channel_at].decode(), names[channel_at:nsqd_at].decode()
+            found = MessageOrigin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
             self._origins[names] = found
         return found
 
-    def _chunk(self, group: Sequence[Stored]) -> chunk.Chunk:
+    def _chunk(self, group: Sequence[Stored]) -> Chunk:
         """Raises ValueError."""
-        columns = _RecordColumns(group)
-        timestamps_ns = columns.take("<i8")
-        if group[0].has_due:
-            columns.take("<i8")
-        sizes, attempts = columns.take("<u4"), columns.take("<u2")
-        ids = columns.take("u1", chunk.ID_BYTES).reshape(-1, chunk.ID_BYTES)
-        ends, counts = [stored.end for stored in group], np.array([stored.count for stored in group])
-        payload = chunk.Payload.of_ranges(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
-        positions = chunk.positions_in_records(np.array([stored.offset for stored in group]), counts)
+        sizes_at = 16 if group[0].has_due else 8  # behind the times, for each message
+        timestamps_ns = _column(group, "<i8", 0)
+        sizes = _column(group, "<u4", sizes_at)
+        attempts = _column(group, "<u2", sizes_at + 4)
+        ids = _column(group, f"V{ID_BYTES}", sizes_at + 6)
+        begins = [stored.columns_at + (sizes_at + 6 + ID_BYTES) * stored.count for stored in group]
+        ends = [stored.end for stored in group]
+        counts = np.array([stored.count for stored in group])
+        payload = Payload.of_ranges(group[0].buffer, np.array(begins), np.array(ends), counts, sizes)
+        positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
         origin, nsqd = self._origin(group[0].names)
-        return chunk.Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)
+        return Chunk(origin, positions, payload, timestamps_ns, attempts, ids.view(np.uint8).reshape(-1, ID_BYTES), nsqd)
 
 
-class _RecordColumns:
-    """Takes the same column off each of several records. Raises ValueError.
+def _column(group: Sequence[Stored], kind: str, place: int) -> Any:
+    """Return a column of several records, in each of which it begins `place` bytes a message behind the first one.
 
-    places  where in the buffer the next column of each record begins
+    Raises ValueError.
     """
-
-    def __init__(self, group: Sequence[Stored]) -> None:
-        self._buffer = group[0].buffer
-        self._counts = [stored.count for stored in group]
-        self.places = [stored.columns_at for stored in group]
-
-    def take(self, kind: str, width: int = 1) -> Any:
-        read, buffer = np.frombuffer, self._buffer
-        sizes = [count * width for count in self._counts]
-        parts = [read(buffer, kind, size, place) for size, place in zip(sizes, self.places, strict=True)]
-        self.places = [place + part.nbytes for place, part in zip(self.places, parts, strict=True)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts = [np.frombuffer(stored.buffer, kind, stored.count, stored.columns_at + place * stored.count) for stored in group]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -17,9 +17,21 @@ import numpy as np
 from google_crc32c import extend
 
 from nsq_spark.archive.chunk import heads_at
-from nsq_spark.archive.files import File, FileWindow
 from nsq_spark.archive.splits import Damage, Format, Numbers, Split, Wanted
-from nsqd_py.diskqueue import records as log_records
+from nsqd_py.diskqueue.records import (
+    CHECKED_FROM,
+    FILE_HEADER_BYTES,
+    MAGIC,
+    MESSAGES,
+    RECORD_HEADER_BYTES,
+    VERSION,
+    Damaged,
+    FileHeader,
+    Incomplete,
+    RecordHeader,
+    decode_header,
+)
+from nsqd_py.stores.files import File, FileWindow
 
 BLOCK_BYTES = 4 * 1024 * 1024
 # If a range of time is wanted, most records are skipped by their headers, and their bodies are not read.
@@ -43,7 +55,6 @@ HEADER = np.dtype(
         ("stride", "<u4"),
     ]
 )
-_NO_HEADERS = np.zeros(0, HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,80 +102,78 @@ class Walk:
         if position is not None and position < self._split.file_bytes and not self._is_whole(position):
             self._pass_damage(position)
 
-    def _file_header(self) -> log_records.FileHeader | None:
+    def _file_header(self) -> FileHeader | None:
         try:
-            return log_records.FileHeader.decode(self._file.read_at(0, log_records.FILE_HEADER_BYTES))
-        except log_records.Damaged as error:
+            return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
+        except Damaged as error:
             if self._split.is_first:
                 self._damage.found(self._split.path, 0, self._size, str(error))
             return None
 
     def _first(self) -> int | None:
         """Return where the first record of the split begins; None if there is none."""
-        split = self._split
-        if split.is_first:
-            return max(split.start, log_records.FILE_HEADER_BYTES)
-        return self._find(max(split.start, log_records.FILE_HEADER_BYTES), self._end)
+        start = max(self._split.start, FILE_HEADER_BYTES)
+        return start if self._split.is_first else self._find(start, self._end)
 
     def _block(self, position: int) -> tuple[Records, int, bool]:
         """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
         data = self._file.read_at(position, self._next_bytes)
         places, after, is_good = _places(data, self._end - position, self._header.salt)
-        self._next_bytes = self._bytes_of_next(data, after)
         if not places and is_good:
-            return self._large_record(data, position)
+            after, is_good = self._pass_large_record(data, position)
+        else:
+            self._next_bytes = self._bytes_of_next(data, after)
         headers = heads_at(data, places, HEADER)
-        is_known = (headers["version"] == log_records.VERSION) & (headers["count"] > 0)
+        is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
             places, after, headers, is_good = places[:bad], places[bad], headers[:bad], False
         if places:
             self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
-        records = Records(data, places, position, headers)
-        return records, position + after, is_good
+        return Records(data, places, position, headers), position + after, is_good
 
     def _bytes_of_next(self, data: bytes, place: int) -> int:
         """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
         in the middle of it would be read without effect.
         """
-        if self._wanted.has_range or place + log_records.CHECKED_FROM > len(data):
+        if self._wanted.has_range or place + CHECKED_FROM > len(data):
             return self._block_bytes
-        size = 2 * log_records.RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
+        size = 2 * RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
         return size if self._block_bytes // 4 < size <= _LARGEST_READ_BYTES else self._block_bytes
 
-    def _large_record(self, data: bytes, position: int) -> tuple[Records, int, bool]:
-        """Return the same as `_block` if the block does not hold the whole record."""
-        nothing = Records(b"", [], position, _NO_HEADERS)
-        header = self._header_in(data, position)
-        if header is None:
-            return nothing, position, False
-        if not self._may_be_wanted(header):
-            self._expected_seq = header.end_seq
-            return nothing, position + header.record_bytes, True
-        if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
-            return nothing, position, False  # before so much of it is held in memory
-        data = self._file.read_at(position, header.record_bytes)
-        if extend(self._header.salt, data[log_records.CHECKED_FROM :]) != header.checksum:
-            return nothing, position, False
-        self._expected_seq = header.end_seq
-        return Records(data, [0], position, heads_at(data, [0], HEADER)), position + header.record_bytes, True
+    def _pass_large_record(self, data: bytes, position: int) -> tuple[int, bool]:
+        """Pass over a record that is not whole in a block, or enlarge the next block to hold it.
 
-    def _may_be_wanted(self, header: log_records.RecordHeader) -> bool:
-        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == log_records.MESSAGES else header.timestamp_ns
+        Return the size of what is passed over, and False if the record is damaged.
+        """
+        header = self._header_in(data, position)
+        if header is None or len(data) < min(self._next_bytes, self._size - position):
+            return 0, False
+        if not self._may_be_wanted(header):
+            self._next_bytes = self._block_bytes
+            self._expected_seq = header.end_seq
+            return header.record_bytes, True
+        if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
+            return 0, False  # before so much of it is held in memory
+        self._next_bytes = header.record_bytes + RECORD_HEADER_BYTES
+        return 0, True
+
+    def _may_be_wanted(self, header: RecordHeader) -> bool:
+        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
         return self._wanted.overlaps(header.timestamp_ns, last_ns)
 
-    def _header_in(self, data: bytes, position: int) -> log_records.RecordHeader | None:
+    def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
         header = _decoded(data)
         return header if header is not None and position + header.record_bytes <= self._size else None
 
     def _is_whole(self, position: int) -> bool:
         """True if a record with a right checksum begins here. Reads in blocks: a damaged length may be huge."""
-        header = self._header_in(self._file.read_at(position, log_records.RECORD_HEADER_BYTES), position)
+        header = self._header_in(self._file.read_at(position, RECORD_HEADER_BYTES), position)
         if header is None:
             return False
         checksum = self._header.salt
-        start, end = position + log_records.CHECKED_FROM, position + header.record_bytes
+        start, end = position + CHECKED_FROM, position + header.record_bytes
         while start < end:
             block = self._file.read_at(start, min(BLOCK_BYTES, end - start))
             if not block:
@@ -176,21 +185,19 @@ class Walk:
     def _find(self, start: int, end: int) -> int | None:
         """Return where the first record begins, from `start` on and before `end`."""
         data = FileWindow(self._file)
-        place = data.find(log_records.MAGIC, start)
+        place = data.find(MAGIC, start)
         while 0 <= place < end:
             if self._is_whole(place):
                 return place
-            place = data.find(log_records.MAGIC, place + 1)
+            place = data.find(MAGIC, place + 1)
         return None
 
     def _pass_damage(self, position: int) -> int | None:
         """Report damage at a position; return where the next good record begins, or None."""
         found = self._find(position + 1, self._size)
-        if found is None and self._is_end(position):
-            return None
         if found is not None:
             self._damage.found(self._split.path, position, found, "no record here with a right checksum")
-        else:
+        elif not self._is_end(position):
             self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
         return found
 
@@ -201,15 +208,15 @@ class Walk:
         There, a record that has only space behind it is being written, or was when nsqd was killed; a record that
         reaches to the end of the file was whole once, or is cut off.
         """
-        header = _decoded(self._file.read_at(position, log_records.RECORD_HEADER_BYTES))
-        record_end = position + (log_records.RECORD_HEADER_BYTES if header is None else header.record_bytes)
         if self._split.format is not Format.TOPIC_LOG:
             return False
         written_end = self._written_end(position)
         if written_end == position:
             return True
-        if not self._split.is_live or position + log_records.RECORD_HEADER_BYTES > self._size:
+        if not self._split.is_live or position + RECORD_HEADER_BYTES > self._size:
             return False
+        header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
+        record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
         if not self._header.is_reused:
             return written_end <= record_end < self._size
         return header is None or header.first_seq != self._expected_seq or record_end < self._size
@@ -226,10 +233,10 @@ class Walk:
         return end
 
 
-def _decoded(data: bytes) -> log_records.RecordHeader | None:
+def _decoded(data: bytes) -> RecordHeader | None:
     try:
-        return log_records.decode_header(data, 0)
-    except (log_records.Damaged, log_records.Incomplete):
+        return decode_header(data, 0)
+    except (Damaged, Incomplete):
         return None
 
 
@@ -241,15 +248,15 @@ def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
     add = places.append
     position = 0
     size = len(data)
-    last_head = min(end - 1, size - log_records.RECORD_HEADER_BYTES)
+    last_head = min(end - 1, size - RECORD_HEADER_BYTES)
     while position <= last_head:
         magic, length, checksum = _read_front(data, position)
-        after = position + log_records.RECORD_HEADER_BYTES + length
-        if magic != log_records.MAGIC:
+        after = position + RECORD_HEADER_BYTES + length
+        if magic != MAGIC:
             return places, position, False
         if after > size:
             break
-        if extend(salt, data[position + log_records.CHECKED_FROM : after]) != checksum:
+        if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
             return places, position, False
         add(position)
         position = after

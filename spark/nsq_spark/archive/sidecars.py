@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
-import pyarrow as pa
 
-from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format, Wanted, name_without_compression
+from nsq_spark.archive.splits import Compression, FileInfo, Format, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.stores.directories import MANIFESTS, directories_above
+from nsqd_py.stores.formats import name_without_compression
 
 
 class Companions:
@@ -34,18 +34,14 @@ class Companions:
         """True if no file next to it, of the same topic, has a higher number."""
         directory = directory_of(path)
         if directory not in self._last_numbers:
-            last: dict[str, int] = {}
             names = map(name_without_compression, self._storage.names(directory))
-            for name, number in filter(None, map(parse_log_file_name, names)):
-                last[name] = max(number, last.get(name, 0))
-            self._last_numbers[directory] = last
+            numbered = filter(None, map(parse_log_file_name, names))
+            self._last_numbers[directory] = dict(sorted(numbered))  # the highest number of each topic
         return first_seq >= self._last_numbers[directory].get(topic, first_seq)
 
 
 # ---- the manifest of nsq-to-file: what messages of `lines` do not have; of others, it saves work
 
-# The first is that of earlier versions; the later one counts.
-MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 # These formats are compressed as a whole; the others compress parts of a file.
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
@@ -73,8 +69,9 @@ class NsqdPart(NamedTuple):
 
 
 class FilePart(NamedTuple):
-    """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known.
+    """A part of a file, from `offset` on, whose messages have one topic.
 
+    times  the first and the last one, in ns; None if they are not known
     nsqds  empty if the manifest does not say which messages it has
     """
 
@@ -83,8 +80,7 @@ class FilePart(NamedTuple):
     format: Format
     compression: Compression
     topic: str
-    first_ns: int | None
-    last_ns: int | None
+    times: tuple[int, int] | None
     nsqds: tuple[NsqdPart, ...] = ()
 
     @classmethod
@@ -92,21 +88,20 @@ class FilePart(NamedTuple):
         """Return what a line of a manifest says. Raises KeyError, TypeError and ValueError."""
         form, compression, topic = Format(fields["format"]), Compression(fields["compress"]), fields["topic"]
         numbers = (fields["offset"], fields["bytes"])
-        times = (fields["first_timestamp"], fields["last_timestamp"])
         if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
             raise TypeError
-        if any(type(time) is not int for time in times) or fields.get("damaged_bytes"):
-            times = None, None  # those of damaged messages are unknown, and who asks for these must hear of the damage
-        whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+        times = fields["first_timestamp"], fields["last_timestamp"]
         nsqds = tuple(map(NsqdPart.of_fields, fields.get("nsqds", ())))
-        is_known = not fields.get("damaged_bytes") and sum(part.messages for part in nsqds) == fields["messages"]
-        return cls(*numbers, form, whole, topic, *times, nsqds if is_known and fields.get("crc32c") else ())
+        # What damaged messages have is unknown, and who asks for them must hear of the damage.
+        is_damaged = bool(fields.get("damaged_bytes"))
+        has_times = not is_damaged and all(type(time) is int for time in times)
+        is_known = not is_damaged and fields.get("crc32c") and sum(part.messages for part in nsqds) == fields["messages"]
+        whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+        return cls(*numbers, form, whole, topic, times if has_times else None, nsqds if is_known else ())
 
     def may_hold(self, wanted: Wanted) -> bool:
         """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""
-        if not wanted.has_topic(self.topic):
-            return False
-        return self.first_ns is None or self.last_ns is None or wanted.overlaps(self.first_ns, self.last_ns)
+        return wanted.has_topic(self.topic) and (self.times is None or wanted.overlaps(*self.times))
 
 
 class Manifests:
@@ -132,7 +127,7 @@ class Manifests:
 
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
-        for directory in _directories(path):
+        for directory in reversed(list(directories_above(path))):
             if directory not in self._read:
                 self._read[directory] = self._manifest(directory)
             if found := self._read[directory].get(path.removeprefix(f"{directory}/")):
@@ -144,23 +139,14 @@ class Manifests:
         found: dict[str, list[FilePart]] = {}
         lines: list[bytes] = []
         for name in MANIFESTS:
-            with suppress(ArchiveError, OSError, pa.ArrowException), self._storage.open(f"{directory}/{name}") as file:
-                lines += file.read_at(0, file.size_bytes).splitlines()
+            lines += self._storage.head(f"{directory}/{name}", sys.maxsize).splitlines()
         for line in lines:
             try:
                 fields = orjson.loads(line)
-                path, part = fields["path"], FilePart.of_line(fields)
+                path, part = str(fields["path"]), FilePart.of_line(fields)
             except (ValueError, KeyError, TypeError):
                 continue  # torn by a kill, or of a later version
             if part.offset == 0:
                 found[path] = []
             found.setdefault(path, []).append(part)
         return found
-
-
-def _directories(path: str) -> Iterator[str]:
-    """Yield the directories above a file, the root (or the bucket) first, without a slash at the end."""
-    scheme, separator, rest = path.rpartition("://")
-    names = directory_of(rest).split("/")
-    for count in range(1, len(names) + 1):
-        yield scheme + separator + "/".join(names[:count])

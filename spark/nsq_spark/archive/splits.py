@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from nsqd_py.diskqueue.files import parse_log_file_name
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
-from nsqd_py.runtime.documents import begins_with_message
 from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.stores.formats import Format as Format
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,6 +23,10 @@ class ArchiveError(Exception):
 
 class NotThere(ArchiveError):
     """A path does not exist, or matches no file."""
+
+
+class Gone(ArchiveError):
+    """A file that was found is not there any more."""
 
 
 class DamagedArchive(ArchiveError):
@@ -39,6 +40,11 @@ class DamagedArchive(ArchiveError):
 
     def __str__(self) -> str:
         return f"{self.path} is damaged at {self.position}: {self.what}; --skip-damaged reads what is left of it"
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of pyarrow says, without what it adds on further lines."""
+    return str(error).partition("\n")[0]
 
 
 Policy = Literal["fail", "skip"]
@@ -93,14 +99,9 @@ class Wanted:
     def has_range(self) -> bool:
         return self.start_ns is not None or self.end_ns is not None
 
-    @property
-    def has_topics(self) -> bool:
-        """True if only some topics are wanted."""
-        return self.topics is not None or self.topic_pattern is not None
-
     def has_topic(self, topic: str) -> bool:
         """Raises ArchiveError for a pattern that is none."""
-        if not self.has_topics:
+        if self.topics is None and self.topic_pattern is None:
             return True
         if self.topics is not None and topic in self.topics:
             return True
@@ -131,108 +132,12 @@ def _search(pattern: str) -> Callable[[str], object]:
     return found
 
 
-# The part of a file that is read to recognise it: it holds all of the first block of a zstd frame.
-HEAD_BYTES = 160 * 1024
-_PEEK_BYTES = 64 * 1024
-_KIND_AT = FILE_HEADER_BYTES + 13
-
-
-class Format(StrEnum):
-    """The format of messages in a file."""
-
-    LINES = "lines"
-    JSONL = "jsonl"
-    FRAMED = "framed"
-    PARQUET = "parquet"
-    TOPIC_LOG = "topic_log"
-
-    @property
-    def has_timestamps(self) -> bool:
-        return self is not Format.LINES
-
-
 class Compression(StrEnum):
-    """The compression of a whole file."""
+    """The compression of a whole file, by the names of `nsqd_py.stores.compression`."""
 
     NONE = "none"
     GZIP = "gzip"
     ZSTD = "zstd"
-
-
-COMPRESSION_MAGIC = {Compression.GZIP: b"\x1f\x8b\x08", Compression.ZSTD: b"\x28\xb5\x2f\xfd"}
-_COMPRESSION_SUFFIXES = {".gz": Compression.GZIP, ".zst": Compression.ZSTD, ".zstd": Compression.ZSTD}
-_FORMAT_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-_PARQUET_MAGIC = b"PAR1"
-
-
-def recognised_compression(name: str, head: bytes) -> Compression:
-    """Return how a file is compressed. One that only begins with a magic number is not: the body of a message may."""
-    for suffix, compression in _COMPRESSION_SUFFIXES.items():
-        if name.endswith(suffix):
-            return compression
-    for compression, magic in COMPRESSION_MAGIC.items():
-        if head.startswith(magic) and plain_head(head, compression):
-            return compression
-    return Compression.NONE
-
-
-def recognised_format(name: str, head: bytes) -> Format:
-    """Return the format of a file that begins with `head`, decompressed; lines if nothing else fits, as with Go's
-    nsq_to_file.
-    """
-    plain_name = name_without_compression(name)
-    is_log = parse_log_file_name(plain_name) is not None
-    if head.startswith(FILE_MAGIC) or head[FILE_HEADER_BYTES:].startswith(MAGIC):
-        return Format.TOPIC_LOG if is_log or _begins_with_published(head) else Format.FRAMED
-    if head.startswith(_PARQUET_MAGIC):
-        return Format.PARQUET
-    if is_log:
-        return Format.TOPIC_LOG
-    if begins_with_message(head):
-        return Format.JSONL
-    return next((form for suffix, form in _FORMAT_SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
-
-
-def _begins_with_published(head: bytes) -> bool:
-    has_record = head[FILE_HEADER_BYTES:].startswith(MAGIC) and len(head) >= FILE_HEADER_BYTES + RECORD_HEADER_BYTES
-    return has_record and head[_KIND_AT] != MESSAGES
-
-
-def name_without_compression(name: str) -> str:
-    for suffix in _COMPRESSION_SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
-
-
-def plain_head(head: bytes, compression: Compression) -> bytes:
-    """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
-    if compression is Compression.GZIP:
-        return _gzip_head(head)
-    return _zstd_head(head) if compression is Compression.ZSTD else head
-
-
-def _gzip_head(head: bytes) -> bytes:
-    """Return what the first members hold: a single one may be empty, or end in a line."""
-    plain = b""
-    while head and len(plain) < _PEEK_BYTES:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            plain += member.decompress(head, _PEEK_BYTES)
-        except zlib.error:
-            break
-        head = member.unused_data
-    return plain
-
-
-def _zstd_head(head: bytes) -> bytes:
-    # A read that goes beyond the end returns nothing, so smaller reads are tried.
-    for size in (_PEEK_BYTES, 1024, FILE_HEADER_BYTES + RECORD_HEADER_BYTES, len(_PARQUET_MAGIC)):
-        try:
-            found: bytes = pa.CompressedInputStream(pa.BufferReader(head), "zstd").read(size)
-        except OSError:
-            continue
-        return found
-    return b""
 
 
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
@@ -322,18 +227,14 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
     for info in files:
         if wanted is not None and not info.may_hold(wanted):
             continue
-        for start, end in _ranges(info, max(1, target_bytes)):
+        # Equal parts, so that none is left over that is hardly worth a task.
+        is_whole = info.compression is not Compression.NONE
+        count = 1 if is_whole else max(1, round(info.size_bytes / max(1, target_bytes)))
+        bounds = [info.size_bytes * part // count for part in range(count + 1)]
+        for start, end in pairwise(bounds):
             file = info.path, info.format, info.compression
             splits.append(Split(*file, start, end, info.topic, info.size_bytes, len(splits), info.is_live))
     return splits
-
-
-def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield equal parts, so that none is left over that is hardly worth a task."""
-    size = info.size_bytes
-    parts = max(1, round(size / target_bytes)) if info.compression is Compression.NONE else 1
-    bounds = [size * part // parts for part in range(parts + 1)]
-    yield from zip(bounds, bounds[1:], strict=False)
 
 
 def pack(splits: Sequence[Split], target_bytes: int = DEFAULT_SPLIT_BYTES) -> list[list[Split]]:

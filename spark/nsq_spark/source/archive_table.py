@@ -215,7 +215,7 @@ def _time_column(path: str, storage: Storage) -> str:
     """Return the column with the times in ns of a Parquet file; "" if a column has not our type."""
     try:
         with storage.open(path) as file:
-            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file), "r"))
+            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file, path), "r"))
     except (pa.ArrowException, OSError, ValueError):
         return ""
     types = dict(zip(schema.names, schema.types, strict=True))

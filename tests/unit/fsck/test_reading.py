@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from nsqd_py.broker import state_files
+from nsqd_py.diskqueue import ranges
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges, union
 from nsqd_py.diskqueue.waits import PackedWaits
 from nsqd_py.fsck.reading import LogNumbers, released_until
+from nsqd_py.stores.directories import STATE_FILES
 
 NOW_NS = 1000
 # 0..9 and 20..39 can be read; 30 and up is in no channel yet; 22..24 are deferred.
@@ -45,3 +48,8 @@ def test_up_to_where_a_topic_has_given_its_messages() -> None:
     assert released_until(100, saved, held, is_held=True) == 9
     assert released_until(100, [], held, is_held=True) == 8
     assert released_until(100, [], None, is_held=True) == 0
+
+
+def test_the_state_files_are_those_that_nsqd_writes() -> None:
+    written = {name for names in (vars(state_files), vars(ranges)) for key, name in names.items() if key.endswith("_FILE")}
+    assert written == set(STATE_FILES)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from contextlib import nullcontext
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, 
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_tools.to_file.output import Manifest, ManifestEntry
 from nsqd_py.settings.durations import parse_time
-from tests.support.archives import BASE_NS, Published, TopicLogFile, compressed, framed, messages
+from tests.support.archives import BASE_NS, Published, TopicLogFile, compressed, finished_file, framed, messages
 
 LINE = b'{"timestamp":1700000000,"id":"0123","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}\n'
 LOG = TopicLogFile("orders", first_seq=7)
@@ -83,6 +85,14 @@ def test_a_damaged_file_is_what_its_name_says(
     (tmp_path / name).write_bytes(data)
     (info,) = list_files([str(tmp_path / name)], Storage())
     assert (info.format, info.compression) == (form, compression)
+
+
+def test_a_name_with_a_compression_of_what_compresses_its_parts(tmp_path: Path) -> None:
+    path = tmp_path / "orders.framed.zst"
+    path.write_bytes(framed([messages(2)], zstd_level=3))
+    (info,) = list_files([str(path)], Storage())
+    assert (info.format, info.compression) == (Format.FRAMED, Compression.NONE)
+    assert sum(chunk.count for split in plan_splits([info]) for chunk in read(split, Storage())) == 2
 
 
 def test_hints_know_better(tmp_path: Path) -> None:
@@ -180,6 +190,15 @@ def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> No
     assert names(tmp_path, "**/*.log") == ["x.log", "z.log"]
     assert names(tmp_path, "sub/y.log") == ["sub/y.log"]
     assert survey([str(tmp_path), str(tmp_path / "sub/y.log")], Storage()).in_progress == []
+
+
+@pytest.mark.parametrize("pattern", ["[z-a].log", "x[z-a]/*"])
+def test_a_pattern_that_is_none(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "[z-a]").mkdir()
+    write(tmp_path, **{"[z-a]__x.log": b"1\n"})
+    assert names(tmp_path, "[z-a]") == ["[z-a]/x.log"]
+    with pytest.raises(ArchiveError, match=r"is no pattern of paths: bad character range"):
+        names(tmp_path, pattern)
 
 
 # ---- data directories
@@ -373,7 +392,9 @@ def test_the_manifest_of_an_earlier_version_is_read_too(archive: Path, opened: l
 
 def test_a_manifest_that_is_damaged(archive: Path) -> None:
     path = archive / "_nsq_manifest"
-    path.write_bytes(b"[]\n\xff\n" + path.read_bytes()[:-40])
+    lines = path.read_bytes()
+    odd = [{**orjson.loads(lines.splitlines()[0]), "path": value} for value in ([], {}, 7, None)]
+    path.write_bytes(b"[]\n\xff\n" + b"".join(orjson.dumps(line) + b"\n" for line in odd) + lines[:-40])
     assert read_from(archive, EARLY) == 200
     assert [info.is_unwanted for info in list_files([str(archive)], Storage(), None, EARLY)] == [False, False, True]
 
@@ -413,8 +434,9 @@ def test_the_hour_in_a_name(name: str, first: str, last: str) -> None:
 def test_the_hour_is_that_of_a_zone() -> None:
     summer = time_in("x.2024-07-01_13.log", zone_of("Europe/Rome"))
     assert summer == (at("2024-07-01T11:00:00Z"), at("2024-07-01T12:00:00Z"))
-    with pytest.raises(ArchiveError, match="'Rome' is no time zone; it has to be a name such as UTC"):
-        zone_of("Rome")
+    for name in ("Rome", "+25:00", "UTC-99:99"):
+        with pytest.raises(ArchiveError, match=f"'{re.escape(name)}' is no time zone; it has to be a name such as UTC"):
+            zone_of(name)
 
 
 @pytest.mark.parametrize(
@@ -431,9 +453,16 @@ def test_the_hours_of_a_change_of_clocks(name: str, first: str, last: str) -> No
     assert time_in(name, zone_of("Europe/Rome")) == (at(first), at(last))
 
 
-@pytest.mark.parametrize("name", ["orders.log", "orders.2024-13-01_00.log", "orders.12024-01-01.log", "2024-01.log"])
-def test_a_name_without_a_time(name: str) -> None:
-    assert time_in(name, zone_of("UTC")) is None
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("orders.log", "orders.2024-13-01_00.log", "orders.12024-01-01.log", "2024-01.log"),
+        *("orders.9999-12-31_23.log", "orders.9999-12-31.log", "orders.0001-01-01_00.log", "orders.0000-00-00.log"),
+    ],
+)
+@pytest.mark.parametrize("zone", [zone_of("UTC"), zone_of("Europe/Rome"), None])
+def test_a_name_without_a_time(name: str, zone: tzinfo | None) -> None:
+    assert time_in(name, zone) is None
 
 
 def test_files_of_lines_are_taken_by_the_hours_in_their_names(tmp_path: Path) -> None:
@@ -454,3 +483,9 @@ def test_a_time_of_files_that_tell_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"orders\.log: files of lines keep no times.* no hour such as 2024-01-31_13"):
         bodies(tmp_path, Wanted(start_ns=1))
     assert bodies(tmp_path, Wanted(frozenset(("other",)), start_ns=1)) == []
+
+
+def test_a_time_in_the_manifest_that_is_zero(tmp_path: Path) -> None:
+    path = finished_file(tmp_path, "orders.log", b"1\n", first_timestamp=0, last_timestamp=0)
+    assert bodies(tmp_path, Wanted(end_ns=1)) == [b"1"]
+    assert bodies(path, Wanted(start_ns=1)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from nsq_spark.archive.chunk import Payload
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Skipped, Split, Wanted
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.stores.files import LocalFile
 from tests.support.archives import (
     BASE_NS,
     SALT,
@@ -132,8 +134,6 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
 
 
 def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nsq_spark.archive.files import LocalFile
-
     log = TopicLogFile()
     for hour in range(40):
         log.add(Published([b"x" * 100_000], BASE_NS + hour))
@@ -468,6 +468,23 @@ def test_a_page_that_is_damaged(tmp_path: Path) -> None:
     assert damage.counts[str(path)].records == 1
     with pytest.raises(DamagedArchive, match="rows 1000 to 1999 cannot be read"):
         bodies_of(splits_of(path))
+
+
+def test_an_error_of_the_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = table_file(tmp_path, {"body": [b"%064d" % number for number in range(3000)]}, row_group_size=1000)
+    splits = splits_of(path)
+    read_at = LocalFile.read_at
+
+    def failing(file: LocalFile, offset: int, size: int) -> bytes:
+        if offset < path.stat().st_size // 2:
+            raise OSError(errno.EIO, "Input/output error")
+        return read_at(file, offset, size)
+
+    monkeypatch.setattr(LocalFile, "read_at", failing)
+    damage = Damage("skip")
+    with pytest.raises(ArchiveError, match=f"^{path} cannot be read: .*Input/output error"):
+        bodies_of(splits, damage)
+    assert damage.counts == {}
 
 
 def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:

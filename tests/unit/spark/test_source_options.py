@@ -24,7 +24,7 @@ THERE = {"nsqdTcpAddress": "127.0.0.1:4150", "topic": "orders"}
 def test_nothing_but_a_path() -> None:
     options = read_options(HERE, 0)
     assert options.paths == ("/archive",)
-    assert not options.wanted.has_topics and not options.wanted.has_range
+    assert options.wanted.topics is None and options.wanted.topic_pattern is None and not options.wanted.has_range
     assert (options.skip_damaged, options.split_bytes) == (False, None)
 
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from nsq_spark.archive.splits import Damage
 from nsq_tools.cat.reading import messages_in
-from tests.support.archives import BASE_NS, compressed, read_messages, splits_of
+from tests.support.archives import BASE_NS, compressed, framed, messages, read_messages, splits_of
 
 Found = list[tuple[str, int, bytes]]
 
@@ -143,3 +143,78 @@ def test_a_topic_that_only_the_directory_has(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     parquet.write_table(pyarrow.table({"timestamp_ns": [BASE_NS], "body": [b"b"]}), path)
     assert both(path) == ([("orders.eu", BASE_NS, b"b")], 0)
+
+
+@pytest.mark.parametrize("skippable", [b"\x50\x2a\x4d\x18\4\0\0\0size", b"\x5e\x2a\x4d\x18\0\0\0\0" * 2])
+def test_skippable_frames_of_zstd_are_passed_over(tmp_path: Path, skippable: bytes) -> None:
+    """pzstd writes one before each frame, and the seekable format one at the end."""
+    path = tmp_path / "t.jsonl.zst"
+    frame = compressed(PLAIN, "zstd")
+    path.write_bytes(skippable + frame + skippable + frame + skippable)
+    assert both(path) == ([ONE] * 2, 0)
+    path.write_bytes(frame + skippable[:-1])
+    assert both(path) == ([ONE], 1)
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_reading_goes_on_behind_a_damaged_member(tmp_path: Path, compression: str, lost: int) -> None:
+    """The body is long enough for a member that has something to be damaged."""
+    lines = [PLAIN.replace(b'"b"', b'"%d"' % number**99) for number in (7, 8, 9)]
+    members = [compressed(line, compression) for line in lines]
+    members[lost] = members[lost][:40] + b"\xff\xff" + members[lost][42:]
+    path = tmp_path / f"t.jsonl.{'gz' if compression == 'gzip' else 'zst'}"
+    path.write_bytes(b"".join(members))
+    found, damaged = both(path)
+    bodies = [b"%d" % number**99 for number in (7, 8, 9)]
+    assert ([body for _, _, body in found], damaged) == (bodies[:lost] + bodies[lost + 1 :], 1)
+
+
+def test_a_first_message_that_begins_as_a_compressed_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.log"
+    for magic in (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"):
+        path.write_bytes(magic + b" and more\nsecond\n")
+        assert [body for _, _, body in by_cat(path)[0]] == [magic + b" and more", b"second"]
+        assert [body for _, _, body in by_source(path)[0]] == [magic + b" and more", b"second"]
+
+
+@pytest.mark.parametrize("name", ["t.log.gz", "t.log.zst"])
+def test_a_compressed_file_without_its_beginning(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\0\1" + PLAIN)
+    assert both(path) == ([], 1)
+
+
+@pytest.mark.parametrize("name", ["t.framed", "t"])
+def test_records_behind_a_damaged_file_header(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"NSQx" + framed([messages(3)])[4:])
+    assert both(path) == ([], 1)
+
+
+def test_records_in_a_file_with_the_name_of_a_compression(tmp_path: Path) -> None:
+    path = tmp_path / "t.framed.zst"
+    path.write_bytes(framed([messages(3)], zstd_level=3))
+    found, damaged = both(path)
+    assert (len(found), damaged) == (3, 0)
+
+
+def test_a_damaged_row_group(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    bodies = [b"%064d" % number for number in range(300)]
+    table = pyarrow.table({"timestamp_ns": [BASE_NS] * 300, "topic": ["t"] * 300, "body": bodies})
+    parquet.write_table(table, path, row_group_size=100, write_page_checksum=True, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(bodies[150], bytes(64), 1))
+    found, damaged = both(path)
+    assert ([body for _, _, body in found], damaged) == (bodies[:100] + bodies[200:], 1)
+
+
+def test_rows_without_a_body(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pyarrow.table({"timestamp_ns": [BASE_NS] * 4, "topic": ["t"] * 4, "body": [b"a", None, None, b"d"]})
+    parquet.write_table(table, path)
+    assert both(path) == ([("t", BASE_NS, b"a"), ("t", BASE_NS, b"d")], 1)

@@ -16,13 +16,13 @@ import pytest
 from nsq_spark.archive.names import time_in
 from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import OutputFile, left_behind
 from nsq_tools.to_file.service import datetime_format
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
+from nsqd_py.stores.compression import CODECS
 from tests.support.archives import BASE_NS
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
 from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, json_lines
+from nsqd_py.stores.compression import CODECS, GZIP_LEVELS, Codec
 from tests.support.examples import examples
 from tests.support.written_files import bodies, records
 from tests.unit.to_file_fakes import FakeBatch

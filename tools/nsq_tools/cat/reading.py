@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from itertools import chain, groupby
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
-from urllib.parse import unquote
 
 import orjson
 
 from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.tail.rendering import MessageLimit, Renderer
-from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_zero
-from nsq_tools.to_file.formats import FORMATS
+from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, FileHeader, decode
 from nsqd_py.runtime.command import complain
-from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS, begins_with_message
+from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.settings.program import DONE, FAILED, ToolError
+from nsqd_py.stores.compression import Codec, Data, is_padding, next_whole
+from nsqd_py.stores.directories import hive_topic
+from nsqd_py.stores.files import FileWindow, LocalFile
+from nsqd_py.stores.formats import COLUMNS, HEAD_BYTES, LONGEST_LINE_BYTES, Format, codec_of, format_of, name_without_compression
 
-_LOG_NAME = re.compile(r"(.+)\.\d{20}\.log")
-_COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
-_PARQUET_MAGIC = b"PAR1"
-_JSONL_SUFFIX = FORMATS["jsonl"].suffix
-_HIVE_TOPIC = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
-_HEAD_BYTES = 160 * 1024
 _BATCH_ROWS = 10_000
-_COLUMNS = {"topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd"}
-# As in Spark's reader.
-LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
@@ -58,8 +49,9 @@ def run(options: CatOptions, log: Log) -> int:
             on_damage(str(failure))
             continue
         try:
-            with nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else open(name, "rb") as file:
-                for messages in messages_in(file, name, on_damage):
+            is_input = name == STANDARD_INPUT
+            with open(0 if is_input else name, "rb", closefd=not is_input) as file:
+                for messages in _read(file, name, on_damage):
                     shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
                     sys.stdout.buffer.write(renderer.render(messages, shown))
                     if limit.is_over:
@@ -73,33 +65,36 @@ def run(options: CatOptions, log: Log) -> int:
     return status
 
 
+def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
+    """Yield the messages of a file. Raises OSError with the name of the file: one without a name is of standard output."""
+    try:
+        yield from messages_in(file, name, on_damage)
+    except OSError as error:
+        error.filename = name
+        raise
+
+
 def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
     """Yield the messages of a file. Raises OSError, and ToolError if a package is missing."""
-    log_name = _LOG_NAME.fullmatch(os.path.basename(name))
-    data = _contents(file, is_log=log_name is not None)
-    codec = CODECS[next((codec for magic, codec in _COMPRESSED.items() if data[: len(magic)] == magic), NONE)]
+    # Another program may cut a file while it is read, which would end this process if it were mapped.
+    is_file = file.seekable() and os.fstat(file.fileno()).st_size > 0
+    data: Data = FileWindow(LocalFile(file.fileno())) if is_file else file.read()
+    codec = codec_of(name, data[:HEAD_BYTES])
     pieces = _pieces(data, codec, on_damage)
     head = _head(pieces)
-    if not head.startswith((FILE_MAGIC, _PARQUET_MAGIC)):
-        if name.removesuffix(codec.suffix).endswith(_JSONL_SUFFIX) or begins_with_message(head):
-            return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+    form = format_of(os.path.basename(name), head)
+    if form is Format.LINES:
         return _bodies(_lines(chain([head], pieces), on_damage))
-    whole = data if codec.is_plain else _on_disk(chain([head], pieces))
-    if head.startswith(_PARQUET_MAGIC):
-        hive = _HIVE_TOPIC.fullmatch(name)
-        return _rows(whole, unquote(hive[1]) if hive else "", on_damage)
-    return _records(whole, log_name[1] if log_name else "", on_damage)
-
-
-def _contents(file: BinaryIO, *, is_log: bool) -> Data:
-    """Return what a file holds. nsqd may cut a log while it is read, so that one is not mapped."""
-    try:
-        if not is_log and file.seekable() and os.fstat(file.fileno()).st_size:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return file.read()
-    except OSError as error:
-        error.filename = file.name  # an error without a name is one of standard output
-        raise
+    if form is Format.JSONL:
+        return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+    if not codec.is_plain:
+        data = _on_disk(chain([head], pieces))
+    elif is_file:
+        data = file.read() if form is Format.TOPIC_LOG else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if form is Format.PARQUET:
+        return _rows(data, hive_topic(name), on_damage)
+    log_name = parse_log_file_name(name_without_compression(os.path.basename(name)))
+    return _records(data, log_name[0] if log_name else "", on_damage)
 
 
 def _head(pieces: Iterator[bytes]) -> bytes:
@@ -107,19 +102,24 @@ def _head(pieces: Iterator[bytes]) -> bytes:
     head = b""
     for piece in pieces:
         head += piece
-        if len(head) >= _HEAD_BYTES or b"\n" in head.removeprefix(BYTE_ORDER_MARK).lstrip(JSON_BLANKS):
+        if len(head) >= HEAD_BYTES or b"\n" in head.removeprefix(BYTE_ORDER_MARK).lstrip(JSON_BLANKS):
             break
     return head
 
 
 def _pieces(data: Data, codec: Codec, on_damage: OnDamage) -> Iterator[bytes]:
-    end = 0
-    for piece in codec.pieces(data, 0):
-        end = piece.end or end
-        yield piece.data
-    is_padded = end > 0 and codec.name == GZIP and is_zero(data, end)  # gzip passes over zeros behind the last member, too
-    if end < len(data) and not is_padded:
-        on_damage(f"{codec.name}: bytes {end} to {len(data)} cannot be decompressed")
+    """Yield what a file holds. Behind damage a line begins."""
+    start = 0
+    while start < len(data):
+        for piece in codec.pieces(data, start):
+            start = piece.end or start
+            yield piece.data
+        if start == len(data) or is_padding(codec, data, start):
+            return
+        end = next_whole(codec, data, start + 1)
+        on_damage(f"{codec.name}: bytes {start} to {end} cannot be decompressed")
+        yield b"\n"
+        start = end
 
 
 def _on_disk(pieces: Iterable[bytes]) -> Data:
@@ -263,17 +263,25 @@ def _rows(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
         from pyarrow import parquet
     except ImportError:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
+    unreadable = (OSError, KeyError, TypeError, ValueError, AttributeError, MemoryError, pyarrow.ArrowException)
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(data))
-        names = _COLUMNS & set(file.schema_arrow.names)
-        if "timestamp_ns" in names:
-            names.discard("timestamp")
-        for batch in file.iter_batches(_BATCH_ROWS, columns=sorted(names)):
-            rows = pyarrow.Table.from_batches([batch])
-            if "timestamp" in names and pyarrow.types.is_timestamp(rows.schema.field("timestamp").type):
-                index = rows.schema.get_field_index("timestamp")
-                in_ns = rows.column("timestamp").cast(pyarrow.timestamp("ns")).cast(pyarrow.int64())
-                rows = rows.set_column(index, "timestamp", in_ns)
-            yield from _grouped([_row({"topic": topic, **row}, row["body"]) for row in rows.to_pylist()])
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, pyarrow.ArrowException) as error:
-        on_damage(f"parquet: {_reason_of(error)}")
+        file = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
+        names = COLUMNS & set(file.schema_arrow.names)
+    except unreadable as error:
+        on_damage(f"parquet: {error}")
+        return
+    if "timestamp_ns" in names:
+        names.discard("timestamp")
+    for group in range(file.num_row_groups):
+        try:
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=sorted(names)):
+                if "timestamp" in names and pyarrow.types.is_timestamp(batch.schema.field("timestamp").type):
+                    in_ns = batch.column("timestamp").cast(pyarrow.timestamp("ns")).cast(pyarrow.int64())
+                    batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", in_ns)
+                rows = batch.to_pylist()
+                messages = [_row({"topic": topic, **row}, row["body"]) for row in rows if row["body"] is not None]
+                if len(messages) < len(rows):
+                    on_damage(f"parquet: {len(rows) - len(messages)} rows have no body")
+                yield from _grouped(messages)
+        except unreadable as error:
+            on_damage(f"parquet: {_reason_of(error)}")

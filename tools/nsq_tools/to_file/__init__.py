@@ -1,7 +1,6 @@
 """nsq-to-file: archives the messages of topics in files.
 
 options       the settings
-compression   gzip members and zstd frames, each complete in itself                               pure
 log_parts     the messages of each nsqd in a file, and their place in its log
 formats       encoding batches, scanning and converting files
 output        files that are being written: appending, syncing, claims; the manifest

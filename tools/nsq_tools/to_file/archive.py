@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories, with_revision
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
 from nsq_tools.to_file.log_parts import LogPlaces
@@ -19,6 +18,7 @@ from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
+from nsqd_py.stores.compression import Codec
 
 
 @dataclass(frozen=True, slots=True)

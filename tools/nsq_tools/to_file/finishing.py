@@ -27,7 +27,6 @@ from typing import Any, BinaryIO
 
 from google_crc32c import extend
 
-from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
@@ -35,7 +34,8 @@ from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, Ma
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
-from nsqd_py.stores.tables import POINTERS
+from nsqd_py.stores.compression import CODECS
+from nsqd_py.stores.directories import POINTERS
 
 
 def host_identifier(given: str, hostname: str) -> str:

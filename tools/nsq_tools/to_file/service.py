@@ -12,7 +12,6 @@ from typing import Any
 import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
-from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
@@ -35,6 +34,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
+from nsqd_py.stores.compression import CODECS, GZIP, NONE
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 
 _NS = 1e9
