@@ -35,7 +35,7 @@ class Rotation:
         """Return the reason to end a file with this name, size and age, or None to continue with it."""
         if new_name != old_name:
             return f"new filename {new_name}"
-        if 0 < self.interval_ns < age_ns:
+        if self.interval_ns and not 0 <= age_ns <= self.interval_ns:  # below 0 after the clock was set back
             return f"{format_duration(age_ns)} since last open"
         if self.is_too_large(size_bytes):
             return f"{size_bytes} bytes (> {self.size_bytes})"
@@ -198,11 +198,11 @@ class Archive:
         except OSError:
             self._take_back()
             raise
-        output = current.output
-        output.close()
         self._current = None
+        output = current.output
         entry = entry_of(current.claim.details, current.synced, output.synced_bytes, output.checksum)
         self._finished.append(FinishedFile(current.claim, entry))
+        output.close()
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""
@@ -314,6 +314,8 @@ class Archive:
             str(work_path.relative_to(work_dir)),
             str(output_dir),
             plan.is_shared,
+            # Known before the first write, so that a kill there makes no message of others one of this file.
+            work_path.stat().st_size if plan.is_shared and work_path.exists() else 0,
             store=plan.store,
             table=plan.table,
             # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
@@ -345,16 +347,15 @@ class Archive:
         return False
 
     def _begin(self, claim: Claim, name: str, now_ns: int) -> _Current:
-        """Open the file of a claim. Raises OSError; then no file is left."""
+        """Open the file of a claim. Raises OSError."""
         plan = self._plan
         output = OutputFile(claim.work_path, is_shared=plan.is_shared)
-        try:
-            if output.start_offset:
+        if output.start_offset != claim.details.offset:  # another program has written in the meantime
+            try:
                 claim.update(replace(claim.details, offset=output.start_offset))
-        except OSError:
-            with suppress(FileNotFoundError):
-                output.discard()
-            raise
+            except OSError:
+                output.close()
+                raise
         self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
         encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
         return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
