@@ -193,7 +193,7 @@ class Archive:
             return
         try:
             if current.is_empty:
-                current.append(current.encoder.empty())
+                current.append(current.encoder.encode([]).data)
             self._sync()
         except OSError:
             self._take_back()
@@ -248,7 +248,7 @@ class Archive:
         batches, self._unsynced = self._unsynced, []
         self._synced.extend(batches)
         for batch in batches:
-            current.synced.add(batch)
+            current.synced.add(len(batch), batch.timestamps_ns)
         if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
             current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))  # if the next start finishes it
 
