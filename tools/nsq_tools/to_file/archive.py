@@ -315,7 +315,7 @@ class Archive:
             str(output_dir),
             plan.is_shared,
             # Known before the first write, so that a kill there makes no message of others one of this file.
-            work_path.stat().st_size if plan.is_shared and work_path.exists() else 0,
+            offset=_size_of(work_path),
             store=plan.store,
             table=plan.table,
             # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
@@ -323,39 +323,38 @@ class Archive:
         )
         claim = Claim.make(work_dir, token, details)
         try:
-            return self._begin(claim, name, now_ns)
-        except FileExistsError:  # another process was faster
+            output = self._output_of(claim)
+        except OSError as error:
             claim.release()
-            return None
-        except OSError:
-            claim.release()
+            if isinstance(error, FileExistsError):  # another process was faster
+                return None
             raise
+        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, work_path)
+        encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
+        return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
 
     def _is_taken(self, revised: str) -> bool:
         plan = self._plan
-        moves = plan.work_dir != plan.output_dir or plan.form.convert is not None
-        places = [plan.output_dir / revised] if moves else []
-        if not plan.is_shared:
-            places.append(plan.work_dir / revised)
-        for path in places:
+        if plan.is_shared:
+            return plan.rotation.is_too_large(_size_of(plan.work_dir / revised))
+        for path in (plan.output_dir / revised, plan.work_dir / revised):
             if path.exists():
                 self._log.warning("[%s/%s] file already exists: %s", plan.topic, plan.channel, path)
                 return True
-        if plan.is_shared and plan.rotation.size_bytes:
-            with suppress(FileNotFoundError):
-                return plan.rotation.is_too_large((plan.work_dir / revised).stat().st_size)
         return False
 
-    def _begin(self, claim: Claim, name: str, now_ns: int) -> _Current:
+    def _output_of(self, claim: Claim) -> OutputFile:
         """Open the file of a claim. Raises OSError."""
-        plan = self._plan
-        output = OutputFile(claim.work_path, is_shared=plan.is_shared)
+        output = OutputFile(claim.work_path, is_shared=self._plan.is_shared)
         if output.start_offset != claim.details.offset:  # another program has written in the meantime
             try:
                 claim.update(replace(claim.details, offset=output.start_offset))
             except OSError:
                 output.close()
                 raise
-        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
-        encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
-        return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
+        return output
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file; 0 if it does not exist."""
+    return path.stat().st_size if path.exists() else 0

@@ -31,7 +31,7 @@ from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, original_name, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
@@ -214,6 +214,9 @@ def keep_original(source: Path, name: str) -> None:
 # --- finishing
 
 _READ_BYTES = 1024 * 1024
+_SHOWN_RANGES = 10
+# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
+_ORIGINAL_PREFIX = "_nsq_damaged."
 
 
 @dataclass(slots=True)
@@ -233,7 +236,7 @@ class FinishedFile:
     @property
     def _original(self) -> Path:
         """The name of the file in the work-dir if it is kept."""
-        return self.claim.work_path.with_name(original_name(self.claim.token))
+        return self.claim.work_path.with_name(f"{_ORIGINAL_PREFIX}{self.claim.token}")
 
     @property
     def _source(self) -> Path:
@@ -242,8 +245,17 @@ class FinishedFile:
 
     def damage_text(self, entry: ManifestEntry) -> str:
         """Return a sentence about the damage of the finished file; "" if there is none."""
-        details = self.claim.details
-        return entry.damage_text(details.store or details.output_dir, str(self.claim.work_path.parent))
+        if not entry.damaged_bytes:
+            return ""
+        path = os.path.join(self.claim.details.store or self.claim.details.output_dir, entry.path)
+        reason = "they stay in it"
+        if entry.original:
+            path = str(self._original)
+            reason = f"it is kept, since {entry.path} does not have them"
+        offsets = ", ".join(f"{start}..{end}" for start, end in entry.damaged_ranges[:_SHOWN_RANGES])
+        if len(entry.damaged_ranges) > _SHOWN_RANGES:
+            offsets += ", ..."
+        return f"{entry.damaged_bytes} bytes of {path} cannot be read, at {offsets}: {reason}"
 
     def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""

@@ -150,7 +150,6 @@ def _ends_inside_line(descriptor: int, size: int) -> bool:
 # Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
 MANIFEST = "_nsq_manifest"
 _MOST_RANGES = 100
-_SHOWN_RANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +199,6 @@ class ManifestEntry:
         first = [list(part) for part in damaged[:_MOST_RANGES]]
         size_bytes = sum(end - start for start, end in damaged)
         return replace(self, damaged_bytes=size_bytes, damaged_ranges=first, original=original)
-
-    def damage_text(self, output_dir: str, work_dir: str) -> str:
-        """Return a sentence about the damage; "" if there is none."""
-        if not self.damaged_bytes:
-            return ""
-        damaged = f"{self.damaged_bytes} bytes of {{}} cannot be read, at {_offsets(self.damaged_ranges)}"
-        if not self.original:
-            return damaged.format(os.path.join(output_dir, self.path)) + ": they stay in it"
-        original = os.path.join(work_dir, self.original)
-        return damaged.format(original) + f": it is kept, since {self.path} does not have them"
-
-
-def _offsets(ranges: list[list[int]]) -> str:
-    return ", ".join(f"{start}..{end}" for start, end in ranges[:_SHOWN_RANGES]) + (", ..." if ranges[_SHOWN_RANGES:] else "")
 
 
 class Manifest:
@@ -349,15 +334,6 @@ class Claim:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
-_ORIGINAL_PREFIX = "_nsq_damaged."
-
-
-def original_name(token: str) -> str:
-    """Return the name under which the file of the claim with this token is kept if it was not copied whole."""
-    return f"{_ORIGINAL_PREFIX}{token}"
 
 
 def side_path(directory: Path, token: str, suffix: str) -> Path:

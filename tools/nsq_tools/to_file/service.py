@@ -48,7 +48,7 @@ def check(options: ToFileOptions) -> None:
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
-    _check_output_dir(options)
+    output_dir(options)
     name = Path(options.filename_format.replace(DATETIME, datetime_format(options)))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
@@ -84,12 +84,6 @@ def _check_format(options: ToFileOptions) -> None:
         raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
-def _check_output_dir(options: ToFileOptions) -> None:
-    flag = "--work-dir" if store(options) else "--output-dir"
-    if not _given_dir(options) and not _data_directory():
-        raise BadOptions(f"{flag} required: its default is in the home directory of the user, and this one has none")
-
-
 # --- values that follow from several options
 
 
@@ -103,15 +97,15 @@ def store(options: ToFileOptions) -> str:
 
 
 def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files, or from which they are uploaded.
+    """Return the directory for finished files, or from which they are uploaded. Raises BadOptions if there is no default.
 
     By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
     """
-    return str(_given_dir(options) or os.path.join(_data_directory(), "nsq-to-file"))
-
-
-def _given_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir if store(options) else options.output_dir)
+    flag, given = ("work-dir", options.work_dir) if store(options) else ("output-dir", options.output_dir)
+    data = _data_directory()
+    if not given and not data:
+        raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
+    return str(given or os.path.join(data, "nsq-to-file"))
 
 
 def _data_directory() -> str:
