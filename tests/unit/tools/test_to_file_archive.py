@@ -304,6 +304,17 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
     assert bodies(harness.output / name) == [*before.bodies, b"unsynced", refused.bodies[0], refused.bodies[0]]
 
 
+def test_a_file_that_could_not_be_begun_uses_up_no_name(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = harness.archive()
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 0)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                store(archive, FakeBatch(b"one"))
+    archive.store(is_sync_due=True)
+    assert close(archive) == ["topic-000000.00.log"]
+
+
 def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system forgets what it could not write: another sync alone would say that all is well."""
     archive = harness.archive()

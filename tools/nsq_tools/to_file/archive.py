@@ -286,16 +286,17 @@ class Archive:
     def _open(self) -> _Current:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
-        self._revision = self._revision + 1 if name == self._last_name else 0
+        revision = self._revision + 1 if name == self._last_name else 0
+        while (current := self._open_revision(name, revision, now_ns)) is None:
+            revision += 1
         self._last_name = name
-        while (current := self._open_revision(name, now_ns)) is None:
-            self._revision += 1
+        self._revision = revision
         self._current = current
         return current
 
-    def _open_revision(self, name: str, now_ns: int) -> _Current | None:
-        """Open a file with the current revision. Return None if the name is taken."""
-        plan, revised = self._plan, with_revision(name, self._revision)
+    def _open_revision(self, name: str, revision: int, now_ns: int) -> _Current | None:
+        """Open a file with this revision. Return None if the name is taken."""
+        plan, revised = self._plan, with_revision(name, revision)
         if self._is_taken(revised):
             return None
         # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
@@ -310,7 +311,7 @@ class Archive:
             plan.form.name,
             plan.codec.name,
             name,
-            self._revision,
+            revision,
             str(work_path.relative_to(work_dir)),
             str(output_dir),
             plan.is_shared,

@@ -128,21 +128,20 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if original is not None and not (source.name == target.name and source.parent.samefile(target.parent)):
         if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
             return False
-        remove_name(source, kept)
+        _remove_name(source, original, kept)
         sync_directory(source.parent)
     if copied is not None:
         if kept is None or not _is_one_file(copied, kept):
             return False
-        remove_name(adjacent, kept)
+        _remove_name(adjacent, copied, kept)
     return True
 
 
-def remove_name(path: Path, kept: os.stat_result) -> None:
+def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
     kept  status of the remaining file: another name of the same file, or a copy
     """
-    status = path.lstat()
     # On a file system that ignores case, one entry has two names.
     if not os.path.samestat(status, kept) or status.st_nlink > 1:
         path.unlink()
