@@ -6,10 +6,11 @@ What was acknowledged is in one file, which is whole and has one line in the man
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,7 +20,7 @@ import pytest
 from nsq_tools.to_file.archive import Archive
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.output import left_behind
-from tests.support.written_files import all_bodies, leftovers, manifest, message_files
+from tests.support.written_files import MANIFEST, all_bodies, leftovers, message_files
 from tests.unit.to_file_fakes import FakeBatch
 from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
@@ -72,22 +73,22 @@ def links(way: Way) -> Iterator[None]:
 
 
 @contextmanager
-def before_each_call(do: Callable[[int], None]) -> Iterator[None]:
-    """`do` gets the number of each call, from 0 on, before it is made."""
+def before_each_call(do: Callable[[int, Callable[[], object]], None]) -> Iterator[None]:
+    """Before each call, `do` gets its number, from 0 on, and what makes the first half of it if it is a write."""
     made = 0
 
-    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal made
             made += 1
-            do(made - 1)
+            do(made - 1, lambda: name == "write" and real(arguments[0], arguments[1][: len(arguments[1]) // 2]))
             return real(*arguments, **named)
 
         return call
 
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
-            patch.setattr(os, name, wrap(getattr(os, name)))
+            patch.setattr(os, name, wrap(name, getattr(os, name)))
         yield
 
 
@@ -127,6 +128,13 @@ def repair_all(root: Path) -> None:
             file.finish()
 
 
+def entries_in(path: Path) -> Iterator[dict[str, Any]]:
+    """A write that was killed leaves a line that its readers pass over."""
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
 def check(way: Way, root: Path, acknowledged: list[bytes]) -> None:
     output = root / "output"
     written = Counter(all_bodies(output))
@@ -135,7 +143,7 @@ def check(way: Way, root: Path, acknowledged: list[bytes]) -> None:
     assert max(written.values(), default=1) == 1
     assert leftovers(root) == []
     assert way.work_dir == "output" or message_files(root / way.work_dir) == []
-    entries = manifest(output) if (output / "_nsq_manifest").exists() else []
+    entries = list(entries_in(output / MANIFEST))
     listed = [entry["path"] for entry in entries]
     if way.is_shared:
         assert listed in (["a/topic.log"], [])
@@ -153,8 +161,9 @@ def killed_at(number: int, archive: Archive) -> tuple[bool, list[bytes]]:
     reader, writer = os.pipe()
     write = os.write
 
-    def die(made: int) -> None:
+    def die(made: int, begin: Callable[[], object]) -> None:
         if made == number:
+            begin()
             os._exit(9)
 
     child = os.fork()
@@ -168,7 +177,7 @@ def killed_at(number: int, archive: Archive) -> tuple[bool, list[bytes]]:
     return status == 9, acknowledged
 
 
-def run_and_exit(work: Callable[[], None], before: Callable[[int], None]) -> NoReturn:
+def run_and_exit(work: Callable[[], None], before: Callable[[int, Callable[[], object]], None]) -> NoReturn:
     status = 1
     try:
         with before_each_call(before):
@@ -197,10 +206,11 @@ def test_a_kill_at_any_call(tmp_path: Path, way: Way) -> None:
 def test_a_disk_that_is_full_at_any_call(tmp_path: Path, way: Way) -> None:
     made = 0
 
-    def fail(number: int) -> None:
+    def fail(number: int, begin: Callable[[], object]) -> None:
         nonlocal made
         made = number
         if number == failing:
+            begin()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with links(way):
