@@ -190,6 +190,8 @@ class Service:
             in_thread(self._threadpool, self._repair, repaired)
             for file in repaired:
                 self._finisher.add(file)
+            if repaired:
+                self._finisher.has_tried.wait()
             tune_gc()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
             unblock_signals()
@@ -201,8 +203,8 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        parts = [self._finisher, *self._writers.values()]
-        return FAILED if any(part.has_failed for part in parts) else DONE
+        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
+        return FAILED if has_failed else DONE
 
     # --- start
 

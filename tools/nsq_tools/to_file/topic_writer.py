@@ -205,10 +205,14 @@ class TopicWriter:
 
 
 class Finisher:
-    """Moves closed files to their places, one after the other, and retries after errors."""
+    """Moves closed files to their places, one after the other, and retries after errors.
+
+    has_tried  set when all files have their places, or one could not get it
+    """
 
     def __init__(self, name: str, threadpool: Any, log: Log) -> None:
         self.has_failed = False
+        self.has_tried = Event()
         self._name = name
         self._threadpool = threadpool
         self._log = log
@@ -239,11 +243,13 @@ class Finisher:
                     self._log.error("[%s] cannot put %s in its place: %s", self._name, file.name, describe(error))
                 is_failing = True
                 self._files.append(file)  # behind the others, which may have their places
+                self.has_tried.set()
                 if self._stopping.is_set():
                     self.has_failed = True
                     break
                 self._stopping.wait(_RETRY_S[-1])
         self._greenlet = None
+        self.has_tried.set()
 
     def _finish(self, file: FinishedFile) -> None:
         entry = file.finish()
