@@ -260,7 +260,7 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.tail.tailing", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
     Place("nsq_tools.to_file.service", "Service.__init__", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsq_tools.to_file.service", "Service._check_directories", "self._check_destinations"): Work(why=VALUES),
-    Place("nsq_tools.to_file.service", "Service._repair", "self._repair_one"): Work(
+    Place("nsq_tools.to_file.service", "Service.run", "self._repair"): Work(
         (f"{TO_FILE}:Claim", f"{TO_FILE}:FinishedFile", *LOG)
     ),
     Place("nsq_tools.to_file.topic_writer", "TopicWriter._store", "self._archive.work"): Work(

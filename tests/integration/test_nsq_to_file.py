@@ -423,6 +423,28 @@ def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, outpu
     assert manifest(output)[0]["repaired"] is True
 
 
+def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(
+    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
+) -> None:
+    """A disk or a bucket that is not there at the start may be there a moment later, and the next start in a year."""
+    publish(nsqd, b"one")
+    work = f"--work-dir={tmp_path / 'work'}"
+    with archive(nsqd, work) as tool:
+        wait_until_finished(nsqd)
+        tool.signal(signal.SIGKILL)
+        tool.wait()
+    output.rmdir()
+    output.write_bytes(b"no directory")
+    flags = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", work, f"--output-dir={tmp_path / 'other'}")
+    with ToolProcess(*MODULE, *flags, log_path=tmp_path / "next.log") as tool:
+        tool.wait_for_log("in its place: ")
+        output.unlink()
+        tool.wait_for_log("which an earlier run left behind: 1 messages")
+        assert tool.stop() == 0
+    assert all_bodies(output) == [b"one"]
+    assert leftovers(tmp_path) == []
+
+
 def damaged_leftover(nsqd: NsqdProcess, archive: Archive, work: Path) -> bytes:
     """Leave the file of a run that was killed, with one damaged record of two; return what it holds."""
     with archive(nsqd, f"--work-dir={work}", "--format=parquet") as tool:

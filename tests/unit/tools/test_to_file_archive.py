@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,11 +20,12 @@ from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
-from nsq_tools.to_file.output import OutputFile, left_behind
+from nsq_tools.to_file.output import Claim, OutputFile, left_behind
 from nsq_tools.to_file.service import datetime_format
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from nsqd_py.stores.compression import CODECS
 from tests.support.archives import BASE_NS
+from tests.support.disk_calls import watched
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
@@ -163,6 +165,16 @@ def test_a_file_ends_when_the_name_changes_or_after_a_time(harness: ArchiveHarne
     }
 
 
+def test_a_file_ends_although_the_clock_was_set_back(harness: ArchiveHarness) -> None:
+    """Else it would have no end until the clock is again where it was."""
+    harness.now_ns = 3600 * SECOND_NS
+    archive = harness.archive(rotation=Rotation(interval_ns=30 * SECOND_NS), datetime_format="")
+    store(archive, FakeBatch(b"one"))
+    harness.now_ns = 0
+    archive.tick()
+    assert [file.entry.messages for file in archive.take_finished()] == [1]
+
+
 @pytest.mark.parametrize(
     ("flags", "name"),
     [
@@ -292,6 +304,17 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
     assert bodies(harness.output / name) == [*before.bodies, b"unsynced", refused.bodies[0], refused.bodies[0]]
 
 
+def test_a_file_that_could_not_be_begun_uses_up_no_name(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = harness.archive()
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 0)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                store(archive, FakeBatch(b"one"))
+    archive.store(is_sync_due=True)
+    assert close(archive) == ["topic-000000.00.log"]
+
+
 def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system forgets what it could not write: another sync alone would say that all is well."""
     archive = harness.archive()
@@ -395,6 +418,59 @@ def test_only_the_torn_line_of_a_shared_file_is_cut(harness: ArchiveHarness) -> 
     assert bodies(path) == [b"before", b"one"]
     (entry,) = manifest(harness.output)
     assert (entry["offset"], entry["messages"], entry["bytes"]) == (7, 1, 4)
+
+
+def test_a_kill_before_the_first_write_to_a_shared_file_takes_nothing_of_others(
+    harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.output.mkdir()
+    path = harness.output / "topic.00.log"
+    path.write_bytes(b"of another program\n")
+    archive = harness.archive(template="topic.<DATETIME>.log", is_shared=True)
+    claims: list[Claim] = []
+    real = Claim.make
+
+    def make(*arguments: Any) -> Claim:
+        claims.append(real(*arguments))
+        return claims[-1]
+
+    def killed_here(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nsq_tools.to_file.archive.Claim.make", make)
+        patch.setattr("nsq_tools.to_file.archive.OutputFile", killed_here)
+        with pytest.raises(KeyboardInterrupt):
+            store(archive, FakeBatch(b"one"))
+    claims[0].drop()
+    harness.repair_all()
+    (entry,) = manifest(harness.output)
+    assert (entry["offset"], entry["messages"]) == (len(b"of another program\n"), 0)
+    assert leftovers(harness.root) == []
+
+
+@pytest.mark.parametrize("in_work_dir", [False, True])
+def test_a_power_cut_leaves_the_directories_of_a_file(harness: ArchiveHarness, in_work_dir: bool) -> None:
+    """The name of a directory is on the disk when the one that contains it is synced."""
+    work = harness.work if in_work_dir else harness.output
+    archive = harness.archive("jsonl", "gzip", template="a/b/<DATETIME><REV>.jsonl.gz", work_dir=work)
+    unsynced: list[str] = []
+
+    def note(name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        is_new = name == "open" and bool(arguments[1] & os.O_CREAT) and not os.path.exists(path)
+        result = real(*arguments)
+        if is_new or name in ("mkdir", "rename"):
+            unsynced.append(os.path.dirname(path))
+        elif name == "fsync":
+            unsynced[:] = [directory for directory in unsynced if directory != path]
+        return result
+
+    with watched(harness.root, note):
+        store(archive, FakeBatch(b"one"))
+        assert unsynced == []
+        close(archive)
+        assert unsynced == []
+    assert all_bodies(harness.output) == [b"one"]
 
 
 STEPS = ("place", "Claim.update", "Manifest.add", "Claim.release")

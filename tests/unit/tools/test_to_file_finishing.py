@@ -103,10 +103,18 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
 # --- what somebody does between a kill and the next start
 
 
-def written(work: Path, form: str = "lines") -> FinishedFile:
+def killed(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def written(work: Path, output: Path | None = None, form: str = "lines") -> FinishedFile:
     """A file of one message that has no place yet."""
     archive = ArchiveHarness(work.parent).archive(
-        form, template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work
+        form,
+        template=f"x<REV>{FORMATS[form].suffix}",
+        datetime_format="",
+        work_dir=work,
+        output_dir=output or work.parent / "output",
     )
     archive.add([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
@@ -115,13 +123,9 @@ def written(work: Path, form: str = "lines") -> FinishedFile:
     return file
 
 
-def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.MonkeyPatch, form: str = "lines") -> str:
     """The name of a file that is placed, and has its name in the work-dir still."""
-    file = written(work)
-
-    def killed(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
+    file = written(work, output, form)
     with monkeypatch.context() as patch:
         patch.setattr("nsq_tools.to_file.finishing.remove_other_names", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -167,6 +171,47 @@ def test_a_file_that_is_replaced_again_and_again_is_left_for_the_next_start(
     assert len(manifest(output)) == 1
 
 
+def test_a_file_with_the_name_of_one_that_was_taken_away_is_listed(work: Path) -> None:
+    """The line of the first is still in the manifest, and says nothing of the second."""
+    written(work, work).finish()
+    (work / "x-000000.log").unlink()
+    second = written(work, work)
+    second.claim.drop()
+    (file,) = the_rest(work)
+    file.finish()
+    assert [(entry["path"], entry["repaired"]) for entry in manifest(work)] == [("x-000000.log", False), ("x-000000.log", True)]
+
+
+def test_a_line_that_is_far_from_the_end_of_the_manifest_is_not_added_again(
+    work: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("nsq_tools.to_file.output.Claim.release", killed)
+        with pytest.raises(KeyboardInterrupt):
+            file.finish()
+    file.claim.drop()
+    with (output / MANIFEST).open("ab") as others:
+        others.write(b'{"path":"other","offset":0}\n' * 10_000)
+    for rest in the_rest(work):
+        rest.finish()
+    assert [entry["path"] for entry in manifest(output)].count("x-000000.log") == 1
+    assert leftovers(work) == []
+
+
+def test_a_file_that_is_converted_again_is_not_taken_for_damaged(
+    work: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that was placed is larger than the one that it was made from."""
+    name = killed_before_the_manifest(work, output, monkeypatch, "parquet")
+    (output / name).unlink()
+    (file,) = the_rest(work)
+    entry = file.finish()
+    assert (entry.damaged_bytes, entry.original, entry.messages) == (0, "", 1)
+    assert all_bodies(output) == [b"one"]
+    assert os.listdir(work) == leftovers(output) == []
+
+
 # --- file systems without links
 
 
@@ -199,7 +244,7 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
 @pytest.mark.parametrize("form", FORMATS)
 def test_without_links_a_file_is_finished(work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     NoLinks(monkeypatch)
-    written(work, form).finish()
+    written(work, output, form).finish()
     assert all_bodies(output) == [b"one"]
     assert os.listdir(work) == leftovers(output) == []
 

@@ -52,7 +52,7 @@ def test_others_can_read_it(form: FileFormat, codec: Codec, tmp_path: Path) -> N
 def test_an_empty_file_is_whole(form: FileFormat, codec: Codec, tmp_path: Path) -> None:
     encoder = form.encoder(codec, 3, no_warning)
     path = tmp_path / f"file{suffix(form, codec)}"
-    path.write_bytes(encoder.header + encoder.empty())
+    path.write_bytes(encoder.header + encoder.encode([]).data)
     assert bodies(path) == []
     assert form.scan(path.read_bytes() or b"", codec, 0).end == path.stat().st_size
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from nsq_tools.to_file.output import Claim, ClaimDetails, left_behind
 
@@ -39,3 +43,15 @@ def test_a_new_claim_that_no_process_writes_is_removed(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == sorted([written, *others])
     assert list(left_behind(tmp_path)) == []
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_claim_that_could_not_be_synced_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file gets another claim, and would be listed twice."""
+
+    def fail(directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("nsq_tools.to_file.output.sync_directory", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        Claim.make(tmp_path, "token", DETAILS)
+    assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,7 @@ class Rotation:
         """Return the reason to end a file with this name, size and age, or None to continue with it."""
         if new_name != old_name:
             return f"new filename {new_name}"
-        if 0 < self.interval_ns < age_ns:
+        if self.interval_ns and not 0 <= age_ns <= self.interval_ns:  # below 0 after the clock was set back
             return f"{format_duration(age_ns)} since last open"
         if self.is_too_large(size_bytes):
             return f"{size_bytes} bytes (> {self.size_bytes})"
@@ -193,16 +193,16 @@ class Archive:
             return
         try:
             if current.is_empty:
-                current.append(current.encoder.empty())
+                current.append(current.encoder.encode([]).data)
             self._sync()
         except OSError:
             self._take_back()
             raise
-        output = current.output
-        output.close()
         self._current = None
+        output = current.output
         entry = entry_of(current.claim.details, current.synced, output.synced_bytes, output.checksum)
         self._finished.append(FinishedFile(current.claim, entry))
+        output.close()
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""
@@ -248,7 +248,7 @@ class Archive:
         batches, self._unsynced = self._unsynced, []
         self._synced.extend(batches)
         for batch in batches:
-            current.synced.add(batch)
+            current.synced.add(len(batch), batch.timestamps_ns)
         if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
             current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))  # if the next start finishes it
 
@@ -286,16 +286,17 @@ class Archive:
     def _open(self) -> _Current:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
-        self._revision = self._revision + 1 if name == self._last_name else 0
+        revision = self._revision + 1 if name == self._last_name else 0
+        while (current := self._open_revision(name, revision, now_ns)) is None:
+            revision += 1
         self._last_name = name
-        while (current := self._open_revision(name, now_ns)) is None:
-            self._revision += 1
+        self._revision = revision
         self._current = current
         return current
 
-    def _open_revision(self, name: str, now_ns: int) -> _Current | None:
-        """Open a file with the current revision. Return None if the name is taken."""
-        plan, revised = self._plan, with_revision(name, self._revision)
+    def _open_revision(self, name: str, revision: int, now_ns: int) -> _Current | None:
+        """Open a file with this revision. Return None if the name is taken."""
+        plan, revised = self._plan, with_revision(name, revision)
         if self._is_taken(revised):
             return None
         # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
@@ -310,10 +311,12 @@ class Archive:
             plan.form.name,
             plan.codec.name,
             name,
-            self._revision,
+            revision,
             str(work_path.relative_to(work_dir)),
             str(output_dir),
             plan.is_shared,
+            # Known before the first write, so that a kill there makes no message of others one of this file.
+            offset=_size_of(work_path),
             store=plan.store,
             table=plan.table,
             # Hive's files do not store what their directories say: pandas and pyarrow refuse a column that is there twice.
@@ -321,40 +324,38 @@ class Archive:
         )
         claim = Claim.make(work_dir, token, details)
         try:
-            return self._begin(claim, name, now_ns)
-        except FileExistsError:  # another process was faster
+            output = self._output_of(claim)
+        except OSError as error:
             claim.release()
-            return None
-        except OSError:
-            claim.release()
+            if isinstance(error, FileExistsError):  # another process was faster
+                return None
             raise
+        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, work_path)
+        encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
+        return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
 
     def _is_taken(self, revised: str) -> bool:
         plan = self._plan
-        moves = plan.work_dir != plan.output_dir or plan.form.convert is not None
-        places = [plan.output_dir / revised] if moves else []
-        if not plan.is_shared:
-            places.append(plan.work_dir / revised)
-        for path in places:
+        if plan.is_shared:
+            return plan.rotation.is_too_large(_size_of(plan.work_dir / revised))
+        for path in (plan.output_dir / revised, plan.work_dir / revised):
             if path.exists():
                 self._log.warning("[%s/%s] file already exists: %s", plan.topic, plan.channel, path)
                 return True
-        if plan.is_shared and plan.rotation.size_bytes:
-            with suppress(FileNotFoundError):
-                return plan.rotation.is_too_large((plan.work_dir / revised).stat().st_size)
         return False
 
-    def _begin(self, claim: Claim, name: str, now_ns: int) -> _Current:
-        """Open the file of a claim. Raises OSError; then no file is left."""
-        plan = self._plan
-        output = OutputFile(claim.work_path, is_shared=plan.is_shared)
-        try:
-            if output.start_offset:
+    def _output_of(self, claim: Claim) -> OutputFile:
+        """Open the file of a claim. Raises OSError."""
+        output = OutputFile(claim.work_path, is_shared=self._plan.is_shared)
+        if output.start_offset != claim.details.offset:  # another program has written in the meantime
+            try:
                 claim.update(replace(claim.details, offset=output.start_offset))
-        except OSError:
-            with suppress(FileNotFoundError):
-                output.discard()
-            raise
-        self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
-        encoder = plan.form.encoder(plan.codec, plan.level, self._warn)
-        return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
+            except OSError:
+                output.close()
+                raise
+        return output
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file; 0 if it does not exist."""
+    return path.stat().st_size if path.exists() else 0

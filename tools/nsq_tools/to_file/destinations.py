@@ -102,8 +102,8 @@ def check_table(table: str, root: str) -> None:
         if table == DELTA:
             _delta_table(root)
         else:
-            with closing(_catalog(root)) as catalog:
-                _leave_pointer(root, _iceberg_table(catalog, table).location())
+            with _iceberg_table(table, root) as found:
+                _leave_pointer(root, found.location())
 
 
 def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
@@ -151,25 +151,22 @@ def _delta_statistics(entry: ManifestEntry) -> str:
     return orjson.dumps({"numRecords": entry.messages, **bounds}).decode()
 
 
-def _catalog(root: str) -> Any:
-    """Return pyiceberg's catalog; for the store of `root`, it has what its configuration does not say from the environment."""
+@contextmanager
+def _iceberg_table(table: str, root: str) -> Iterator[Any]:
+    """Yield a table of pyiceberg's catalog. For the store of `root`, the environment has what its configuration does not say."""
     from pyiceberg.catalog import load_catalog  # of an extra
-
-    catalog = load_catalog()
-    for name, value in iceberg_properties(root).items():
-        catalog.properties.setdefault(name, value)
-    return catalog
-
-
-def _iceberg_table(catalog: Any, table: str) -> Any:
     from pyiceberg.exceptions import NoSuchTableError
 
     name = table.removeprefix(ICEBERG)
-    try:
-        return catalog.load_table(name)
-    except NoSuchTableError:
-        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(name, parquet_schema(), properties=_ICEBERG_LIMITS)
+    with closing(load_catalog()) as catalog:
+        for key, value in iceberg_properties(root).items():
+            catalog.properties.setdefault(key, value)
+        try:
+            found = catalog.load_table(name)
+        except NoSuchTableError:
+            catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            found = catalog.create_table_if_not_exists(name, parquet_schema(), properties=_ICEBERG_LIMITS)
+        yield found
 
 
 def _leave_pointer(root: str, location: str) -> None:
@@ -188,11 +185,9 @@ def _leave_pointer(root: str, location: str) -> None:
 
 def _commit_to_iceberg(table: str, root: str, name: str, token: str, *, is_repeated: bool) -> None:
     path = f"{root}/{name}"
-    with closing(_catalog(root)) as catalog:
-        found = _iceberg_table(catalog, table)
-        if is_repeated and _is_in_iceberg(found, path, token):
-            return
-        found.add_files([path], {_TOKEN: token}, check_duplicate_files=False)
+    with _iceberg_table(table, root) as found:
+        if not (is_repeated and _is_in_iceberg(found, path, token)):
+            found.add_files([path], {_TOKEN: token}, check_duplicate_files=False)
 
 
 def _is_in_iceberg(found: Any, path: str, token: str) -> bool:

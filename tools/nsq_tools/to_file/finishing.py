@@ -30,7 +30,7 @@ from google_crc32c import extend
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, original_name, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
@@ -68,14 +68,17 @@ Make = Callable[[Path, Path], None]
 
 
 def make_directories(directory: Path, base: Path | None = None) -> None:
-    """Make the directory and its parents, with the mode that Go's nsq_to_file uses. Raises OSError.
+    """Make the directory and its parents, with the mode that Go's nsq_to_file uses, and sync their names. Raises OSError.
 
     base  a directory that contains it: below that, only symbolic links are followed that this user, root, or the
           owner of their directory has made
     """
     if base is not None:
         _check_links(directory, base)
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    for path in missing:
+        sync_directory(path.parent)
 
 
 def _check_links(directory: Path, base: Path) -> None:
@@ -125,21 +128,20 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if original is not None and not (source.name == target.name and source.parent.samefile(target.parent)):
         if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
             return False
-        remove_name(source, kept)
+        _remove_name(source, original, kept)
         sync_directory(source.parent)
     if copied is not None:
         if kept is None or not _is_one_file(copied, kept):
             return False
-        remove_name(adjacent, kept)
+        _remove_name(adjacent, copied, kept)
     return True
 
 
-def remove_name(path: Path, kept: os.stat_result) -> None:
+def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
     kept  status of the remaining file: another name of the same file, or a copy
     """
-    status = path.lstat()
     # On a file system that ignores case, one entry has two names.
     if not os.path.samestat(status, kept) or status.st_nlink > 1:
         path.unlink()
@@ -211,11 +213,17 @@ def keep_original(source: Path, name: str) -> None:
 # --- finishing
 
 _READ_BYTES = 1024 * 1024
+_SHOWN_RANGES = 10
+# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
+_ORIGINAL_PREFIX = "_nsq_damaged."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FinishedFile:
-    """A synced and closed file that still needs its place, and its line for the manifest, at first without a path."""
+    """A synced and closed file that still needs its place, and its line for the manifest.
+
+    entry  its line, which has no path before the file is placed
+    """
 
     claim: Claim
     entry: ManifestEntry
@@ -227,7 +235,7 @@ class FinishedFile:
     @property
     def _original(self) -> Path:
         """The name of the file in the work-dir if it is kept."""
-        return self.claim.work_path.with_name(original_name(self.claim.token))
+        return self.claim.work_path.with_name(f"{_ORIGINAL_PREFIX}{self.claim.token}")
 
     @property
     def _source(self) -> Path:
@@ -236,41 +244,45 @@ class FinishedFile:
 
     def damage_text(self, entry: ManifestEntry) -> str:
         """Return a sentence about the damage of the finished file; "" if there is none."""
-        details = self.claim.details
-        return entry.damage_text(details.store or details.output_dir, str(self.claim.work_path.parent))
+        if not entry.damaged_bytes:
+            return ""
+        path = os.path.join(self.claim.details.store or self.claim.details.output_dir, entry.path)
+        reason = "they stay in it"
+        if entry.original:
+            path = str(self._original)
+            reason = f"it is kept, since {entry.path} does not have them"
+        offsets = ", ".join(f"{start}..{end}" for start, end in entry.damaged_ranges[:_SHOWN_RANGES])
+        if len(entry.damaged_ranges) > _SHOWN_RANGES:
+            offsets += ", ..."
+        return f"{entry.damaged_bytes} bytes of {path} cannot be read, at {offsets}: {reason}"
 
     def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
         details = self.claim.details
-        may_be_listed = details.entry is not None or self.entry.repaired
-        if details.entry is not None:
-            entry = ManifestEntry(**details.entry)
-        elif FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir):
-            entry = replace(self.entry, path=details.work_name)  # it was written there
-        else:
-            entry = self._place()
-        if not self._remove_other_names(entry):  # the file that an earlier run placed was deleted or replaced
-            entry = self._place()
-            if not self._remove_other_names(entry):
-                place = Path(details.output_dir) / entry.path
-                raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
-        manifest = Manifest(Path(details.output_dir))
-        if not (details.store or (may_be_listed and manifest.has(entry))):
-            manifest.add(entry)
-        entry = self._hand_over(entry, is_repeated=may_be_listed)
+        is_repeated = bool(self.entry.path)
+        if not is_repeated:
+            self._place()
+        if not self._remove_other_names():  # the file that an earlier run placed was deleted or replaced
+            self._place()
+            if not self._remove_other_names():
+                placed = Path(details.output_dir) / self.entry.path
+                raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(placed))
+        if not details.store:
+            Manifest(Path(details.output_dir)).add(self.entry, is_repeated)
+        entry = self._hand_over(is_repeated)
         self.claim.release()
         return entry
 
-    def _hand_over(self, entry: ManifestEntry, *, is_repeated: bool) -> ManifestEntry:
+    def _hand_over(self, is_repeated: bool) -> ManifestEntry:
         """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
-        details, token = self.claim.details, self.claim.token
+        details, token, entry = self.claim.details, self.claim.token, self.entry
         root, local = details.output_dir, Path(details.output_dir) / entry.path
         if details.store:
             root = details.store
+            if local.exists():
+                entry = self._compared(entry, local)
             # No other file has this name, since an object store cannot reserve one; `#` would end a URL.
             entry = replace(entry, path=details.name.replace(REV, f"-{token}").replace("#", "_"))
-            if not entry.original and _differs(entry, local):
-                entry = entry.with_damage(_damaged_parts(details, local), self._original.name)
             upload(local, root, entry.path)
         if details.table and entry.messages:
             commit(details.table, root, entry, token, is_repeated=is_repeated)
@@ -280,70 +292,61 @@ class FinishedFile:
             local.unlink(missing_ok=True)
         return entry
 
-    def _place(self) -> ManifestEntry:
+    def _place(self) -> None:
         """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
         claim, details = self.claim, self.claim.details
         output_dir, source = Path(details.output_dir), self._source
-        conversion = _Conversion(details)
-        make = conversion.make if conversion.is_needed else None
-        name = place(source, output_dir, details.name, details.revision, claim.token, make)
-        entry = replace(self.entry, path=name)
-        if conversion.is_needed:
-            entry = self._converted(entry, conversion.scan_of(source))
-        elif not _is_one_file(_status(source), _status(output_dir / name)) and _differs(entry, output_dir / name):
-            damaged = _damaged_parts(details, output_dir / name)
-            entry = _with_contents(entry, output_dir / name).with_damage(damaged, self._original.name)
+        if FORMATS[details.format].convert is not None:
+            name = place(source, output_dir, details.name, details.revision, claim.token, self._convert)
+            entry = _with_contents(self.entry, output_dir / name)
+            if entry.damaged_bytes:
+                entry = replace(entry, original=self._original.name)
+        elif claim.work_dir == output_dir:
+            name = details.work_name  # it was written there
+            entry = self.entry
+        else:
+            name = place(source, output_dir, details.name, details.revision, claim.token)
+            entry = self.entry
+            if not _is_one_file(_status(source), _status(output_dir / name)):
+                entry = self._compared(entry, output_dir / name)
+        entry = replace(entry, path=name)
         claim.update(replace(details, entry=asdict(entry)))
-        return entry
+        self.entry = entry  # now, since other names of the file are removed only when its place is noted
 
-    def _converted(self, entry: ManifestEntry, scan: FileScan) -> ManifestEntry:
-        """Return the entry of the file that was made by a conversion; `scan` is what was read of the source."""
-        scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
-        placed = _with_contents(entry, Path(self.claim.details.output_dir) / entry.path)
-        if not scan.damaged:
-            return placed
-        converted = replace(
-            placed,
-            messages=scan.tally.messages,
-            first_timestamp=scan.tally.first_timestamp_ns,
-            last_timestamp=scan.tally.last_timestamp_ns,
-            nsqds=_placed(scan.tally.nsqds(), placed.nsqds),
-        )
-        return converted.with_damage(scan.damaged, self._original.name)
+    def _convert(self, source: Path, target: Path) -> None:
+        """Make the target from the source, in the final format. Raises OSError."""
+        details, entry = self.claim.details, self.entry
+        convert = FORMATS[details.format].convert
+        assert convert is not None
+        scan = convert(source, target, details.compress, ("topic",) if details.omits_topic else ())
+        if not entry.path:
+            scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
+        if scan.damaged:
+            tally = scan.tally
+            self.entry = replace(
+                entry.with_damage(scan.damaged),
+                messages=tally.messages,
+                first_timestamp=tally.first_timestamp_ns,
+                last_timestamp=tally.last_timestamp_ns,
+                nsqds=_placed(tally.nsqds(), entry.nsqds),
+            )
 
-    def _remove_other_names(self, entry: ManifestEntry) -> bool:
+    def _compared(self, entry: ManifestEntry, path: Path) -> ManifestEntry:
+        """Return the entry of a file, with its damage if it has other bytes than those that were written. Raises OSError."""
+        present = _with_contents(entry, path)
+        if entry.original or present == entry:
+            return entry
+        return present.with_damage(_damaged_parts(self.claim.details, path), self._original.name)
+
+    def _remove_other_names(self) -> bool:
         """Remove the other names. Return False if the placed file is not proved to have the written contents."""
-        output_dir = Path(self.claim.details.output_dir)
-        claim, is_copy = self.claim, partial(_holds, entry)
+        entry, claim = self.entry, self.claim
+        output_dir = Path(claim.details.output_dir)
         if entry.original:
             keep_original(claim.work_path, entry.original)
-            if not self.claim.details.store and _status(output_dir / entry.path) is None:
+            if not claim.details.store and _status(output_dir / entry.path) is None:
                 return False
-        return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
-
-
-class _Conversion:
-    """The conversion of a file to another format, if its format needs one."""
-
-    def __init__(self, details: ClaimDetails) -> None:
-        self._form = FORMATS[details.format]
-        self._codec_name = details.compress
-        self._without = ("topic",) if details.omits_topic else ()
-        self._scan: FileScan | None = None
-
-    @property
-    def is_needed(self) -> bool:
-        return self._form.convert is not None
-
-    def make(self, source: Path, target: Path) -> None:
-        """Make the target. Raises OSError."""
-        assert self._form.convert is not None
-        self._scan = self._form.convert(source, target, self._codec_name, self._without)
-
-    def scan_of(self, source: Path) -> FileScan:
-        """Return what was read of the source; an earlier run may have made the target. Raises OSError."""
-        assert self._form.scan_source is not None
-        return self._scan or self._form.scan_source(source)
+        return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, partial(_holds, entry))
 
 
 def _with_contents(entry: ManifestEntry, path: Path) -> ManifestEntry:
@@ -352,22 +355,25 @@ def _with_contents(entry: ManifestEntry, path: Path) -> ManifestEntry:
         return replace(entry, bytes=os.fstat(file.fileno()).st_size, crc32c=f"{checksum_of(file):08x}")
 
 
-def _differs(entry: ManifestEntry, path: Path) -> bool:
-    """True if the file has other bytes than those that were written. Raises OSError."""
-    return entry.crc32c is not None and path.exists() and not _holds(entry, path)
+def _holds(entry: ManifestEntry, path: Path) -> bool:
+    """True if the file has exactly the bytes of the entry, by its size and checksum. Raises OSError."""
+    return not entry.offset and _with_contents(entry, path) == entry
 
 
 def _damaged_parts(details: ClaimDetails, path: Path) -> list[Range]:
     """Return the damaged parts of a file whose checksum is wrong: all of it where its format does not tell. Raises OSError."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size and FORMATS[details.format].convert is None:
-            with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-                scan = FORMATS[details.format].scan(data, CODECS[details.compress], 0)
-            scan.add_damage(scan.end, size)
-            if scan.damaged:
-                return scan.damaged
-    return [(0, size)]
+        scan = _scan(details, file, size)
+    scan.add_damage(scan.end, size)
+    return scan.damaged or [(0, size)]
+
+
+def _scan(details: ClaimDetails, file: BinaryIO, size: int) -> FileScan:
+    if size <= details.offset:
+        return FileScan(size)
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+        return FORMATS[details.format].scan(data, CODECS[details.compress], details.offset)
 
 
 def entry_of(
@@ -400,9 +406,8 @@ def _placed(nsqds: list[dict[str, Any]], known: list[dict[str, Any]]) -> list[di
     """
     if len(known) > len(nsqds):
         return []
-    by_first = {(part["nsqd"], part["first_id"]): part for part in known}
-    places = [by_first.get((part["nsqd"], part["first_id"]), part) for part in nsqds]
-    return [{**part, "epoch": place["epoch"], "first_seq": place["first_seq"]} for part, place in zip(nsqds, places, strict=True)]
+    places = {(part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]} for part in known}
+    return [part | places.get((part["nsqd"], part["first_id"]), {}) for part in nsqds]
 
 
 def checksum_of(file: BinaryIO) -> int:
@@ -411,13 +416,6 @@ def checksum_of(file: BinaryIO) -> int:
     while data := file.read(_READ_BYTES):
         checksum = extend(checksum, data)
     return checksum
-
-
-def _holds(entry: ManifestEntry, path: Path) -> bool:
-    """True if the file has exactly the bytes of the entry, by its size and checksum. Raises OSError."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        return (entry.offset, entry.bytes, entry.crc32c) == (0, size, f"{checksum_of(file):08x}")
 
 
 def repair(claim: Claim) -> FinishedFile | None:
@@ -446,22 +444,13 @@ def _repaired(claim: Claim, file: BinaryIO) -> ManifestEntry:
     details = claim.details
     fcntl.flock(file, fcntl.LOCK_EX | (0 if details.is_shared else fcntl.LOCK_NB))
     size = os.fstat(file.fileno()).st_size
-    scan = _scan(claim, file, size)
+    scan = _scan(details, file, size)
     if scan.end < size:
         os.ftruncate(file.fileno(), scan.end)
     os.fsync(file.fileno())
     file.seek(details.offset)
     entry = entry_of(details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end)
     return entry.with_damage(scan.damaged)
-
-
-def _scan(claim: Claim, file: BinaryIO, size: int) -> FileScan:
-    details = claim.details
-    if size <= details.offset:
-        return FileScan(size)
-    form, codec = FORMATS[details.format], CODECS[details.compress]
-    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-        return form.scan(data, codec, details.offset)
 
 
 def check_writable(directory: Path) -> None:

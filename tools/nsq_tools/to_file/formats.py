@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,28 +38,24 @@ from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Da
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_incomplete_write, is_zero
 
 
+@dataclass(slots=True)
 class Tally:
     """The number of messages, with the earliest and latest timestamp (ns since the epoch; None if unknown).
 
     parts  the messages of each nsqd, where the file has ids
     """
 
-    __slots__ = ("first_timestamp_ns", "last_timestamp_ns", "messages", "parts")
+    messages: int = 0
+    first_timestamp_ns: int | None = None
+    last_timestamp_ns: int | None = None
+    parts: list[LogPart] = field(default_factory=list)
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.parts: list[LogPart] = []
-        self.first_timestamp_ns: int | None = None
-        self.last_timestamp_ns: int | None = None
-
-    def add(self, batch: MessageBatch) -> None:
-        self.add_all(len(batch), min(batch.timestamps_ns), max(batch.timestamps_ns))
-
-    def add_all(self, messages: int, first_ns: int | None = None, last_ns: int | None = None) -> None:
-        """Add messages with their earliest and latest timestamp, if these are known."""
+    def add(self, messages: int, timestamps_ns: Sequence[int] = ()) -> None:
+        """Add messages with their timestamps, or the earliest and latest of them, if these are known."""
         self.messages += messages
-        if first_ns is not None and last_ns is not None:
+        if timestamps_ns:
             first, last = self.first_timestamp_ns, self.last_timestamp_ns
+            first_ns, last_ns = min(timestamps_ns), max(timestamps_ns)
             self.first_timestamp_ns = first_ns if first is None else min(first, first_ns)
             self.last_timestamp_ns = last_ns if last is None else max(last, last_ns)
 
@@ -115,15 +112,13 @@ class FileFormat:
     suffix          ending of its files, instead of `.log`
     codecs          allowed values of --compress
     overhead_bytes  approximate size of a message without its body
-    encoder         (codec, level, warn) returns the encoder of one file, which begins with its `header`; `empty`
-                    completes a file without messages
+    encoder         (codec, level, warn) returns the encoder of one file, which begins with its `header`
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
     has_ids         True if the files have the ids of messages
     gathers         True if each write is one record, so that small writes are collected until a sync
     convert         (source, target, codec name, columns to leave out) makes the final file from the written one, and
                     returns what it has read of that; None if they are the same
-    scan_source     (source) returns what `convert` would read
     """
 
     name: str
@@ -136,7 +131,6 @@ class FileFormat:
     has_ids: bool = True
     gathers: bool = False
     convert: Callable[[Path, Path, str, Collection[str]], FileScan] | None = None
-    scan_source: Callable[[Path], FileScan] | None = None
 
     def size_of(self, batch: MessageBatch) -> int:
         """Return the approximate size of a batch in a file, before compression."""
@@ -165,9 +159,6 @@ class TextEncoder:
     def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
         data = self._text_of(batches, self._warn)
         return Encoded(self._codec.compress(data, self._level), len(data))
-
-    def empty(self) -> bytes:
-        return self._codec.compress(b"", self._level)
 
 
 def bodies_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
@@ -205,7 +196,7 @@ LINES = FileFormat(
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=1,
     encoder=partial(TextEncoder, bodies_of),
-    scan=partial(scan_lines, count=lambda tally, block: tally.add_all(block.count(b"\n"))),
+    scan=partial(scan_lines, count=lambda tally, block: tally.add(block.count(b"\n"))),
     is_appendable=True,
     has_ids=False,
 )
@@ -223,8 +214,7 @@ def _count_objects(tally: Tally, block: bytes) -> None:
     found = _OBJECT.findall(block)
     if not found:
         return
-    timestamps_ns = [int(timestamp) for timestamp, _, _ in found]
-    tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
+    tally.add(block.count(b"\n"), [int(timestamp) for timestamp, _, _ in found])
     for nsqd in {nsqd for _, _, nsqd in found}:
         tally.add_ids(nsqd.decode(), [message_id for _, message_id, other in found if other == nsqd])
 
@@ -260,30 +250,17 @@ class FramedEncoder:
         return Encoded(b"".join(records), sum(sum(map(len, batch.bodies)) for batch in batches))
 
     def _record(self, batches: Sequence[MessageBatch]) -> bytes:
-        messages = joined(batches)
+        """Return the messages of batches of the same topic, channel and nsqd."""
+        first = batches[0]
+        columns = ("timestamps_ns", "attempts", "ids", "bodies")
+        values = [list(chain.from_iterable(map(attrgetter(column), batches))) for column in columns]
+        messages = Messages(first.topic, first.channel, first.nsqd, *values)
         record = encode_messages(messages, self._next_seq, self._salt, self._zstd_level)
         self._next_seq += len(messages)
         return record
 
-    def empty(self) -> bytes:
-        return b""
-
 
 FileEncoder = TextEncoder | FramedEncoder
-
-
-def joined(batches: Sequence[MessageBatch]) -> Messages:
-    """Return the messages of several batches of the same topic, channel and nsqd."""
-    first = batches[0]
-    return Messages(
-        first.topic,
-        first.channel,
-        first.nsqd,
-        list(chain.from_iterable(batch.timestamps_ns for batch in batches)),
-        list(chain.from_iterable(batch.attempts for batch in batches)),
-        list(chain.from_iterable(batch.ids for batch in batches)),
-        list(chain.from_iterable(batch.bodies for batch in batches)),
-    )
 
 
 def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
@@ -294,8 +271,8 @@ def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
     return scan
 
 
-def records_in(data: Data, scan: FileScan) -> Iterator[tuple[int, int]]:
-    """Yield the position and the salt of each record with a valid checksum, and note in `scan` what is read."""
+def _messages_in(data: Data, scan: FileScan) -> Iterator[Messages]:
+    """Yield the messages of each record, and note in `scan` what is read and what is damaged."""
     if len(data) < FILE_HEADER_BYTES or is_zero(data, 0):
         return
     try:
@@ -307,25 +284,17 @@ def records_in(data: Data, scan: FileScan) -> Iterator[tuple[int, int]]:
     for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
         scan.add_damage(scan.end, position)
         scan.end = position + header.record_bytes
-        scan.tally.add_all(header.count, header.timestamp_ns, header.base_id)
-        yield position, salt
-    if not _is_incomplete_record(data, scan.end, salt):
-        scan.add_damage(scan.end, len(data))
-        scan.end = len(data)
-
-
-def _messages_in(data: Data, scan: FileScan) -> Iterator[Messages]:
-    """Yield the messages of each record, and note in `scan` what is read and what is damaged."""
-    for position, salt in records_in(data, scan):
         try:
             messages = decode_messages(data, position, salt)[0]
         except Damaged:  # the checksum is valid, so another program wrote it
-            header = decode_header(data, position)
-            scan.tally.messages -= header.count
-            scan.add_damage(position, position + header.record_bytes)
+            scan.add_damage(position, scan.end)
             continue
+        scan.tally.add(header.count, (header.timestamp_ns, header.base_id))
         scan.tally.add_ids(messages.nsqd, messages.ids)
         yield messages
+    if not _is_incomplete_record(data, scan.end, salt):
+        scan.add_damage(scan.end, len(data))
+        scan.end = len(data)
 
 
 def _is_incomplete_record(data: Data, start: int, salt: int) -> bool:
@@ -378,23 +347,14 @@ def convert(source: Path, target: Path, codec_name: str, without: Collection[str
 
     schema = arrow.schema([field for field in parquet_schema() if field.name not in without])
     scan = FileScan()
-    with source.open("rb") as file, target.open("xb") as out:
+    with target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
-            for group in _row_groups(_messages_of(file, scan)):
+            for group in _row_groups(_messages_of(source, scan)):
                 writer.write_table(
                     arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
                 )
         out.flush()
         os.fsync(out.fileno())
-    return scan
-
-
-def scan_source(source: Path) -> FileScan:
-    """Return what `convert` reads of a framed file. Raises OSError."""
-    scan = FileScan()
-    with source.open("rb") as file:
-        for _ in _messages_of(file, scan):
-            pass
     return scan
 
 
@@ -415,12 +375,12 @@ def parquet_schema() -> Any:
     return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
-def _messages_of(file: Any, scan: FileScan) -> Iterator[Messages]:
+def _messages_of(source: Path, scan: FileScan) -> Iterator[Messages]:
     """Yield the messages of a framed file, and note in `scan` what is read and what is damaged. Raises OSError."""
-    if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-        return
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield from _messages_in(data, scan)
+    with source.open("rb") as file:
+        if os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield from _messages_in(data, scan)
 
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
@@ -460,7 +420,6 @@ PARQUET = FileFormat(
     scan=scan_records,
     gathers=True,
     convert=convert,
-    scan_source=scan_source,
 )
 
 # By the value of --format.

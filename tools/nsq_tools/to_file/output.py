@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +46,20 @@ class OutputFile:
         """Create the file, or open an existing shared one. Raises FileExistsError if an unshared file exists."""
         self.path = path
         self.is_shared = is_shared
+        self.end = self._kept_end = 0
+        self._written_checksum = 0
+        self._is_name_synced = False
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
         self._fd = open_file(path, flags, MODE)
-        self._written_checksum = 0
-        self.checksum: int | None = 0
-        self._is_name_synced = False
-        self._cut_due: int | None = None
         try:
             if not is_shared:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.end = self._kept_end = os.fstat(self._fd).st_size
-            with self._locked():
-                self._end_line()
+            with self._at_end():
+                self.start_offset = self.end
         except OSError:
-            os.close(self._fd)
+            self.close()
             raise
-        self.start_offset = self.end
+        self.checksum: int | None = 0
 
     @property
     def is_removed(self) -> bool:
@@ -74,31 +73,14 @@ class OutputFile:
 
     def append(self, data: bytes) -> None:
         """Append the data. After an error the file is unchanged."""
-        with self._locked():
-            self._go_behind_others()
+        with self._at_end():
             try:
-                self._write(data)
+                _write_all(self._fd, data)
             except OSError:
-                self._cut(self.end)
+                os.ftruncate(self._fd, self.end)
                 raise
         self.end += len(data)
         self._written_checksum = extend(self._written_checksum, data)
-
-    def _write(self, data: bytes) -> None:
-        if self._cut_due is not None:
-            self._cut(self._cut_due)
-        view = memoryview(data)
-        while view:
-            written = os.write(self._fd, view)
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            view = view[written:]
-
-    def _cut(self, end: int) -> None:
-        """Truncate the file. If this fails, the next write does it first."""
-        self._cut_due = end
-        os.ftruncate(self._fd, end)
-        self._cut_due = None
 
     def sync(self) -> None:
         """Sync the file and, the first time, its directory.
@@ -119,60 +101,55 @@ class OutputFile:
     def rewind(self) -> None:
         """Remove the data since the last sync, unless other programs wrote after it. The caller writes it again."""
         self._written_checksum = self.checksum or 0
-        with self._locked():
-            self._go_behind_others()
+        with self._at_end():
             self.end = self._kept_end
-            self._cut(self.end)
-
-    def discard(self) -> None:
-        """Close the file, and delete it if its name still belongs to it. A shared file is not deleted."""
-        try:
-            if not self.is_shared and os.path.samestat(os.fstat(self._fd), self.path.lstat()):
-                self.path.unlink()
-        finally:
-            self.close()
+            os.ftruncate(self._fd, self.end)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    # --- shared files
+        os.close(self._fd)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _at_end(self) -> Iterator[None]:
+        """Begin a write: at the end of a shared file, which is locked, else behind what was written last."""
         if not self.is_shared:
+            if os.fstat(self._fd).st_size > self.end:  # the remains of a write, which could not be cut off then
+                os.ftruncate(self._fd, self.end)
             yield
             return
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
+            self._go_behind_others()
             yield
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _go_behind_others(self) -> None:
-        if not self.is_shared:
-            return
         size = os.fstat(self._fd).st_size
-        if size != self.end:
-            self.checksum = None
-            self.end = self._kept_end = size
-            self._end_line()
+        if size == self.end:
+            return
+        if _ends_inside_line(self._fd, size):
+            size += os.write(self._fd, b"\n")  # so that the next message begins on a new line
+        self.checksum = None
+        self.end = self._kept_end = size
 
-    def _end_line(self) -> None:
-        """End a line that a killed process left incomplete, so that the next message begins on a new line."""
-        if self.is_shared and self.end and os.pread(self._fd, 1, self.end - 1) != b"\n":
-            self.end += os.write(self._fd, b"\n")
-            self._kept_end = self.end
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Raises OSError; a part of the data may be written then."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _ends_inside_line(descriptor: int, size: int) -> bool:
+    """True if the file ends in a line that a killed process left incomplete."""
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
 # --- the manifest
 
 # Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
 MANIFEST = "_nsq_manifest"
-_TAIL_BYTES = 256 * 1024
 _MOST_RANGES = 100
-_SHOWN_RANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +200,6 @@ class ManifestEntry:
         size_bytes = sum(end - start for start, end in damaged)
         return replace(self, damaged_bytes=size_bytes, damaged_ranges=first, original=original)
 
-    def damage_text(self, output_dir: str, work_dir: str) -> str:
-        """Return a sentence about the damage; "" if there is none."""
-        if not self.damaged_bytes:
-            return ""
-        damaged = f"{self.damaged_bytes} bytes of {{}} cannot be read, at {_offsets(self.damaged_ranges)}"
-        if not self.original:
-            return damaged.format(os.path.join(output_dir, self.path)) + ": they stay in it"
-        original = os.path.join(work_dir, self.original)
-        return damaged.format(original) + f": it is kept, since {self.path} does not have them"
-
-
-def _offsets(ranges: list[list[int]]) -> str:
-    return ", ".join(f"{start}..{end}" for start, end in ranges[:_SHOWN_RANGES]) + (", ..." if ranges[_SHOWN_RANGES:] else "")
-
 
 class Manifest:
     """The manifest of an output-dir. Several processes may append to it at the same time."""
@@ -244,44 +207,27 @@ class Manifest:
     def __init__(self, output_dir: Path) -> None:
         self._path = output_dir / MANIFEST
 
-    def add(self, entry: ManifestEntry) -> None:
-        """Append a line. Raises OSError; then nothing was added."""
-        descriptor = open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._append(descriptor, orjson.dumps(asdict(entry)) + b"\n")
-        finally:
-            os.close(descriptor)
+    def add(self, entry: ManifestEntry, is_repeated: bool = False) -> None:
+        """Append a line; with `is_repeated` only if it is not there. Raises OSError; then nothing was added."""
+        line = orjson.dumps(asdict(entry)) + b"\n"
+        with open(self._path, "ab+", opener=partial(open_file, mode=MODE)) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if not (is_repeated and line in file):
+                self._append(file.fileno(), line)
 
     def _append(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line  # end the incomplete line of a killed process
+        if _ends_inside_line(descriptor, size):
+            line = b"\n" + line
         try:
-            if os.write(descriptor, line) != len(line):
-                raise OSError("the line of the manifest was written incompletely")
+            _write_all(descriptor, line)
             os.fdatasync(descriptor)
+            if not size:
+                sync_directory(self._path.parent)
         except OSError:
             os.ftruncate(descriptor, size)
             raise
-
-    def has(self, entry: ManifestEntry) -> bool:
-        """True if one of the last lines has the same path and offset. Raises OSError."""
-        try:
-            with open(self._path, "rb", opener=open_file) as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return False
-        return any(_is_about(line, entry) for line in lines)
-
-
-def _is_about(line: bytes, entry: ManifestEntry) -> bool:
-    try:
-        values = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(values, dict) and (values.get("path"), values.get("offset")) == (entry.path, entry.offset)
 
 
 # --- claims
@@ -341,7 +287,7 @@ class Claim:
         try:
             claim.update(details)
         except OSError:
-            claim.drop()
+            claim.release()
             raise
         return claim
 
@@ -362,24 +308,20 @@ class Claim:
     def update(self, details: ClaimDetails) -> None:
         """Write a new claim, which replaces the old one when it is locked and complete. Raises OSError."""
         unnamed = self._path.with_suffix(_NEW_SUFFIX)
-        unnamed.unlink(missing_ok=True)  # of a process that was killed here
+        unnamed.unlink(missing_ok=True)  # of an update that failed, or of a process that was killed here
         descriptor = open_file(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            data = orjson.dumps(asdict(details))
-            if os.write(descriptor, data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_all(descriptor, orjson.dumps(asdict(details)))
             os.fsync(descriptor)
             os.rename(unnamed, self._path)
         except OSError:
             os.close(descriptor)
-            with contextlib.suppress(OSError):
-                unnamed.unlink()
             raise
         self.drop()
         self._fd = descriptor
-        sync_directory(self.work_dir)
         self.details = details
+        sync_directory(self.work_dir)
 
     def release(self) -> None:
         """Delete the claim, because its file is finished or deleted. Raises OSError."""
@@ -394,15 +336,6 @@ class Claim:
             self._fd = -1
 
 
-# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
-_ORIGINAL_PREFIX = "_nsq_damaged."
-
-
-def original_name(token: str) -> str:
-    """Return the name under which the file of the claim with this token is kept if it was not copied whole."""
-    return f"{_ORIGINAL_PREFIX}{token}"
-
-
 def side_path(directory: Path, token: str, suffix: str) -> Path:
     """Return the path of a hidden file that belongs to the claim with this token."""
     return directory / f"{PREFIX}{token}{suffix}"
@@ -414,39 +347,32 @@ def left_behind(*directories: Path, report: Callable[[str], None] = lambda text:
     `report` gets a line about each claim that nsq-to-file did not write.
     """
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        for name in sorted(name for name in os.listdir(directory) if name.startswith(PREFIX)):
-            if name.endswith(_NEW_SUFFIX):
-                _remove_unnamed(directory / name)
-            elif name.endswith(_SUFFIX) and (claim := _take_over(directory / name, report)):
-                yield claim
-
-
-def _remove_unnamed(path: Path) -> None:
-    """Remove a claim that its process could not name before a kill; not if it still runs, or is another user's."""
-    with contextlib.suppress(OSError):
-        descriptor = open_file(path, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            status = os.fstat(descriptor)
-            if status.st_uid == os.geteuid() and os.path.samestat(status, path.lstat()):
-                path.unlink()
-        finally:
-            os.close(descriptor)
+        for name in sorted(os.listdir(directory)):
+            if name.startswith(PREFIX) and name.endswith((_SUFFIX, _NEW_SUFFIX)):
+                claim = _take_over(directory / name, report)
+                if claim is not None:
+                    yield claim
 
 
 def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
-    """Lock and read a claim. Return None if its process runs or has just released it, or if it cannot be read."""
+    """Lock and read a claim. Return None if its process runs or has just released it, or if it cannot be read.
+
+    Remove one that has no name yet: its process was killed before it wrote to its file.
+    """
     try:
         descriptor = open_file(path, os.O_RDWR)
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), path.stat()):
+        status = os.fstat(descriptor)
+        if not os.path.samestat(status, path.stat()):
             raise FileNotFoundError(path)
-        if is_open_to_all(path.parent) and os.fstat(descriptor).st_uid != os.geteuid():
+        if is_open_to_all(path.parent) and status.st_uid != os.geteuid():
             raise ValueError("another user wrote it, and everyone can write to its directory")
-        return Claim(path, descriptor, _parsed(os.pread(descriptor, os.fstat(descriptor).st_size, 0)))
+        if path.suffix == _SUFFIX:
+            return Claim(path, descriptor, _parsed(os.pread(descriptor, status.st_size, 0)))
+        path.unlink()
     except BAD_CONTENT as error:
         report(f"{path} is left alone: {describe(error)}")
     except OSError:

@@ -13,7 +13,7 @@ import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
-from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
+from nsq_tools.to_file.finishing import FinishedFile, check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
 from nsq_tools.to_file.options import (
     DATETIME,
@@ -23,8 +23,8 @@ from nsq_tools.to_file.options import (
     REV,
     ToFileOptions,
 )
-from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
-from nsq_tools.to_file.topic_writer import TopicWriter, describe
+from nsq_tools.to_file.output import is_open_to_all, left_behind
+from nsq_tools.to_file.topic_writer import Finisher, TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
@@ -48,7 +48,7 @@ def check(options: ToFileOptions) -> None:
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
-    _check_output_dir(options)
+    output_dir(options)
     name = Path(options.filename_format.replace(DATETIME, datetime_format(options)))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
@@ -84,12 +84,6 @@ def _check_format(options: ToFileOptions) -> None:
         raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
-def _check_output_dir(options: ToFileOptions) -> None:
-    flag = "--work-dir" if store(options) else "--output-dir"
-    if not _given_dir(options) and not _data_directory():
-        raise BadOptions(f"{flag} required: its default is in the home directory of the user, and this one has none")
-
-
 # --- values that follow from several options
 
 
@@ -103,15 +97,15 @@ def store(options: ToFileOptions) -> str:
 
 
 def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files, or from which they are uploaded.
+    """Return the directory for finished files, or from which they are uploaded. Raises BadOptions if there is no default.
 
     By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
     """
-    return str(_given_dir(options) or os.path.join(_data_directory(), "nsq-to-file"))
-
-
-def _given_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir if store(options) else options.output_dir)
+    flag, given = ("work-dir", options.work_dir) if store(options) else ("output-dir", options.output_dir)
+    data = _data_directory()
+    if not given and not data:
+        raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
+    return str(given or os.path.join(data, "nsq-to-file"))
 
 
 def _data_directory() -> str:
@@ -181,18 +175,23 @@ class Service:
         self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
         self._warned: set[str] = set()
-        self._has_damage = False  # of a file that an earlier run left behind
         self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
         self._signals = StopSignals()
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
+        self._finisher = Finisher("repair", self._threadpool, log)  # of files that earlier runs left behind
 
     def run(self) -> int:
         """Archive until a signal. Return the exit status. Raises ToolError."""
         log_uncaught_errors(gevent.get_hub(), self._log)
         with self._signals as signals:
             self._check_directories()
-            self._repair()
+            repaired: list[FinishedFile] = []
+            in_thread(self._threadpool, self._repair, repaired)
+            for file in repaired:
+                self._finisher.add(file)
+            if repaired:
+                self._finisher.has_tried.wait()
             tune_gc()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
             unblock_signals()
@@ -204,7 +203,7 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        has_failed = self._has_damage or any(writer.has_failed for writer in self._writers.values())
+        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
         return FAILED if has_failed else DONE
 
     # --- start
@@ -235,29 +234,18 @@ class Service:
         if options.table:
             check_table(options.table, url or str(self._output_dir.resolve()))
 
-    def _repair(self) -> None:
-        """Finish the files that earlier runs left unfinished. Those that fail are left for the next start."""
+    def _repair(self, repaired: list[FinishedFile]) -> None:
+        """Repair the files that earlier runs left unfinished. Those that cannot be repaired are left for the next start."""
         for claim in left_behind(self._work_dir, self._output_dir, report=self._log.warning):
             try:
-                in_thread(self._threadpool, self._repair_one, claim)
+                file = repair(claim)
             except Exception as error:  # noqa: BLE001 - no file of an earlier run may keep this one from its messages
-                self._has_damage = self._has_damage or not isinstance(error, OSError)
+                self._finisher.has_failed |= not isinstance(error, OSError)
                 self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
                 claim.drop()
-
-    def _repair_one(self, claim: Claim) -> None:
-        file = repair(claim)
-        if file is not None:
-            entry = file.finish()
-            self._log.warning(
-                "finished %s, which an earlier run left behind: %d messages, %d torn bytes cut off",
-                entry.path,
-                entry.messages,
-                entry.cut_bytes,
-            )
-            if damage := file.damage_text(entry):
-                self._has_damage = True
-                self._log.error("DAMAGED: %s", damage)
+            else:
+                if file is not None:
+                    repaired.append(file)
 
     # --- topics
 
@@ -338,3 +326,4 @@ class Service:
             writer.stop()
         for writer in self._writers.values():
             writer.join()
+        self._finisher.stop()

@@ -205,10 +205,14 @@ class TopicWriter:
 
 
 class Finisher:
-    """Moves closed files to their places, one after the other, and retries after errors."""
+    """Moves closed files to their places, one after the other, and retries after errors.
+
+    has_tried  set when all files have their places, or one could not get it
+    """
 
     def __init__(self, name: str, threadpool: Any, log: Log) -> None:
         self.has_failed = False
+        self.has_tried = Event()
         self._name = name
         self._threadpool = threadpool
         self._log = log
@@ -222,33 +226,38 @@ class Finisher:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Try the remaining files once more. Those that fail are left for the next start."""
+        """Try the remaining files once more. After one that fails, the rest is left for the next start."""
         self._stopping.set()
         if self._greenlet is not None:
             self._greenlet.join()
 
     def _run(self) -> None:
-        failures = 0
+        is_failing = False
         while self._files:
-            file = self._files[0]
+            file = self._files.pop(0)
             try:
                 in_thread(self._threadpool, self._finish, file)
+                is_failing = False
             except Exception as error:  # noqa: BLE001 - also after a bug, the file is tried again, as are the next ones
-                if not failures or self._stopping.is_set():
+                if not is_failing or self._stopping.is_set():
                     self._log.error("[%s] cannot put %s in its place: %s", self._name, file.name, describe(error))
-                failures += 1
+                is_failing = True
+                self._files.append(file)  # behind the others, which may have their places
+                self.has_tried.set()
                 if self._stopping.is_set():
                     self.has_failed = True
                     break
                 self._stopping.wait(_RETRY_S[-1])
-            else:
-                failures = 0
-                self._files.pop(0)
         self._greenlet = None
+        self.has_tried.set()
 
     def _finish(self, file: FinishedFile) -> None:
         entry = file.finish()
-        self._log.info("[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes)
+        if entry.repaired:
+            text = "[%s] finished %s, which an earlier run left behind: %d messages, %d torn bytes cut off"
+            self._log.warning(text, self._name, entry.path, entry.messages, entry.cut_bytes)
+        else:
+            self._log.info("[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes)
         if damage := file.damage_text(entry):
             self.has_failed = True
             self._log.error("[%s] DAMAGED: %s", self._name, damage)
