@@ -18,9 +18,10 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Wanted
 from nsq_spark.replay import messages as replay_messages
-from nsq_spark.replay.checkpoint import Totals, open_checkpoint
+from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.summary import Outcome
 from nsqd_py.client.options import ClientOptions
 from tests.support.archives import BASE_NS, Message

@@ -21,9 +21,10 @@ from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
 from nsq_spark.replay import summary
-from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import REFUSED_FILE, Job, ReplayError, job_of, parse_conf
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.refused import gather
 from nsq_spark.replay.resume import how_to_resume, how_to_send_refused

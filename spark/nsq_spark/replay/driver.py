@@ -23,12 +23,14 @@ from pyspark.sql import functions as F
 from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.publisher import NotPublished, Producers, PublishObserver
 from nsq_spark.replay import refused
-from nsq_spark.replay.checkpoint import Checkpoint, Totals
+from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import REFUSED_FILE, SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.messages import JobMessages
+from nsq_spark.replay.pace import PaceOfTask
 from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
-from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult
+from nsq_spark.replay.task import RESULT, Sender, TaskResult
 from nsq_spark.source.archive_table import partition_numbers
 from nsqd_py.client.errors import NsqClientError
 

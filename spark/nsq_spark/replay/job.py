@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -52,6 +53,15 @@ class BadJob(ReplayError):
 
 class CheckpointError(ReplayError):
     """The checkpoint cannot be used: it is another job's, it is in use, or it cannot be read."""
+
+
+@contextmanager
+def checkpoint_errors(text: str) -> Iterator[None]:
+    """Raise CheckpointError, with the text and the reason, in place of OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{text}: {error.strerror}") from error
 
 
 class Stopped(ReplayError):

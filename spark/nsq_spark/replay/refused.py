@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +30,7 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo, Split
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers, PublishBatch, PublishObserver, TaskPublisher
-from nsq_spark.replay.job import SHARED, CheckpointError, Job
+from nsq_spark.replay.job import SHARED, Job, checkpoint_errors
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
@@ -104,16 +105,19 @@ class RefusedMessages:
     _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that were refused before
 
     def keep(self, refused: Sequence[RefusedMessage]) -> None:
-        """Write messages durably, or keep their lines in memory. Raises OSError."""
+        """Write messages durably, or keep their lines in memory. Raises CheckpointError."""
         if self.path is None:
             for line in self._lines(refused):
                 self._return(line)
             return
-        descriptor = open_file(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, SHARED)
-        with open(descriptor, "ab") as file:
-            file.writelines(self._lines(refused))
+        lines = b"".join(self._lines(refused))
+        with (
+            checkpoint_errors(f"{self.path} cannot be written"),
+            open(self.path, "ab", opener=partial(open_file, mode=SHARED)) as file,
+        ):
+            file.write(lines)
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
 
     def _return(self, line: bytes) -> None:
         if self._returned_bytes + len(line) > _MOST_RETURNED_BYTES:
@@ -181,29 +185,22 @@ def gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
 
     `returned` are the lines that tasks have returned. Without any message, no file is made. Raises CheckpointError.
     """
-    try:
-        return _gather(directory, returned, path)
-    except OSError as error:
-        text = f"the messages that nsqd refused cannot be written to {path}: {error.strerror}"
-        raise CheckpointError(text) from error
-
-
-def _gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
     found = sorted(directory.glob("refused-*.jsonl"))
-    lines = _distinct(chain(returned, *map(_whole_lines, found)))
-    first = next(lines, None)
-    if first is None:
-        return 0
     count = 0
-    new_path = path.with_name(f"{path.name}.tmp")
-    with create(new_path) as file:
-        for line in chain([first], lines):
-            file.write(line)
-            count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new_path, path)
-    sync_directory(path.parent)
+    with checkpoint_errors(f"the messages that nsqd refused cannot be written to {path}"):
+        lines = _distinct(chain(returned, *map(_whole_lines, found)))
+        first = next(lines, None)
+        if first is None:
+            return 0
+        new_path = path.with_name(f"{path.name}.tmp")
+        with create(new_path) as file:
+            for line in chain([first], lines):
+                file.write(line)
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new_path, path)
+        sync_directory(path.parent)
     return count
 
 

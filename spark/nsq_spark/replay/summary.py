@@ -15,8 +15,9 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint, Totals
+from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import SHARED, Job
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
@@ -158,7 +159,9 @@ class Outcome:
     def add(self, results: Iterable[TaskResult]) -> None:
         for result in results:
             counts = result.counts
-            self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
+            self.counts.sent += counts.messages
+            self.counts.sent_bytes += counts.size_bytes
+            self.counts.failed += result.failed
             self.matched += result.matched
             self.shared_ids += result.shared_ids
             self.topics.update(counts.topics)

@@ -16,8 +16,9 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay import summary
-from nsq_spark.replay.checkpoint import Totals, open_checkpoint
+from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.resume import how_to_resume
 from nsqd_py.settings.program import ToolError
 
