@@ -221,6 +221,17 @@ def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(spark: Any, 
     assert sum(age_ns < 10**9 for age_ns in ages_ns) < EACH / 2
 
 
+def test_a_rate_is_that_of_all_tasks_however_few_they_are(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:
+    """One task has all of the rate, not the share of a core."""
+    path = write_framed(tmp_path / "orders.framed", messages_of("orders", 0), record=20)
+    outcome = replay(spark, job_for(nsqd, rate=200.0), files_of(path))
+    assert outcome.counts.sent == EACH
+    with nsqd.connect() as client:
+        client.sub("orders", CHANNEL, 2500)
+        times_ns = [message.timestamp_ns for message in client.consume(EACH)]
+    assert 0.8 * EACH / 200 <= (max(times_ns) - min(times_ns)) / 10**9 <= 1.5 * EACH / 200
+
+
 def test_the_earliest_are_within_the_limit(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
     replay(spark, job_for(nsqd, Selection(limit=101), by_time=True), archive)
     found = all_arrived(nsqd)
@@ -258,6 +269,20 @@ def test_a_stopped_replay_goes_on_where_it_was(
     assert found.again <= second.possible_duplicates
     third = replay(spark, job, archive)
     assert (third.exit_code, third.counts.sent) == (0, 0)
+
+
+def test_a_checkpoint_that_cannot_be_ended_is_an_error_and_not_the_end(
+    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path
+) -> None:
+    job = job_for(nsqd, checkpoint=str(tmp_path / "checkpoint"))
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "complete").symlink_to("/nowhere")
+    outcome = replay(spark, job, archive)
+    assert (outcome.exit_code, outcome.counts.sent) == (3, 4 * EACH)
+    assert outcome.errors == [f"the checkpoint {tmp_path}/checkpoint cannot be used: is a symbolic link, which is not followed"]
+    (tmp_path / "checkpoint" / "complete").unlink()
+    again = replay(spark, job, archive)
+    assert (again.exit_code, again.counts.sent) == (0, 0)
 
 
 def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:

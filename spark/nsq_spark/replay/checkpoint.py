@@ -55,6 +55,10 @@ class Checkpoint:
     _document: dict[str, Any]
     _lock: FileIO
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(info.size_bytes for info in self.files)
+
     def remember_schema(self, schema: str | None) -> None:
         """Write down the types that Spark inferred, so that later runs choose the same messages."""
         if schema is not None and self._document.get("json_schema") != schema:

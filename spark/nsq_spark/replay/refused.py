@@ -231,9 +231,9 @@ def without_body(line: bytes) -> bytes:
     return orjson.dumps({name: fields[name] for name in fields if name not in _BODIES}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def publish_dead_letters(path: Path, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
+def publish_dead_letters(path: str, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
     """Publish the lines of the file, without the bodies, which nsqd refused. Raises NotPublished and NsqClientError."""
-    with closing(TaskPublisher(producers, observer)) as publisher, path.open("rb") as file:
+    with closing(TaskPublisher(producers, observer)) as publisher, open(path, "rb") as file:
         letters = (without_body(line).removesuffix(b"\n") for line in file)
         while some := list(islice(letters, _LETTERS_TOGETHER)):
             payload = Payload.of_array(pa.array(some, pa.binary()))

@@ -16,8 +16,9 @@ import orjson
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.checkpoint import Checkpoint
-from nsq_spark.replay.job import SHARED, Job
-from nsq_spark.replay.ledger import Totals
+from nsq_spark.replay.job import REFUSED_FILE, SHARED, Job, Stopped
+from nsq_spark.replay.ledger import Acknowledged, Totals
+from nsq_spark.replay.refused import gather
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
@@ -87,7 +88,7 @@ class TopicCount:
 
 
 @dataclass(slots=True)
-class Look:
+class DryRun:
     """The findings of a dry run.
 
     first       some of the messages as lines of text
@@ -123,7 +124,7 @@ class Outcome:
     seconds: float = 0.0
     damage: dict[str, Skipped] = field(default_factory=dict)
     topics: Counter[str] = field(default_factory=Counter)
-    look: Look | None = None
+    look: DryRun | None = None
     possible_duplicates: int = 0
     unknown_duplicates: str = ""
     refused: int = 0
@@ -173,6 +174,30 @@ class Outcome:
                 self.failed(result.error)
         self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
 
+    @classmethod
+    def of(cls, earlier: Acknowledged) -> Outcome:
+        """Return the outcome of a run that has just begun."""
+        return cls(before=earlier.counts.messages, shared_ids=earlier.shared_ids)
+
+    def looked(self, look: DryRun) -> None:
+        self.look = look
+        self.matched = sum(found.count for found in look.topics.values())
+        self.shared_ids = look.shared_ids
+
+    def gather_refused(self, checkpoint: Checkpoint, returned: Iterable[bytes] = ()) -> None:
+        """Write the messages that nsqd refused in all runs to one file. Raises CheckpointError."""
+        path = checkpoint.job.refused_file or str(checkpoint.directory / REFUSED_FILE)
+        self.refused = gather(checkpoint.directory, returned, Path(path))
+        if self.refused:
+            self.refused_file = path
+
+    def ended(self, error: Exception) -> None:
+        """Note what has ended the run."""
+        if isinstance(error, Stopped):
+            self.is_stopped = True
+        else:
+            self.failed(str(error))
+
     def failed(self, error: str, *, is_end: bool = True) -> None:
         self.is_failed = self.is_failed or is_end
         error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
@@ -190,7 +215,7 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
     rows = [
         ("archive", " ".join(job.paths)),
         ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
-        ("bytes", f"{sum(info.size_bytes for info in files):,}"),
+        ("bytes", f"{checkpoint.size_bytes:,}"),
         *_selected(job, files),
         *(() if is_dry else _sent(job)),
         ("spark", master),
@@ -338,7 +363,7 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
 # ---- the dry run
 
 
-def dry_run_text(look: Look) -> str:
+def dry_run_text(look: DryRun) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
         return "nothing matches"

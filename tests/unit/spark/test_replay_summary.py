@@ -120,7 +120,7 @@ def test_the_command_for_refused_messages_sends_them_where_the_others_were_sent(
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = summary.Look({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
+    look = summary.DryRun({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
     assert summary.dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
@@ -129,7 +129,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "1 of 3 messages:",
         "a b",
     ]
-    assert summary.dry_run_text(summary.Look()) == "nothing matches"
+    assert summary.dry_run_text(summary.DryRun()) == "nothing matches"
 
 
 # ---- the report
