@@ -137,11 +137,12 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
     else:
         document = _first_document(job, files)
         _write_document(directory, document)
-    job = job.at_times(document["start_ns"], document["end_ns"])
-    schema = document.get("json_schema") or job.selection.json_schema
+    selection = job.selection
+    wanted = replace(selection.wanted, start_ns=document["start_ns"], end_ns=document["end_ns"])
+    schema = document.get("json_schema") or selection.json_schema
     return Checkpoint(
         directory,
-        replace(job, selection=replace(job.selection, json_schema=schema)),
+        replace(job, selection=replace(selection, wanted=wanted, json_schema=schema)),
         [_file_info(fields) for fields in document["files"]],
         earlier,
         Ledgers(str(directory), last_run + 1, document["token"], job.checkpoint is not None),

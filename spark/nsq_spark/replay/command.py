@@ -27,7 +27,7 @@ from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.resume import how_to_resume, how_to_send_refused
+from nsq_spark.replay.resume import how_to_resume, how_to_send_refused, words_to_repeat
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import complain, is_terminal
@@ -143,7 +143,7 @@ class _Command:
 
     def __init__(self, options: ReplayOptions, words: Sequence[str], stopping: Stopping) -> None:
         self._options = options
-        self._words = words
+        self._words = words_to_repeat(options, words)
         self._stopping = stopping
         self._began_ns = time.time_ns()
         self.job = job_of(options, self._began_ns)

@@ -7,10 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
@@ -24,7 +24,6 @@ from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import ToolError
 from nsqd_py.settings.types import size_text
 
@@ -48,10 +47,8 @@ def count_text(count: int, noun: str) -> str:
 
 def time_text(time_ns: int) -> str:
     """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs."""
-    seconds, rest_ns = divmod(time_ns, SECOND_NS)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    fraction = "" if not rest_ns else f".{rest_ns // 10**6:03d}" if not rest_ns % 10**6 else f".{rest_ns:09d}"
-    return f"{whole}{fraction}Z"
+    text = str(np.datetime64(time_ns, "ns"))
+    return f"{text.removesuffix('000000').removesuffix('.000')}Z"
 
 
 def shown(text: str | bytes) -> str:

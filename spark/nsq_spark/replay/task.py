@@ -316,8 +316,8 @@ class _Task(publisher.PublishObserver):
     # ---- what the publisher observes
 
     def acknowledged(self, batch: publisher.PublishBatch) -> None:
-        counts: publisher.PublishCounts = batch.origin.unit.counts
-        counts.add(publisher.PublishCounts(batch.count, batch.body_bytes, 0, {batch.topic: batch.count}))
+        unit: Unit = batch.origin.unit
+        unit.acknowledged(batch.topic, batch.count, batch.body_bytes)
         self._ledger.sent(batch.topic, batch.count, batch.body_bytes)
 
     def too_large(self, batch: publisher.PublishBatch, error: Exception) -> None:

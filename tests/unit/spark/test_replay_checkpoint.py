@@ -14,11 +14,14 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
@@ -314,6 +317,31 @@ def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archiv
     (result, *_) = replayed(job, files_of(archive / ARCHIVE), nsqd)
     assert gather(archive, result.refused, archive / "refused.jsonl") == 1
     assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
+
+
+def test_refused_messages_of_many_slices_are_found_in_one_reading(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsq_spark.replay.task.SLICE_MESSAGES", 10)
+    readings = []
+
+    def counted(*arguments: Any) -> Iterator[Chunk]:
+        readings.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr("nsq_spark.replay.refused.read", counted)
+    some = messages(300)
+    some[15:15] = some[5:6]  # two messages are equal, and are refused in two slices
+    some[16] = some[16]._replace(id="f" * 16)
+    write_framed(archive / ARCHIVE, some)
+    nsqd = refusing(*(message.body for message in some[5::10]))
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
+        gather(checkpoint.directory, (), checkpoint.directory / "refused.jsonl")
+    lines = (archive / "checkpoint" / "refused.jsonl").read_text().splitlines()
+    positions = [json.loads(line)["position"] for line in lines]
+    refused = [message for message in some if message.body not in nsqd.counts()]
+    assert [json.loads(line)["id"] for line in lines] == [message.id for message in refused]
+    assert None not in positions and len(set(positions)) == len(refused) >= 30
+    assert len(readings) == 1
 
 
 # ---- slices
