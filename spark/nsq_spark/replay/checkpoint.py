@@ -72,7 +72,7 @@ class Checkpoint:
             sync_directory(self.directory)
 
     def forget(self) -> None:
-        """Let another job use the directory: no message matched. Without ledgers, it would take them for its own."""
+        """Let another job use the directory: no message matched. Ledgers go first, or that job would take them for its own."""
         with _errors(self.directory):
             for path in (*_ledgers(self.directory), self.directory / "job.json"):
                 path.unlink(missing_ok=True)

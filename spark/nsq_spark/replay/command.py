@@ -218,7 +218,7 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {', '.join(map(summary.shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
+    return f"; there are topics {summary.some_text(topics, _TOPICS_SHOWN)}" if topics else ""
 
 
 def _listed(job: Job) -> Listing:
@@ -227,9 +227,7 @@ def _listed(job: Job) -> Listing:
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
         if paths:
-            names = ", ".join(summary.shown(name_of(path)) for path in paths[:_FILES_SHOWN])
-            more = f" and {len(paths) - _FILES_SHOWN:,} more" if len(paths) > _FILES_SHOWN else ""
-            complain(f"left out, as {reason}: {names}{more}")
+            complain(f"left out, as {reason}: {summary.some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
     if warning := found.zone_warning("--file-time-zone"):
         complain(f"warning: {warning}")
     if not found.files:

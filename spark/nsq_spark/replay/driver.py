@@ -101,7 +101,10 @@ class Replay:
         began_s = time.monotonic()
         try:
             if is_dry:
-                outcome.looked(self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit)))
+                look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
+                outcome.look = look
+                outcome.matched = look.count
+                outcome.shared_ids = look.shared_ids
             elif not self.checkpoint.is_complete:
                 outcome.possible_duplicates = self.checkpoint.earlier.unsure
                 stored = self._action(lambda: StoredBefore(self._job.destination))
@@ -185,7 +188,7 @@ class Replay:
             frame = frame.coalesce(1)
         if job.rate and not job.is_ordered:
             frame = frame.coalesce(self._slots)  # all tasks work at the same time
-            tasks = self._action(frame.rdd.getNumPartitions)
+            tasks = self._action(lambda: frame.rdd.getNumPartitions())
             paces = dict.fromkeys(range(tasks), PaceOfTask(job.rate / tasks))
         sender = Sender(job, self._ledgers, paces, self.checkpoint.files, earlier.done_slices, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)

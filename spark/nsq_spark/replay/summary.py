@@ -57,6 +57,12 @@ def shown(text: str | bytes) -> str:
     return one_line(data.decode("utf-8", "backslashreplace"))
 
 
+def some_text(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(map(shown, names[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Return lines with aligned columns; those with the numbers in `right` are aligned to the right."""
     cells = [list(row) for row in rows]
@@ -95,6 +101,10 @@ class DryRun:
     topics: dict[str, TopicCount] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
     shared_ids: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(found.count for found in self.topics.values())
 
 
 @dataclass(slots=True)
@@ -176,11 +186,6 @@ class Outcome:
         """Return the outcome of a run that has just begun."""
         return cls(before=earlier.counts.messages, shared_ids=earlier.shared_ids)
 
-    def looked(self, look: DryRun) -> None:
-        self.look = look
-        self.matched = sum(found.count for found in look.topics.values())
-        self.shared_ids = look.shared_ids
-
     def gather_refused(self, checkpoint: Checkpoint, returned: Iterable[bytes] = ()) -> None:
         """Write the messages that nsqd refused in all runs to one file. Raises CheckpointError."""
         path = checkpoint.job.refused_file or str(checkpoint.directory / REFUSED_FILE)
@@ -226,8 +231,7 @@ def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
     wanted = job.selection.wanted
     asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
     topics = asked or sorted({info.topic for info in files if info.has_one_topic})
-    more = len(topics) - _TOPICS_SHOWN
-    yield "topics", (", ".join(topics[:_TOPICS_SHOWN]) or "all") + (f" and {more} more" if more > 0 else "")
+    yield "topics", some_text(topics, _TOPICS_SHOWN) or "all"
     for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
@@ -366,11 +370,10 @@ def dry_run_text(look: DryRun) -> str:
         return "nothing matches"
     rows = [("topic", "messages", "size", "first", "last")]
     rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
-    total = sum(found.count for found in look.topics.values())
-    notes = [shared_ids_text(look.shared_ids)] if look.shared_ids else []
-    return "\n".join(
-        [rows_text(rows, right=(1, 2), indent=""), *notes, "", f"{len(look.first)} of {total:,} messages:", *look.first]
-    )
+    lines = [rows_text(rows, right=(1, 2), indent="")]
+    if look.shared_ids:
+        lines.append(shared_ids_text(look.shared_ids))
+    return "\n".join([*lines, "", f"{len(look.first)} of {look.count:,} messages:", *look.first])
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
