@@ -180,13 +180,18 @@ def _write_document(directory: Path, document: dict[str, Any]) -> None:
 def _first_document(job: Job, files: Sequence[FileInfo]) -> dict[str, Any]:
     storage = Storage(job.storage)
     wanted = job.selection.wanted
+    fields = []
+    for info in files:
+        # Without a checkpoint, no later run asks for it.
+        head = _head_checksum(info.path, info.size_bytes, storage) if job.checkpoint else None
+        fields.append({**asdict(info), _HEAD: head})
     return {
         "version": _VERSION,
         "token": secrets.token_hex(8),
         "identity": job.identity(),
         "start_ns": wanted.start_ns,
         "end_ns": wanted.end_ns,
-        "files": [{**asdict(info), _HEAD: _head_checksum(info.path, info.size_bytes, storage)} for info in files],
+        "files": fields,
     }
 
 

@@ -224,7 +224,6 @@ class Acknowledged:
 def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
     """Raises CheckpointError if a ledger is still written to after a while."""
     found = Acknowledged()
-    again: dict[str, int] = {}
     deadline_s = time.monotonic() + _WRITERS_LEAVE_S
     for path in sorted(paths):
         while not _is_free(path):
@@ -232,6 +231,7 @@ def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
                 raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
             time.sleep(_POLL_S)
         begun = 0
+        again: dict[str, int] = {}  # the next try, or the next run, sends them once more
         for kind, *fields in lines_in(path.read_bytes()):
             if kind == "counts":
                 sending, _, _, failed, topics = fields
@@ -244,8 +244,7 @@ def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
             found.shared_ids += shared_ids
             found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
             found.unsure -= messages
-        found.unsure += begun
-    found.unsure += sum(again.values())
+        found.unsure += begun + sum(again.values())
     return found
 
 

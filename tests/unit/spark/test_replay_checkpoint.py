@@ -23,6 +23,7 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Wanted
+from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
 from nsq_spark.replay.ledger import Ledger, Ledgers, Totals, Unit, lines_in
@@ -115,6 +116,15 @@ def test_a_file_that_is_another_one_is_refused(archive: Path) -> None:
     write_framed(archive / ARCHIVE, messages(29))
     with pytest.raises(CheckpointError, match="another file"):
         opened(job_of(archive), archive)
+
+
+def test_a_job_without_a_checkpoint_opens_no_file_of_its_archive(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a job that goes on asks whether they are the same files. On S3, each costs a request."""
+    job = replace(job_of(archive), checkpoint=None)
+    files = files_of(archive / ARCHIVE)
+    monkeypatch.setattr(Storage, "open", None)
+    with closing(open_checkpoint(str(archive / "scratch"), job, files)) as checkpoint:
+        assert checkpoint.files == files
 
 
 def test_a_checkpoint_of_another_version_is_refused(archive: Path) -> None:
@@ -389,6 +399,20 @@ def test_a_torn_or_damaged_ledger_counts_as_far_as_it_is_whole(tmp_path: Path) -
         assert torn == whole[: len(torn)]
         damaged = list(lines_in(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]))
         assert damaged == whole[: len(damaged)]
+
+
+def test_what_each_run_has_sent_at_its_last_time_may_be_there_twice(archive: Path) -> None:
+    """The next run begins with that time, so the numbers of all runs add up."""
+    job = replace(job_of(archive), by_time=True)
+    for mark, again in (10, 3), (20, 2):
+        with closing(opened(job, archive)) as checkpoint, closing(checkpoint.ledgers.ledger(0, 0)) as ledger:
+            unit = Unit("orders", mark, again, count=5, is_closed=True)
+            ledger.sending(5)
+            ledger.sent("orders", 5, 50)
+            unit.acknowledged("orders", 5, 50)
+            ledger.done(unit)
+    with closing(opened(job, archive)) as checkpoint:
+        assert (checkpoint.earlier.marks, checkpoint.earlier.unsure) == ({"orders": 20}, 5)
 
 
 def test_the_driver_reads_how_far_tasks_are(tmp_path: Path) -> None:
