@@ -38,7 +38,9 @@ def words_to_repeat(options: ReplayOptions, words: Sequence[str]) -> list[str]:
 def command_line(words: Iterable[str]) -> str:
     """Return words to paste into a shell."""
     line = shlex.join(["spark-replay", *words])
-    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)" if HIDDEN in line else line
+    if HIDDEN not in line:
+        return line
+    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)"
 
 
 def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:

@@ -219,9 +219,10 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
         ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
         ("bytes", f"{checkpoint.size_bytes:,}"),
         *_selected(job, files),
-        *(() if is_dry else _sent(job)),
-        ("spark", master),
     ]
+    if not is_dry:
+        rows += _sent(job)
+    rows.append(("spark", master))
     if job.checkpoint:
         rows.append(("checkpoint", job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else "")))
     return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
