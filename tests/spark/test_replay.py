@@ -222,14 +222,14 @@ def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(spark: Any, 
 
 
 def test_a_rate_is_that_of_all_tasks_however_few_they_are(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:
-    """One task has all of the rate, not the share of a core."""
+    """One task has all of the rate. With the share of one of two cores, it takes 4 s."""
     path = write_framed(tmp_path / "orders.framed", messages_of("orders", 0), record=20)
     outcome = replay(spark, job_for(nsqd, rate=200.0), files_of(path))
     assert outcome.counts.sent == EACH
     with nsqd.connect() as client:
         client.sub("orders", CHANNEL, 2500)
         times_ns = [message.timestamp_ns for message in client.consume(EACH)]
-    assert 0.8 * EACH / 200 <= (max(times_ns) - min(times_ns)) / 10**9 <= 1.5 * EACH / 200
+    assert 1.6 <= (max(times_ns) - min(times_ns)) / 10**9 < 3.7
 
 
 def test_the_earliest_are_within_the_limit(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:

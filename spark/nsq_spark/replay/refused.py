@@ -176,9 +176,9 @@ class RefusedMessages:
 def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[_Row]:
     """Return the rows of a chunk that may be one of these messages."""
     mask = np.isin(chunk.payload.sizes, [len(message.body) for message in messages])
-    times = {message.timestamp_ns for message in messages}
-    if None not in times and chunk.timestamps_ns is not None:
-        mask &= np.isin(chunk.timestamps_ns, list(times))
+    times = [message.timestamp_ns for message in messages if message.timestamp_ns is not None]
+    if chunk.timestamps_ns is not None and len(times) == len(messages):
+        mask &= np.isin(chunk.timestamps_ns, times)
     return chunk.filter(mask).arrow(_COLUMNS).to_pylist() if mask.any() else []
 
 
