@@ -17,11 +17,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Wanted
+from nsq_spark.replay import driver
 from nsq_spark.replay import messages as replay_messages
-from nsq_spark.replay.checkpoint import Totals, open_checkpoint
+from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
+from nsq_spark.replay.ledger import Totals
+from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import Outcome
+from nsq_spark.replay.task import Sender
 from nsqd_py.client.options import ClientOptions
 from tests.support.archives import BASE_NS, Message
 from tests.support.certificates import make_certificates
@@ -220,6 +224,22 @@ def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(spark: Any, 
     assert sum(age_ns < 10**9 for age_ns in ages_ns) < EACH / 2
 
 
+def test_a_rate_is_that_of_all_tasks_however_few_they_are(
+    spark: Any, nsqd: NsqdProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single task has all of it, not the share of a core."""
+    senders: list[Sender] = []
+
+    def sender(*parts: Any) -> Sender:
+        senders.append(Sender(*parts))
+        return senders[-1]
+
+    monkeypatch.setattr(driver, "Sender", sender)
+    path = write_framed(tmp_path / "orders.framed", messages_of("orders", 0)[:100], record=20)
+    assert replay(spark, job_for(nsqd, rate=1000.0), files_of(path)).counts.sent == 100
+    assert [pace.rate for pace in senders[0].paces.values()] == [1000.0]
+
+
 def test_the_earliest_are_within_the_limit(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
     replay(spark, job_for(nsqd, Selection(limit=101), by_time=True), archive)
     found = all_arrived(nsqd)
@@ -257,6 +277,20 @@ def test_a_stopped_replay_goes_on_where_it_was(
     assert found.again <= second.possible_duplicates
     third = replay(spark, job, archive)
     assert (third.exit_code, third.counts.sent) == (0, 0)
+
+
+def test_a_checkpoint_that_cannot_be_ended_is_an_error_and_not_the_end(
+    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path
+) -> None:
+    job = job_for(nsqd, checkpoint=str(tmp_path / "checkpoint"))
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "complete").symlink_to("/nowhere")
+    outcome = replay(spark, job, archive)
+    assert (outcome.exit_code, outcome.counts.sent) == (3, 4 * EACH)
+    assert outcome.errors == [f"the checkpoint {tmp_path}/checkpoint cannot be used: is a symbolic link, which is not followed"]
+    (tmp_path / "checkpoint" / "complete").unlink()
+    again = replay(spark, job, archive)
+    assert (again.exit_code, again.counts.sent) == (0, 0)
 
 
 def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:
@@ -320,6 +354,7 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
     write(trusted, 60)
     outcome = replayed(trusted, 60)
     assert (outcome.errors, outcome.counts.sent) == ([], 4 * EACH)
+    assert StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).unknown == ""  # it can ask the logs
     topics = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
     assert topics == {"sink": 1, "clicks": 2 * EACH, "orders": 2 * EACH}
 

@@ -245,9 +245,11 @@ def test_a_java_process_that_is_killed_is_named_and_what_was_sent_is_reported(
 
 @pytest.mark.parametrize(("answer", "status", "said"), [("\n", 0, "nothing was sent"), ("\x03", 1, "stopped; nothing was sent")])
 def test_a_no_or_ctrl_c_sends_nothing(
-    scratch: Path, java: None, archive: Path, target: NsqdProcess, answer: str, status: int, said: str
+    scratch: Path, java: None, archive: Path, target: NsqdProcess, tmp_path: Path, answer: str, status: int, said: str
 ) -> None:
-    with on_terminal([*COMMAND, str(archive), to(target)], columns=120) as terminal:
+    """And the checkpoint is still free for another job."""
+    checkpoint = tmp_path / "checkpoint"
+    with on_terminal([*COMMAND, str(archive), to(target), f"--checkpoint={checkpoint}"], columns=120) as terminal:
         terminal.wait_for_text("[y/N]")
         assert terminal.line_with("to nsqd").split()[-1] == f"127.0.0.1:{target.tcp_port}"
         spark = children_of(terminal)
@@ -256,6 +258,7 @@ def test_a_no_or_ctrl_c_sends_nothing(
         assert terminal.line_with(said)
     assert psutil.wait_procs(spark, 40)[1] == []
     assert arrived(target) == 0
+    assert [path.name for path in checkpoint.iterdir()] == ["lock"]
 
 
 def test_what_ctrl_c_stops_goes_on_with_the_same_command(

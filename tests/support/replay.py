@@ -13,10 +13,12 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers
-from nsq_spark.replay.checkpoint import Acknowledged, Checkpoint, Ledgers
+from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
+from nsq_spark.replay.ledger import Acknowledged, Ledgers
 from nsq_spark.replay.messages import SENDING
-from nsq_spark.replay.task import PaceOfTask, Sender, TaskResult
+from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.task import Sender, TaskResult
 from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError

@@ -9,7 +9,9 @@ resume      the commands that go on, as text
 driver      runs the jobs of Spark: sends messages, or counts them in a dry run
 messages    the messages of a job as a table of Spark: selected, and in their order
 task        the work of one task: sends rows, in the time that the pace allows
-checkpoint  what was acknowledged, on disk: the same job resumes there
+pace        when the messages of a task may leave                                     pure
+checkpoint  the directory of a job: the same job resumes there
+ledger      what was acknowledged in each try of a task, on disk
 refused     the messages that nsqd refuses: found again in the archive, kept in a file, and published as dead letters
 stored      how far the logs of topics go, which says how much is stored twice
 

@@ -1,4 +1,6 @@
-"""The command spark-replay: list, ask, start Spark, send or look, and report."""
+"""The command spark-replay: its terminal, on which it asks and shows how far it is; and the command, from its options to its
+exit status: list, ask, start Spark, send or look, and report.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from pathlib import Path
 from shutil import get_terminal_size
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -21,19 +22,30 @@ from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
 from nsq_spark.replay import summary
-from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
-from nsq_spark.replay.job import REFUSED_FILE, Job, ReplayError, job_of, parse_conf
+from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.refused import gather
-from nsq_spark.replay.resume import how_to_resume, how_to_send_refused
+from nsq_spark.replay.resume import how_to_resume, how_to_send_refused, words_to_repeat
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
-from nsqd_py.runtime.command import is_terminal
+from nsqd_py.runtime.command import complain, is_terminal
 from nsqd_py.settings.program import FAILED, ToolError
 from nsqd_py.settings.types import size_text
 
+_EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
+_FILES_SHOWN = 3
+_TOPICS_SHOWN = 10
+# From here on Java's optimizing compiler, which `quiet_session` leaves out, saves more time than it takes: 4 s.
+_LARGE_BYTES = 128 * 1024 * 1024
+# Below this, to compile queries to Java takes longer than it saves: 0.5 s of processor time. Both read 8 MiB as fast.
+_SMALL_BYTES = 4 * 1024 * 1024
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+# ---- the terminal
 
 
 def agreed(question: str) -> bool:
@@ -43,12 +55,6 @@ def agreed(question: str) -> bool:
     if not answer.endswith("\n"):
         print(file=sys.stderr)
     return answer.strip().lower() in ("y", "yes")
-
-
-def say(text: str) -> None:
-    """Write to standard error; standard output is for data."""
-    with suppress(OSError):  # the terminal is gone, and the work goes on
-        print(text, file=sys.stderr, flush=True)
 
 
 class Stopping:
@@ -84,7 +90,7 @@ class Stopping:
             raise KeyboardInterrupt
 
 
-class Bar:
+class ProgressBar:
     """A line of progress on a terminal while it is entered; nothing in a pipe."""
 
     def __init__(self) -> None:
@@ -110,14 +116,7 @@ class Bar:
                 print(f"\r{text[: get_terminal_size().columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-_EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
-_FILES_SHOWN = 3
-_TOPICS_SHOWN = 10
-# From here on Java's optimizing compiler, which `quiet_session` leaves out, saves more time than it takes: 4 s.
-_LARGE_BYTES = 128 * 1024 * 1024
-# Below this, to compile queries to Java takes longer than it saves: 0.5 s of processor time. Both read 8 MiB as fast.
-_SMALL_BYTES = 4 * 1024 * 1024
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# ---- the command
 
 
 def run(options: ReplayOptions, words: Sequence[str]) -> int:
@@ -135,7 +134,7 @@ def run(options: ReplayOptions, words: Sequence[str]) -> int:
             command.report(command.job, outcome)
             raise ToolError(summary.shown(str(error))) from error
         except KeyboardInterrupt:
-            say("stopped; nothing was sent")
+            complain("stopped; nothing was sent")
             return FAILED
 
 
@@ -144,7 +143,7 @@ class _Command:
 
     def __init__(self, options: ReplayOptions, words: Sequence[str], stopping: Stopping) -> None:
         self._options = options
-        self._words = words
+        self._words = words_to_repeat(options, words)
         self._stopping = stopping
         self._began_ns = time.time_ns()
         self.job = job_of(options, self._began_ns)
@@ -157,45 +156,48 @@ class _Command:
         if options.dry_run and not has_checkpoint(directory):
             directory = scratch
         with closing(open_checkpoint(directory, job, listing.files)) as checkpoint:
-            if checkpoint.is_complete:
-                return self._nothing_left(checkpoint)
-            say(summary.plan_text(checkpoint, options.master, is_dry=options.dry_run))
-            size_bytes = sum(info.size_bytes for info in checkpoint.files)
-            question = f"replay {summary.count_text(len(checkpoint.files), 'file')}, {size_text(size_bytes)}?"
-            if not (options.yes or options.dry_run or agreed(question)):
-                say("nothing was sent")
-                return summary.ALL_SENT
-            return self._work(checkpoint)
+            try:
+                return self._nothing_left(checkpoint) if checkpoint.is_complete else self._asked(checkpoint)
+            finally:
+                checkpoint.forget_unless_begun()
 
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
-        outcome = summary.Outcome(before=checkpoint.earlier.counts.messages, shared_ids=checkpoint.earlier.shared_ids)
-        path = Path(self.job.refused_file or checkpoint.directory / REFUSED_FILE)
-        outcome.refused = gather(checkpoint.directory, (), path)
-        outcome.refused_file = str(path) if outcome.refused else ""
-        say(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
+        outcome = summary.Outcome.of(checkpoint.earlier)
+        outcome.gather_refused(checkpoint)
+        complain(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
         if outcome.refused:
-            say(f"{summary.refused_text(outcome)}\n{how_to_send_refused(outcome, self._words)}")
+            complain(f"{summary.refused_text(outcome)}\n{how_to_send_refused(outcome, self._words)}")
         self.report(self.job, outcome)
         return outcome.exit_code
+
+    def _asked(self, checkpoint: Checkpoint) -> int:
+        options = self._options
+        complain(summary.plan_text(checkpoint, options.master, is_dry=options.dry_run))
+        question = f"replay {summary.count_text(len(checkpoint.files), 'file')}, {size_text(checkpoint.size_bytes)}?"
+        if not (options.yes or options.dry_run or agreed(question)):
+            complain("nothing was sent")
+            return summary.ALL_SENT
+        return self._work(checkpoint)
 
     def _work(self, checkpoint: Checkpoint) -> int:
         options = self._options
         with quiet_session(options.master, _settings(options, checkpoint)) as spark:
             self._stopping.begin_work()
-            with Bar() as bar:
+            with ProgressBar() as bar:
                 outcome = Replay(spark, checkpoint, bar, self._stopping.asked).run(is_dry=options.dry_run)
+            is_empty = outcome.is_complete and not outcome.has_matched
+            outcome.is_empty = is_empty and not options.allow_empty
             self._show(outcome)
-            if outcome.is_complete and not outcome.has_matched:
-                outcome.is_empty = not options.allow_empty
-                say(f"no message matches{_topics_there(checkpoint)}; --allow-empty makes this a success")
+            if is_empty:
+                complain(f"no message matches{_topics_there(checkpoint)}; --allow-empty makes this a success")
             self.report(checkpoint.job, outcome)
             return outcome.exit_code
 
     def _show(self, outcome: summary.Outcome) -> None:
         if outcome.look is None:
-            say(summary.summary(outcome))
+            complain(summary.summary(outcome))
             if advice := how_to_resume(outcome, self.job.checkpoint, self._words):
-                say(advice)
+                complain(advice)
         elif self._options.report != summary.STANDARD_OUTPUT:
             print(summary.dry_run_text(outcome.look), flush=True)
 
@@ -207,9 +209,8 @@ class _Command:
 
 def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
     """Return Spark's settings: ours, and over them the user's."""
-    size_bytes = sum(info.size_bytes for info in checkpoint.files)
-    by_size = _INTERPRETED if size_bytes < _SMALL_BYTES else {}
-    if size_bytes >= _LARGE_BYTES:
+    by_size = _INTERPRETED if checkpoint.size_bytes < _SMALL_BYTES else {}
+    if checkpoint.size_bytes >= _LARGE_BYTES:
         by_size = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
     return {"spark.app.name": "spark-replay", **by_size, **SETTINGS, **parse_conf(options.conf)}
 
@@ -217,7 +218,7 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {', '.join(map(summary.shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
+    return f"; there are topics {summary.some_text(topics, _TOPICS_SHOWN)}" if topics else ""
 
 
 def _listed(job: Job) -> Listing:
@@ -226,11 +227,9 @@ def _listed(job: Job) -> Listing:
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
         if paths:
-            names = ", ".join(summary.shown(name_of(path)) for path in paths[:_FILES_SHOWN])
-            more = f" and {len(paths) - _FILES_SHOWN:,} more" if len(paths) > _FILES_SHOWN else ""
-            say(f"left out, as {reason}: {names}{more}")
+            complain(f"left out, as {reason}: {summary.some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
     if warning := found.zone_warning("--file-time-zone"):
-        say(f"warning: {warning}")
+        complain(f"warning: {warning}")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")
     return found

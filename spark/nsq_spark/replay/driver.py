@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import TypeVar
 
@@ -22,13 +21,15 @@ from pyspark.sql import functions as F
 
 from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.publisher import NotPublished, Producers, PublishObserver
-from nsq_spark.replay import refused
-from nsq_spark.replay.checkpoint import Checkpoint, Totals
-from nsq_spark.replay.job import REFUSED_FILE, SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.job import SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
+from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.messages import JobMessages
+from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.refused import publish_dead_letters
 from nsq_spark.replay.stored import StoredBefore
-from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
-from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult
+from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, DryRun, Outcome, TopicCount, row_text
+from nsq_spark.replay.task import RESULT, Sender, TaskResult
 from nsq_spark.source.archive_table import partition_numbers
 from nsqd_py.client.errors import NsqClientError
 
@@ -84,43 +85,39 @@ class Replay:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._job = self.checkpoint.job
+        checkpoint = self.checkpoint
+        self._job = checkpoint.job
+        self._ledgers = checkpoint.ledgers
         self._slots = self.spark.sparkContext.defaultParallelism
         self._damage = self.spark.sparkContext.accumulator({}, _Joined())
-        earlier, self._ledgers = self.checkpoint.earlier, self.checkpoint.ledgers
-        done = earlier.done_parts, earlier.marks
-        self._messages = JobMessages(self.spark, self._job, self.checkpoint.files, *done, self._slots, self._damage)
-        self._outcome = Outcome()
+        done = checkpoint.earlier.done_parts, checkpoint.earlier.marks
+        self._messages = JobMessages(self.spark, self._job, checkpoint.files, *done, self._slots, self._damage)
+        self._outcome = Outcome.of(checkpoint.earlier)
         self._returned: list[bytes] = []  # messages that nsqd refused, from tasks that do not see the checkpoint
 
     def run(self, *, is_dry: bool = False) -> Outcome:
-        """Send all messages, or count them. Errors of nsqd and of the archive are in the outcome. Raises BadJob."""
-        outcome, checkpoint = self._outcome, self.checkpoint
+        """Send all messages, or count them. Errors of nsqd, of the archive and of the disk are in the outcome. Raises BadJob."""
+        outcome = self._outcome
         began_s = time.monotonic()
-        outcome.before = checkpoint.earlier.counts.messages
-        outcome.shared_ids = checkpoint.earlier.shared_ids
         try:
             if is_dry:
-                outcome.look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
-                outcome.matched = sum(found.count for found in outcome.look.topics.values())
-                outcome.shared_ids = outcome.look.shared_ids
-            elif not checkpoint.is_complete:
-                outcome.possible_duplicates = checkpoint.earlier.unsure
-                stored = StoredBefore(self._job.destination)
+                look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
+                outcome.look = look
+                outcome.matched = look.count
+                outcome.shared_ids = look.shared_ids
+            elif not self.checkpoint.is_complete:
+                outcome.possible_duplicates = self.checkpoint.earlier.unsure
+                stored = self._action(lambda: StoredBefore(self._job.destination))
                 outcome.add(self._sent())
                 self._ask_for_duplicates(stored)
         except BadJob:
             raise
         except ReplayError as error:
-            if isinstance(error, Stopped):
-                outcome.is_stopped = True
-            else:
-                outcome.failed(str(error))
+            outcome.ended(error)
             self._count_from_ledgers()
         outcome.damage = dict(self._damage.value)
         if not is_dry:
-            self._keep_refused()
-            self._end_checkpoint()
+            self._end()
         outcome.seconds = time.monotonic() - began_s
         return outcome
 
@@ -147,41 +144,36 @@ class Replay:
         outcome.counts = self._ledgers.totals()
         outcome.matched = outcome.counts.sending
 
-    def _keep_refused(self) -> None:
-        """Gather the messages that nsqd refused in one file, and publish dead letters once all others are sent."""
-        job, outcome = self._job, self._outcome
-        path = Path(job.refused_file or self.checkpoint.directory / REFUSED_FILE)
+    def _end(self) -> None:
+        """Gather the messages that nsqd refused. Once all others are sent, publish dead letters and end the checkpoint."""
+        outcome = self._outcome
         try:
-            outcome.refused = refused.gather(self.checkpoint.directory, self._returned, path)
-        except CheckpointError as error:
-            outcome.failed(str(error))
-        if not outcome.refused:
-            return
-        outcome.refused_file = str(path)
-        if job.dead_letter_topic and outcome.is_complete:
-            to = job.destination
-            producers = Producers(to.nsqd_tcp_addresses, to.lookupd_http_addresses, to.options, job.give_up_after_s)
-            try:
-                refused.publish_dead_letters(path, job.dead_letter_topic, producers, _Stoppable(self.stop), to.batch_bytes)
-            except Stopped:
-                outcome.is_stopped = True
-            except (NotPublished, NsqClientError) as error:
-                outcome.failed(f"dead letters: {error}")
+            outcome.gather_refused(self.checkpoint, self._returned)
+            if outcome.is_complete and outcome.refused:
+                self._publish_dead_letters()
+            if outcome.is_complete and outcome.has_matched:
+                self.checkpoint.completed()
+            elif outcome.is_complete:
+                self.checkpoint.forget()
+        except ReplayError as error:
+            outcome.ended(error)
 
-    def _end_checkpoint(self) -> None:
-        if not self._outcome.is_complete:
+    def _publish_dead_letters(self) -> None:
+        """Raises Stopped."""
+        job, to = self._job, self._job.destination
+        if not job.dead_letter_topic:
             return
-        if self._outcome.has_matched:
-            self.checkpoint.completed()
-        else:
-            self.checkpoint.forget()
+        producers = Producers(to.nsqd_tcp_addresses, to.lookupd_http_addresses, to.options, job.give_up_after_s)
+        letters = self._outcome.refused_file, job.dead_letter_topic
+        try:
+            publish_dead_letters(*letters, producers, _Stoppable(self.stop), to.batch_bytes)
+        except (NotPublished, NsqClientError) as error:
+            self._outcome.failed(f"dead letters: {error}")
 
     def _sent(self) -> list[TaskResult]:
-        job, messages = self._job, self._messages
+        job, messages, earlier = self._job, self._messages, self.checkpoint.earlier
         limit, read = job.selection.limit, None
         paces: dict[int, PaceOfTask] = {}
-        if limit is not None:
-            limit -= self.checkpoint.earlier.counts.messages + self.checkpoint.earlier.refused
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
             limit = None
@@ -191,12 +183,14 @@ class Replay:
         else:
             frame = self._action(lambda: messages.selected().select(*messages.sending))
         self.checkpoint.remember_schema(messages.json_schema)
-        if not job.is_ordered and (job.rate or limit is not None):
-            tasks = 1 if limit is not None else self._slots
-            frame = frame.coalesce(tasks)
-            paces = {number: PaceOfTask(job.rate and job.rate / tasks) for number in range(tasks)}
-        done = self.checkpoint.earlier.done_slices
-        sender = Sender(job, self._ledgers, paces, self.checkpoint.files, done, limit, read)
+        if limit is not None:
+            limit -= earlier.counts.messages + earlier.refused
+            frame = frame.coalesce(1)
+        if job.rate and not job.is_ordered:
+            frame = frame.coalesce(self._slots)  # all tasks work at the same time
+            tasks = self._action(lambda: frame.rdd.getNumPartitions())
+            paces = dict.fromkeys(range(tasks), PaceOfTask(job.rate / tasks))
+        sender = Sender(job, self._ledgers, paces, self.checkpoint.files, earlier.done_slices, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
         results: list[TaskResult] = [pickle.loads(row.result) for row in rows]
         self._returned = [line for result in results for line in result.refused]
@@ -204,14 +198,15 @@ class Replay:
 
     def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""
-        rate = self._job.rate
+        job = self._job
         frame, lanes = self._messages.ordered()
         total = sum(lane.messages for lane in lanes)
         origin_ns = min((lane.first_ns for lane in lanes), default=0)
-        speed, catches_up = self._job.speed, self._job.catches_up
-        return frame, {
-            lane.number: PaceOfTask(rate and rate * lane.messages / total, speed, origin_ns, catches_up) for lane in lanes
-        }
+        paces = {}
+        for lane in lanes:
+            rate = job.rate and job.rate * lane.messages / total
+            paces[lane.number] = PaceOfTask(rate, job.speed, origin_ns, job.catches_up)
+        return frame, paces
 
     # ---- actions of Spark
 
@@ -293,7 +288,7 @@ def _reason(error: Exception) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
-def look_at(rows: DataFrame, limit: int | None) -> Look:
+def look_at(rows: DataFrame, limit: int | None) -> DryRun:
     """Count the rows, and find the earliest, in one query of Spark."""
     if limit is not None:
         rows = rows.limit(limit)
@@ -303,7 +298,7 @@ def look_at(rows: DataFrame, limit: int | None) -> Look:
     shared = F.count_if(SHARED_ID) if SHARED_ID in rows.columns else F.lit(0)
     sums = F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time), shared.alias(SHARED_ID), first
     counts = rows.groupBy("topic").agg(*sums).collect()
-    look = Look({topic: TopicCount(*found) for topic, *found, _, _ in counts}, shared_ids=sum(one[SHARED_ID] for one in counts))
+    look = DryRun({topic: TopicCount(*found) for topic, *found, _, _ in counts}, shared_ids=sum(one[SHARED_ID] for one in counts))
     shown = sorted((row for counted in counts for row in counted[-1]), key=lambda row: row.timestamp_ns or 0)
     look.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
     return look

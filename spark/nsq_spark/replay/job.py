@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from nsq_spark.archive.listing import Hints
@@ -52,6 +53,15 @@ class BadJob(ReplayError):
 
 class CheckpointError(ReplayError):
     """The checkpoint cannot be used: it is another job's, it is in use, or it cannot be read."""
+
+
+@contextmanager
+def checkpoint_errors(text: str) -> Iterator[None]:
+    """Raise CheckpointError, with the text and the reason, in place of OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{text}: {error.strerror}") from error
 
 
 class Stopped(ReplayError):
@@ -161,11 +171,6 @@ class Job:
             "defer": destination.defer_s,
         }
 
-    def at_times(self, start_ns: int | None, end_ns: int | None) -> Job:
-        """Return the job with other times."""
-        wanted = replace(self.selection.wanted, start_ns=start_ns, end_ns=end_ns)
-        return replace(self, selection=replace(self.selection, wanted=wanted))
-
 
 # ---- from the options of the command
 
@@ -197,7 +202,12 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         skip_damaged=options.skip_damaged,
         give_up_after_s=options.give_up_after_ns / SECOND_NS,
         storage={name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)},
-        hints=_hints(options),
+        hints=Hints(
+            format=options.format or None,
+            topic=options.default_topic or None,
+            topic_from_name=options.topic_from_name,
+            time_zone=options.file_time_zone,
+        ),
         refused_file=_refused_file(options, now_ns),
         dead_letter_topic=options.dead_letter_topic,
     )
@@ -207,7 +217,7 @@ def _refused_file(options: ReplayOptions, now_ns: int) -> str:
     """Return the file for refused messages: without a checkpoint, one in this directory that no other run has used."""
     if options.refused_file or options.checkpoint:
         return options.refused_file
-    return f"spark-replay-{now_ns // SECOND_NS}-{REFUSED_FILE}"
+    return f"spark-replay-{now_ns}-{REFUSED_FILE}"
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:
@@ -272,12 +282,3 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
 def _time(flag: str, text: str, now_ns: int) -> int | None:
     with bad_options(f"--{flag}: "):
         return parse_time(text, now_ns) if text else None
-
-
-def _hints(options: ReplayOptions) -> Hints:
-    return Hints(
-        format=options.format or None,
-        topic=options.default_topic or None,
-        topic_from_name=options.topic_from_name,
-        time_zone=options.file_time_zone,
-    )

@@ -95,7 +95,9 @@ class JobMessages:
     def selected(self, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that match, with the columns of SENDING and some more."""
         selection = self._job.selection
-        wanted = {*SENDING, *extra, *(_ORDER if self._job.is_ordered else ())}
+        wanted = {*SENDING, *extra}
+        if self._job.is_ordered:
+            wanted.update(_ORDER)
         if selection.where:
             wanted |= {column.name for column in COLUMNS if re.search(rf"\b{column.name}\b", selection.where, re.IGNORECASE)}
             if _JSON.search(selection.where):

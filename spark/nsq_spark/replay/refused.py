@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64encode
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,12 +25,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive.chunk import Payload
+from nsq_spark.archive.chunk import Chunk, Payload
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo, Split
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo, Split, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers, PublishBatch, PublishObserver, TaskPublisher
-from nsq_spark.replay.job import SHARED, CheckpointError, Job
+from nsq_spark.replay.job import SHARED, Job, checkpoint_errors
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
@@ -57,10 +58,6 @@ class RefusedMessage(NamedTuple):
     def key(self) -> _Key:
         return self.topic, self.timestamp_ns, self.body
 
-    @property
-    def path(self) -> str:
-        return self.part.partition(":")[2]
-
     def line(self, row: Mapping[str, Any]) -> bytes:
         """Return the message as a line of the file; `row` has what the archive knows of it."""
         fields = {
@@ -71,7 +68,7 @@ class RefusedMessage(NamedTuple):
             "channel": row.get("channel"),
             "nsqd": row.get("nsqd"),
             **_body_fields(self.body),
-            "file": row.get("file", self.path),
+            "file": row.get("file", self.part.partition(":")[2]),
             "position": row.get("position"),
             "error": self.error,
         }
@@ -102,18 +99,23 @@ class RefusedMessages:
     returned: list[bytes] = field(default_factory=list)
     _returned_bytes: int = 0
     _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that were refused before
+    _searched: str = ""  # the part that was searched last, and its chunks that may have the next messages
+    _rest: Iterator[Chunk] = iter(())
 
     def keep(self, refused: Sequence[RefusedMessage]) -> None:
-        """Write messages durably, or keep their lines in memory. Raises OSError."""
+        """Write messages durably, or keep their lines in memory. Raises CheckpointError."""
         if self.path is None:
             for line in self._lines(refused):
                 self._return(line)
             return
-        descriptor = open_file(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, SHARED)
-        with open(descriptor, "ab") as file:
-            file.writelines(self._lines(refused))
+        lines = b"".join(self._lines(refused))
+        with (
+            checkpoint_errors(f"{self.path} cannot be written"),
+            open(self.path, "ab", opener=partial(open_file, mode=SHARED)) as file,
+        ):
+            file.write(lines)
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
 
     def _return(self, line: bytes) -> None:
         if self._returned_bytes + len(line) > _MOST_RETURNED_BYTES:
@@ -136,16 +138,27 @@ class RefusedMessages:
 
     def _rows(self, part: str, messages: Sequence[RefusedMessage]) -> dict[_Key, deque[_Row]]:
         """Return the rows of these messages. Rows of equal messages are in the order of the file."""
+        needed = Counter(message.key for message in messages)
         rows: dict[_Key, deque[_Row]] = {}
-        for split in self._splits(part):
+        for chunks in self._searches(part):
             rows = defaultdict(deque)
             with suppress(ArchiveError):
-                for row in _rows_in(split, self.job, messages):
-                    if (row["file"], row["position"]) not in self._found:
-                        rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
-            if all(message.key in rows for message in messages):
-                return rows
+                for chunk in chunks:
+                    for row in _rows_in(chunk, messages):
+                        if (row["file"], row["position"]) not in self._found:
+                            rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
+                    if all(len(rows[key]) >= count for key, count in needed.items()):
+                        self._searched = part
+                        self._rest = chain([chunk], chunks)
+                        return rows
         return rows
+
+    def _searches(self, part: str) -> Iterator[Iterator[Chunk]]:
+        """Yield the chunks that the last search has left, since slices are in the order of the file; then those of the part."""
+        if part == self._searched:
+            yield self._rest
+        for split in self._splits(part):
+            yield read(split, Storage(self.job.storage), self.job.selection.wanted, Damage("skip"))
 
     def _splits(self, part: str) -> Iterator[Split]:
         """Yield the part of the file, then all of it: Spark's readers draw the bounds between parts elsewhere."""
@@ -153,24 +166,20 @@ class RefusedMessages:
         info = next((info for info in self.files if matched and info.path == matched[3]), None)
         if matched is None or info is None:
             return
-        whole = Split(info.path, info.format, info.compression, 0, info.size_bytes, info.topic, info.size_bytes, 0, info.is_live)
+        (whole,) = plan_splits([info], info.size_bytes)
         start, size_bytes = int(matched[1]), int(matched[2])
         if info.compression is Compression.NONE and size_bytes < info.size_bytes:
             yield replace(whole, start=start, end=start + size_bytes)
         yield whole
 
 
-def _rows_in(split: Split, job: Job, messages: Sequence[RefusedMessage]) -> Iterator[_Row]:
-    """Yield the rows of a split that may be one of these messages. Raises ArchiveError."""
-    sizes = np.array([len(message.body) for message in messages])
-    times = {message.timestamp_ns for message in messages}
-    times_ns = None if None in times else np.array(list(times))
-    for chunk in read(split, Storage(job.storage), job.selection.wanted, Damage("skip")):
-        mask = np.isin(chunk.payload.sizes, sizes)
-        if times_ns is not None and chunk.timestamps_ns is not None:
-            mask &= np.isin(chunk.timestamps_ns, times_ns)
-        if mask.any():
-            yield from chunk.filter(mask).arrow(_COLUMNS).to_pylist()
+def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[_Row]:
+    """Return the rows of a chunk that may be one of these messages."""
+    mask = np.isin(chunk.payload.sizes, [len(message.body) for message in messages])
+    times = [message.timestamp_ns for message in messages if message.timestamp_ns is not None]
+    if chunk.timestamps_ns is not None and len(times) == len(messages):
+        mask &= np.isin(chunk.timestamps_ns, times)
+    return chunk.filter(mask).arrow(_COLUMNS).to_pylist() if mask.any() else []
 
 
 # ---- on the driver
@@ -181,29 +190,22 @@ def gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
 
     `returned` are the lines that tasks have returned. Without any message, no file is made. Raises CheckpointError.
     """
-    try:
-        return _gather(directory, returned, path)
-    except OSError as error:
-        text = f"the messages that nsqd refused cannot be written to {path}: {error.strerror}"
-        raise CheckpointError(text) from error
-
-
-def _gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
     found = sorted(directory.glob("refused-*.jsonl"))
-    lines = _distinct(chain(returned, *map(_whole_lines, found)))
-    first = next(lines, None)
-    if first is None:
-        return 0
     count = 0
-    new_path = path.with_name(f"{path.name}.tmp")
-    with create(new_path) as file:
-        for line in chain([first], lines):
-            file.write(line)
-            count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new_path, path)
-    sync_directory(path.parent)
+    with checkpoint_errors(f"the messages that nsqd refused cannot be written to {path}"):
+        lines = _distinct(chain(returned, *map(_whole_lines, found)))
+        first = next(lines, None)
+        if first is None:
+            return 0
+        new_path = path.with_name(f"{path.name}.tmp")
+        with create(new_path) as file:
+            for line in chain([first], lines):
+                file.write(line)
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new_path, path)
+        sync_directory(path.parent)
     return count
 
 
@@ -234,9 +236,9 @@ def without_body(line: bytes) -> bytes:
     return orjson.dumps({name: fields[name] for name in fields if name not in _BODIES}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def publish_dead_letters(path: Path, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
+def publish_dead_letters(path: str, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
     """Publish the lines of the file, without the bodies, which nsqd refused. Raises NotPublished and NsqClientError."""
-    with closing(TaskPublisher(producers, observer)) as publisher, path.open("rb") as file:
+    with closing(TaskPublisher(producers, observer)) as publisher, open(path, "rb") as file:
         letters = (without_body(line).removesuffix(b"\n") for line in file)
         while some := list(islice(letters, _LETTERS_TOGETHER)):
             payload = Payload.of_array(pa.array(some, pa.binary()))

@@ -8,16 +8,39 @@ from collections.abc import Iterable, Iterator, Sequence
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.summary import Outcome, count_text
 from nsqd_py.runtime.hidden import HIDDEN
+from nsqd_py.settings.declaration import Setting
 
 # The flags that a command needs to send other messages to the same nsqds: those of two groups, and some more.
 _SENDING_GROUPS = ("Destination", "Spark")
 _SENDING_FLAGS = ("yes", "give-up-after")
 
 
+def _sending_settings() -> dict[str, Setting]:
+    """Return the settings that say where and how to send, by the names of their flags."""
+    groups = ReplayOptions.groups
+    sending = [setting for group in _SENDING_GROUPS for setting in groups[group]]
+    sending += [setting for setting in groups["Safety"] if setting.name in _SENDING_FLAGS]
+    return {setting.name: setting for setting in sending}
+
+
+def words_to_repeat(options: ReplayOptions, words: Sequence[str]) -> list[str]:
+    """Return the words of a command line, and those for what a config file or the environment says of sending."""
+    named = {word.lstrip("-").partition("=")[0] for word in words if word.startswith("-")}
+    repeated = list(words)
+    for name, setting in _sending_settings().items():
+        value = setting.kind.shown(getattr(options, setting.attribute))
+        if name not in named and value != setting.default:
+            texts = value if isinstance(value, tuple) else (setting.kind.show(value),)
+            repeated += [f"--{name}={text}" for text in texts]
+    return repeated
+
+
 def command_line(words: Iterable[str]) -> str:
     """Return words to paste into a shell."""
     line = shlex.join(["spark-replay", *words])
-    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)" if HIDDEN in line else line
+    if HIDDEN not in line:
+        return line
+    return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)"
 
 
 def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
@@ -28,19 +51,14 @@ def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
 
 def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
     """Yield the words of a command line that say where and how to send: flags, and their values."""
-    kinds = {
-        setting.name: setting.kind
-        for group, settings in ReplayOptions.groups.items()
-        for setting in settings
-        if group in _SENDING_GROUPS or setting.name in _SENDING_FLAGS
-    }
+    settings = _sending_settings()
     is_value = False
     for word in words:
         name, equals, _ = word.lstrip("-").partition("=")
-        kind = kinds.get(name) if word.startswith("-") else None
-        if is_value or kind is not None:
+        setting = settings.get(name) if word.startswith("-") else None
+        if is_value or setting is not None:
             yield word
-        is_value = not is_value and kind is not None and not equals and not kind.bare_value
+        is_value = not is_value and setting is not None and not equals and not setting.kind.bare_value
 
 
 def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]) -> str:

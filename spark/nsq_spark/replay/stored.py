@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
@@ -21,26 +23,20 @@ _MOST_TOPICS = 1000
 
 
 class StoredBefore:
-    """The ends of the logs before a replay.
-
-    unknown  why `duplicates` has returned None
-    _nsqds   HTTP addresses, none if one of them cannot be asked
-    """
+    """The ends of the logs before a replay. `unknown` is why `duplicates` returns None."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
+        self._nsqds: set[str] = set()  # their HTTP addresses
         self._ends: dict[LogKey, Position] = {}
-        self._nsqds: set[str] = set()
         self.unknown = ""
         try:
-            nsqds = self._addresses()
-            for nsqd in nsqds:
+            self._nsqds = self._addresses()
+            for nsqd in self._nsqds:
                 self._ends |= self._ends_of(nsqd, self._topics_of(nsqd))
         except ArchiveError as error:
             self.unknown = _reason(error)
-            return
-        self._nsqds = nsqds
 
     def duplicates(self, sent: Mapping[str, int]) -> int | None:
         """Return how many messages more than `sent`, by topic, are stored since then. None if that is not known."""
@@ -56,13 +52,13 @@ class StoredBefore:
         """Raises ArchiveError if the logs do not say it."""
         if new := self._addresses() - self._nsqds:
             raise ArchiveError(f"{min(new)} was not there when the replay began")
-        after = {log: end for nsqd in self._nsqds for log, end in self._ends_of(nsqd, sent).items()}
         stored = dict.fromkeys(sent, 0)
-        for log, end in after.items():
-            before = self._ends.get(log, Position(None, 0, end.epoch))
-            if before.epoch != end.epoch:
-                raise ArchiveError(f"topic {log.topic} was deleted and created again at {log.nsqd}")
-            stored[log.topic] += end.seq - before.seq
+        for nsqd in self._nsqds:
+            for log, end in self._ends_of(nsqd, sent).items():
+                before = self._ends.get(log, Position(None, 0, end.epoch))
+                if before.epoch != end.epoch:
+                    raise ArchiveError(f"topic {log.topic} was deleted and created again at {log.nsqd}")
+                stored[log.topic] += end.seq - before.seq
         for topic, count in sent.items():
             if stored[topic] < count:
                 raise ArchiveError(f"the logs of topic {topic} have fewer messages than were sent")
@@ -72,7 +68,10 @@ class StoredBefore:
         """Return the HTTP addresses of all nsqds. Raises ArchiveError."""
         found: set[str] = set()
         for lookupd in self._destination.lookupd_http_addresses:
-            found |= nsqds_of(lookupd, "/nodes", self._access).keys()
+            parts = urlsplit(lookupd if "://" in lookupd else f"//{lookupd}")
+            login, _, place = parts.netloc.rpartition("@")
+            self._access = replace(self._access, login=login)  # it goes into headers, not into errors; nsqds take it too
+            found |= nsqds_of(f"{parts.scheme}://{place}" if parts.scheme else place, "/nodes", self._access).keys()
         for nsqd in self._destination.nsqd_tcp_addresses:
             host, _, port = nsqd.rpartition(":")
             http = f"{host}:{int(port) + 1}"

@@ -7,22 +7,23 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint, Totals
-from nsq_spark.replay.job import SHARED, Job
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.job import REFUSED_FILE, SHARED, Job, Stopped
+from nsq_spark.replay.ledger import Acknowledged, Totals
+from nsq_spark.replay.refused import gather
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import ToolError
 from nsqd_py.settings.types import size_text
 
@@ -46,16 +47,20 @@ def count_text(count: int, noun: str) -> str:
 
 def time_text(time_ns: int) -> str:
     """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs."""
-    seconds, rest_ns = divmod(time_ns, SECOND_NS)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    fraction = "" if not rest_ns else f".{rest_ns // 10**6:03d}" if not rest_ns % 10**6 else f".{rest_ns:09d}"
-    return f"{whole}{fraction}Z"
+    text = str(np.datetime64(time_ns, "ns"))
+    return f"{text.removesuffix('000000').removesuffix('.000')}Z"
 
 
 def shown(text: str | bytes) -> str:
     """Return a text on one line, with no bytes that control the terminal."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     return one_line(data.decode("utf-8", "backslashreplace"))
+
+
+def some_text(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(map(shown, names[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
@@ -86,7 +91,7 @@ class TopicCount:
 
 
 @dataclass(slots=True)
-class Look:
+class DryRun:
     """The findings of a dry run.
 
     first       some of the messages as lines of text
@@ -96,6 +101,10 @@ class Look:
     topics: dict[str, TopicCount] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
     shared_ids: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(found.count for found in self.topics.values())
 
 
 @dataclass(slots=True)
@@ -122,7 +131,7 @@ class Outcome:
     seconds: float = 0.0
     damage: dict[str, Skipped] = field(default_factory=dict)
     topics: Counter[str] = field(default_factory=Counter)
-    look: Look | None = None
+    look: DryRun | None = None
     possible_duplicates: int = 0
     unknown_duplicates: str = ""
     refused: int = 0
@@ -158,7 +167,9 @@ class Outcome:
     def add(self, results: Iterable[TaskResult]) -> None:
         for result in results:
             counts = result.counts
-            self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
+            self.counts.sent += counts.messages
+            self.counts.sent_bytes += counts.size_bytes
+            self.counts.failed += result.failed
             self.matched += result.matched
             self.shared_ids += result.shared_ids
             self.topics.update(counts.topics)
@@ -169,6 +180,25 @@ class Outcome:
             if result.error:
                 self.failed(result.error)
         self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
+
+    @classmethod
+    def of(cls, earlier: Acknowledged) -> Outcome:
+        """Return the outcome of a run that has just begun."""
+        return cls(before=earlier.counts.messages, shared_ids=earlier.shared_ids)
+
+    def gather_refused(self, checkpoint: Checkpoint, returned: Iterable[bytes] = ()) -> None:
+        """Write the messages that nsqd refused in all runs to one file. Raises CheckpointError."""
+        path = checkpoint.job.refused_file or str(checkpoint.directory / REFUSED_FILE)
+        self.refused = gather(checkpoint.directory, returned, Path(path))
+        if self.refused:
+            self.refused_file = path
+
+    def ended(self, error: Exception) -> None:
+        """Note what has ended the run."""
+        if isinstance(error, Stopped):
+            self.is_stopped = True
+        else:
+            self.failed(str(error))
 
     def failed(self, error: str, *, is_end: bool = True) -> None:
         self.is_failed = self.is_failed or is_end
@@ -187,11 +217,12 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
     rows = [
         ("archive", " ".join(job.paths)),
         ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
-        ("bytes", f"{sum(info.size_bytes for info in files):,}"),
+        ("bytes", f"{checkpoint.size_bytes:,}"),
         *_selected(job, files),
-        *(() if is_dry else _sent(job)),
-        ("spark", master),
     ]
+    if not is_dry:
+        rows += _sent(job)
+    rows.append(("spark", master))
     if job.checkpoint:
         rows.append(("checkpoint", job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else "")))
     return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
@@ -201,8 +232,7 @@ def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
     wanted = job.selection.wanted
     asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
     topics = asked or sorted({info.topic for info in files if info.has_one_topic})
-    more = len(topics) - _TOPICS_SHOWN
-    yield "topics", (", ".join(topics[:_TOPICS_SHOWN]) or "all") + (f" and {more} more" if more > 0 else "")
+    yield "topics", some_text(topics, _TOPICS_SHOWN) or "all"
     for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
@@ -335,17 +365,16 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
 # ---- the dry run
 
 
-def dry_run_text(look: Look) -> str:
+def dry_run_text(look: DryRun) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
         return "nothing matches"
     rows = [("topic", "messages", "size", "first", "last")]
     rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
-    total = sum(found.count for found in look.topics.values())
-    notes = [shared_ids_text(look.shared_ids)] if look.shared_ids else []
-    return "\n".join(
-        [rows_text(rows, right=(1, 2), indent=""), *notes, "", f"{len(look.first)} of {total:,} messages:", *look.first]
-    )
+    lines = [rows_text(rows, right=(1, 2), indent="")]
+    if look.shared_ids:
+        lines.append(shared_ids_text(look.shared_ids))
+    return "\n".join([*lines, "", f"{len(look.first)} of {look.count:,} messages:", *look.first])
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:

@@ -19,114 +19,13 @@ from pyspark import TaskContext
 
 from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload, equal_runs
-from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers
-from nsq_spark.replay.checkpoint import Ledger, Ledgers, Unit, slice_name
-from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, Job, ReplayError, Stopped
+from nsq_spark.archive.splits import ArchiveError, FileInfo
+from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
+from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
+from nsq_spark.replay.pace import PaceOfTask
 from nsq_spark.replay.refused import RefusedMessage, RefusedMessages
 from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.settings.durations import SECOND_NS
-
-# A rate and a speed are kept in spite of short stops: this many seconds' worth of messages may leave at once.
-_BURST_S = 0.1
-# Messages that are due within this time are sent together: 100 commands a second, not one for each message.
-_TOGETHER_S = 0.01
-# No wait is shorter: what is missing may be less than the clock can show.
-_LEAST_WAIT_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class PaceOfTask:
-    """A task's share of the pace of the job.
-
-    rate         messages a second, of this task
-    speed        how many times as fast as they were published; 1 keeps the gaps
-    origin_ns    the timestamp that is due when the first message is ready to leave; None: that of this message
-    catches_up   after a stall, late messages leave at once; otherwise all messages behind the stall leave later
-    """
-
-    rate: float | None = None
-    speed: float | None = None
-    origin_ns: int | None = None
-    catches_up: bool = False
-
-    def begin(self, now_s: float) -> Pace:
-        """Return the pace from now on, by the task's clock."""
-        return Pace(self, now_s)
-
-
-class Pace:
-    """A token bucket for the rate, and a schedule for the timestamps; both hold.
-
-    The schedule begins when the first message is ready to leave: how long Spark reads and sorts before that has no effect.
-    """
-
-    def __init__(self, share: PaceOfTask, now_s: float) -> None:
-        self._share = share
-        self._rate = share.rate
-        self._most = max(1.0, (share.rate or 0.0) * _BURST_S)
-        self._tokens = 1.0
-        self._filled_s = now_s
-        self._schedule: _Schedule | None = None
-
-    def ready(self, times_ns: Numbers | None, count: int, now_s: float) -> int:
-        """Return how many of the next `count` messages, with these timestamps, may be sent now."""
-        if self._rate is not None:
-            self._tokens = min(self._most, self._tokens + self._rate * max(0.0, now_s - self._filled_s))
-            self._filled_s = now_s
-            count = min(count, int(self._tokens))
-        if self._share.speed is not None:
-            assert times_ns is not None
-            schedule = self._schedule_for(int(times_ns[0]), now_s)
-            count = int(np.searchsorted(times_ns[:count], schedule.time_ns(now_s), "right"))
-        return count
-
-    def wait_s(self, times_ns: Numbers | None, now_s: float) -> float:
-        """Return the time until messages may be sent again: several, not one for each wake-up."""
-        wait_s = _LEAST_WAIT_S
-        if self._rate is not None:
-            wanted = max(1.0, self._most / 2)
-            wait_s = max(wait_s, (wanted - self._tokens) / self._rate - (now_s - self._filled_s))
-        if self._share.speed is not None:
-            assert times_ns is not None
-            schedule = self._schedule_for(int(times_ns[0]), now_s)
-            wait_s = max(wait_s, -schedule.late_s(int(times_ns[0]), now_s) + _TOGETHER_S / 2)
-        return wait_s
-
-    def sent(self, count: int) -> None:
-        if self._rate is not None:
-            self._tokens -= count
-
-    def _schedule_for(self, time_ns: int, now_s: float) -> _Schedule:
-        """Return the schedule for a message of `time_ns`, the next one, which is ready now."""
-        share = self._share
-        if self._schedule is None:
-            assert share.speed is not None
-            origin_ns = time_ns if share.origin_ns is None else share.origin_ns
-            self._schedule = _Schedule(share.speed, origin_ns, now_s)
-        if not share.catches_up:
-            late_s = self._schedule.late_s(time_ns, now_s)
-            if late_s > _BURST_S:
-                self._schedule.start_s += late_s
-        return self._schedule
-
-
-@dataclass(slots=True)
-class _Schedule:
-    """A message of `origin_ns` is due at `start_s`, by the task's clock; the others as their gaps say."""
-
-    speed: float
-    origin_ns: int
-    start_s: float
-
-    def time_ns(self, now_s: float) -> int:
-        """Return the time of the archive that is due now."""
-        return self.origin_ns + round((now_s - self.start_s) * self.speed * SECOND_NS)
-
-    def late_s(self, time_ns: int, now_s: float) -> float:
-        """Return for how long a message has been due; less than 0 if it is not yet."""
-        return now_s - self.start_s - (time_ns - self.origin_ns) / self.speed / SECOND_NS
-
 
 RESULT = "result BINARY"
 Batches: TypeAlias = Iterable[pa.RecordBatch]
@@ -184,29 +83,26 @@ class Sender:
     ) -> TaskResult:
         """Return the result of a task, however it ends; unexpected errors are raised. `sockets` bring the rows."""
         task = _Task(self, number, attempt, attempt_id)
+        result = task.result
         try:
             try:
-                for rows in batches:
-                    task.send(rows)
-                    if task.is_full:
-                        break
-                else:
-                    task.is_cut = any(map(_is_closed, sockets))
-            except ArchiveError as error:  # what came before the damage is sent
-                task.result.error = str(error)
-            task.finish()
-            if task.result.error:
+                task.send_all(batches, sockets)
+            except Stopped:
+                result.is_stopped = True
+            except (publisher.NotPublished, NsqClientError) as error:
+                result.error = str(error)
+            except CheckpointError as error:
+                result.error = str(error)
+                task.abandon()
+            if result.error:
                 self.ledgers.stop()  # the other tasks end too
-        except Stopped:
-            task.result.is_stopped = True
-        except (ReplayError, publisher.NotPublished, NsqClientError) as error:
-            task.result.error = str(error)
-            self.ledgers.stop()
-        except BaseException:
+            task.close()
+        finally:
             task.abandon()
-            raise
-        task.close()
-        return task.result
+        return result
+
+
+# ---- the connection to Spark
 
 
 def _sockets() -> list[int]:
@@ -223,6 +119,9 @@ def _is_closed(descriptor: int) -> bool:
             return isinstance(error, ConnectionError)
 
 
+# ---- a task
+
+
 class _Origin(NamedTuple):
     """The rows of a batch: message i of its payload is row i."""
 
@@ -236,32 +135,24 @@ class _Origin(NamedTuple):
 
 
 class _Task(publisher.PublishObserver):
-    """`is_cut`: rows of the last slice may be missing."""
+    """The sending of one task. It raises CheckpointError if the ledger or the file of refused messages cannot be written."""
 
     def __init__(self, sender: Sender, number: int, attempt: int, attempt_id: int) -> None:
-        job = sender.job
-        self._destination = job.destination
-        self._ledgers = sender.ledgers
-        self._is_ordered = job.is_ordered
-        self._part_column = PART if job.selection.dedupe else SLICE
-        self._counts_shared_ids = job.selection.dedupe == "id"
+        job, ledgers = sender.job, sender.ledgers
+        self._job = job
+        self._ledgers = ledgers
+        self._limit = sender.limit
         self._defer_ms = round(job.destination.defer_s * 1000)
-        self.result = TaskResult()
-        self.is_cut = False
-        self._ledger: Ledger = sender.ledgers.ledger(number, attempt_id)
-        refused_path = sender.ledgers.refused_path(number, attempt_id)
-        self._refused = RefusedMessages(job, sender.files, refused_path, self.result.refused)
-        earlier = sender.ledgers.earlier(number, attempt_id)  # what earlier tries sent is not sent again, and counts
+        self._ledger = ledgers.ledger(number, attempt_id)
+        earlier = ledgers.earlier(number, self._ledger)  # what earlier tries sent is not sent again, and counts
         self._done: dict[str, int | None] = earlier.done | dict.fromkeys(sender.done)
         self._is_retry = attempt > 0 and not self._ledger.is_kept
-        self.result.matched = earlier.counts.messages + earlier.refused
-        self.result.shared_ids = earlier.shared_ids
-        self._limit = None if sender.limit is None else sender.limit - self.result.matched
         pace = sender.paces.get(number) or PaceOfTask()
         if attempt:  # it begins with the first message that the earlier tries have not sent
             pace = replace(pace, origin_ns=None)
         self._pace = pace.begin(time.monotonic())
         self._units: deque[Unit] = deque()
+        self._slice = Unit("")  # the last one that began
         self._part = ""
         self._part_rows = 0  # of this part, so far
         self._last: dict[str, tuple[int, int]] = {}  # by topic: the last time, and the number of its messages so far
@@ -270,30 +161,65 @@ class _Task(publisher.PublishObserver):
         addresses = to.nsqd_tcp_addresses, to.lookupd_http_addresses
         producers = sender.producers(*addresses, to.options, patience_s, is_ordered=job.is_ordered, turn=number)
         self._publisher = publisher.TaskPublisher(producers, self)
-        self._publisher.counts.add(earlier.counts)
-        self._publisher.counts.possible_duplicates += earlier.unsure
+        counts = self._publisher.counts
+        counts.add(earlier.counts)
+        counts.possible_duplicates += earlier.unsure
+        matched = earlier.counts.messages + earlier.refused
+        self.result = TaskResult(counts, matched, shared_ids=earlier.shared_ids)
+        self._refused = RefusedMessages(job, sender.files, ledgers.refused_path(number, attempt_id), self.result.refused)
+
+    def send_all(self, batches: Batches, sockets: Sequence[int]) -> None:
+        """Send all rows, and wait until they are acknowledged. Raises Stopped, NotPublished and NsqClientError."""
+        is_cut = False
+        try:
+            for rows in batches:
+                self._send(rows)
+                if self._room == 0:
+                    break
+            else:
+                is_cut = any(map(_is_closed, sockets))  # rows of the last slice may be missing
+        except ArchiveError as error:  # what came before the damage is sent
+            self.result.error = str(error)
+        self._publisher.finish()
+        if not (self.result.error or is_cut or self._job.is_ordered):
+            self._end_part()
+        self._settle()
+
+    def close(self) -> None:
+        """Handle the answers that still come, and write down what is done."""
+        self._publisher.close()
+        self._ledger.close()
+        counts = self.result.counts
+        if self._is_retry:
+            counts.possible_duplicates = counts.messages
+
+    def abandon(self) -> None:
+        """Write nothing more, and release what others wait for."""
+        self._units.clear()
+        self._ledger.abandon()
 
     @property
-    def is_full(self) -> bool:
-        return self._limit is not None and self._limit <= 0
+    def _room(self) -> int | None:
+        """The number of messages that the limit leaves."""
+        return None if self._limit is None else max(0, self._limit - self.result.matched)
 
-    def send(self, rows: pa.RecordBatch) -> None:
+    def _send(self, rows: pa.RecordBatch) -> None:
         """Send rows, in the time that the pace allows."""
         self._publisher.idle()
-        if self._is_ordered:
+        if self._job.is_ordered:
             for due in self._due(self._not_sent(rows)):
-                self._send_lanes(due)
+                for topic, lane in _by_topic(due):
+                    for low in range(0, lane.num_rows, SLICE_MESSAGES):
+                        self._send_lane(topic, lane.slice(low, SLICE_MESSAGES))
             return
         for name, some in self._slices(rows):
-            if name in self._done:
-                continue
-            for due in self._due(some):
-                self._send_rows(due, self._unit_of(name))
+            if name not in self._done:
+                for due in self._due(some):
+                    self._send_rows(due, self._unit_of(name))
 
     def _due(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows up to the limit, at the times at which they are due."""
-        if self._limit is not None:
-            rows = rows.slice(0, self._limit)
+        rows = rows.slice(0, self._room)
         times = rows.column("timestamp_ns")
         times_ns = None if times.null_count else times.to_numpy(zero_copy_only=False)
         low = 0
@@ -309,39 +235,34 @@ class _Task(publisher.PublishObserver):
 
     def _slices(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the rows slice by slice, with the names. The rows of a part are in the same order in each run."""
-        parts = rows.column(self._part_column).dictionary_encode()
+        parts = rows.column(PART if self._job.selection.dedupe else SLICE).dictionary_encode()
         changes = np.diff(parts.indices.to_numpy(zero_copy_only=False)) != 0
         for low, high in equal_runs(changes, rows.num_rows):
-            self._begin_part(parts[low].as_py())
+            part = parts[low].as_py()
+            if part != self._part:
+                self._end_part()
+                self._part = part
+                self._part_rows = 0
             while low < high:
                 number, index = divmod(self._part_rows, SLICE_MESSAGES)
                 count = min(high - low, SLICE_MESSAGES - index)
                 self._part_rows += count
-                yield slice_name(number, self._part), rows.slice(low, count)
+                yield slice_name(number, part), rows.slice(low, count)
                 low += count
-
-    def _begin_part(self, part: str) -> None:
-        if part == self._part:
-            return
-        self._end_part()
-        self._part = part
-        self._part_rows = 0
 
     def _end_part(self) -> None:
         """A part is done when all its slices are: a replay that goes on does not read it again."""
-        if not self._part:
-            return
-        if self._units:
-            self._units[-1].is_closed = True
-        self._units.append(Unit(self._part, is_closed=True))
+        self._slice.is_closed = True
+        if self._part:
+            self._units.append(Unit(self._part, is_closed=True))
 
     def _unit_of(self, name: str) -> Unit:
         """Return the unit of a slice."""
-        if not self._units or self._units[-1].lane != name:
-            if self._units:
-                self._units[-1].is_closed = True
-            self._units.append(Unit(name))
-        return self._units[-1]
+        if self._slice.lane != name:
+            self._slice.is_closed = True
+            self._slice = Unit(name)
+            self._units.append(self._slice)
+        return self._slice
 
     # ---- topics in the order of time
 
@@ -354,14 +275,6 @@ class _Task(publisher.PublishObserver):
         times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
         return rows.filter(pa.array(times_ns >= marks[topics.indices.to_numpy(zero_copy_only=False)]))
 
-    def _send_lanes(self, rows: pa.RecordBatch) -> None:
-        topics = rows.column("topic").dictionary_encode()
-        numbers = topics.indices.to_numpy(zero_copy_only=False)
-        for number, topic in enumerate(topics.dictionary.to_pylist()):
-            lane = rows if len(topics.dictionary) == 1 else rows.take(pa.array(np.flatnonzero(numbers == number)))
-            for low in range(0, lane.num_rows, SLICE_MESSAGES):
-                self._send_lane(topic, lane.slice(low, SLICE_MESSAGES))
-
     def _send_lane(self, topic: str, rows: pa.RecordBatch) -> None:
         times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
         last_ns = int(times_ns[-1])
@@ -369,59 +282,36 @@ class _Task(publisher.PublishObserver):
         if self._last.get(topic, (0, 0))[0] == last_ns:  # all of them have the time of those before
             again += self._last[topic][1]
         self._last[topic] = last_ns, again
-        unit = Unit(topic, last_ns, again)
+        unit = Unit(topic, last_ns, again, is_closed=True)
         self._units.append(unit)
         self._send_rows(rows, unit)
-        unit.is_closed = True
-        self._settle()
 
     # ---- rows
 
     def _send_rows(self, rows: pa.RecordBatch, unit: Unit) -> None:
-        if self._limit is not None:
-            self._limit -= rows.num_rows
         unit.count += rows.num_rows
-        if self._counts_shared_ids:
-            unit.shared_ids += pc.sum(rows.column(SHARED_ID)).as_py() or 0
         self.result.matched += rows.num_rows
-        topics = rows.column("topic").dictionary_encode()
-        for code, topic in enumerate(topics.dictionary.to_pylist()):
-            some = rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))
+        if self._job.selection.dedupe == "id":
+            unit.shared_ids += pc.sum(rows.column(SHARED_ID)).as_py() or 0
+        destination = self._job.destination
+        for topic, some in _by_topic(rows):
             payload = Payload.of_array(some.column("body"))
             origin = _Origin(unit, topic, some)
             most = publisher.MOST_DEFERRED if self._defer_ms else len(payload)
-            for begin, end in payload.cuts(most, self._destination.batch_bytes):
+            for begin, end in payload.cuts(most, destination.batch_bytes):
                 self._ledger.sending(end - begin)
-                name = self._destination.topic(topic)
+                name = destination.topic(topic)
                 self._publisher.send(publisher.PublishBatch(name, payload, begin, end, self._defer_ms, origin))
-
-    def finish(self) -> None:
-        """Wait until all is acknowledged. Raises NotPublished."""
-        self._publisher.finish()
-        if not (self.result.error or self.is_cut or self._is_ordered):
-            self._end_part()
-        self._settle()
-
-    def abandon(self) -> None:
-        """Only release what others wait for."""
-        self._ledger.abandon()
-
-    def close(self) -> None:
-        self._publisher.close()
-        self._ledger.close()
-        counts = self._publisher.counts
-        if self._is_retry:
-            counts.possible_duplicates = counts.messages
-        self.result.counts = counts
 
     def _settle(self) -> None:
         """Write what is done. Messages that nsqd refused are kept first, so that their unit is done without them."""
         while self._units and self._units[0].is_answered:
-            unit = self._units.popleft()
+            unit = self._units[0]
             if unit.refused:
                 self._refused.keep(unit.refused)
             self.result.shared_ids += unit.shared_ids
             self._ledger.done(unit)
+            self._units.popleft()
 
     # ---- what the publisher observes
 
@@ -455,3 +345,10 @@ class _Task(publisher.PublishObserver):
         self.poll()
         time.sleep(min(seconds, _POLL_S))
         self.poll()
+
+
+def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each topic, in their order."""
+    topics = rows.column("topic").dictionary_encode()
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        yield topic, rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))

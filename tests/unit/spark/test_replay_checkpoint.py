@@ -5,23 +5,32 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import resource
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Wanted
-from nsq_spark.replay.checkpoint import Checkpoint, Ledger, Ledgers, Totals, Unit, lines_in, open_checkpoint
+from nsq_spark.archive.storage import Storage
+from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
+from nsq_spark.replay.ledger import Ledger, Ledgers, Totals, Unit, lines_in
 from nsq_spark.replay.refused import gather
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from tests.support.archives import BASE_NS, compressed, messages
+from tests.support.nsqd_process import wait_until
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, rows_of, write_framed
 
 ARCHIVE = "orders.framed"
@@ -109,6 +118,15 @@ def test_a_file_that_is_another_one_is_refused(archive: Path) -> None:
         opened(job_of(archive), archive)
 
 
+def test_a_job_without_a_checkpoint_opens_no_file_of_its_archive(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a job that goes on asks whether they are the same files. On S3, each costs a request."""
+    job = replace(job_of(archive), checkpoint=None)
+    files = files_of(archive / ARCHIVE)
+    monkeypatch.setattr(Storage, "open", None)
+    with closing(open_checkpoint(str(archive / "scratch"), job, files)) as checkpoint:
+        assert checkpoint.files == files
+
+
 def test_a_checkpoint_of_another_version_is_refused(archive: Path) -> None:
     (archive / "checkpoint").mkdir()
     (archive / "checkpoint" / "job.json").write_text('{"version": 1}')
@@ -116,11 +134,105 @@ def test_a_checkpoint_of_another_version_is_refused(archive: Path) -> None:
         opened(job_of(archive), archive)
 
 
+# ---- between two steps
+
+
+def test_a_kill_while_it_is_forgotten_leaves_nothing_to_another_job(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = opened(job_of(archive), archive)
+    replayed(first.job, first.files, PlayedNsqd(), first)
+    unlink = Path.unlink
+
+    def unlink_and_die(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok=missing_ok)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Path, "unlink", unlink_and_die)
+        first.forget()
+    first.close()
+    with pytest.raises(CheckpointError, match="is of another job"):
+        opened(job_of(archive, limit=3), archive)
+
+
+def test_ledgers_without_their_job_are_not_another_jobs(archive: Path) -> None:
+    first = opened(job_of(archive), archive)
+    replayed(first.job, first.files, PlayedNsqd(), first)
+    first.close()
+    (archive / "checkpoint" / "job.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no job\.json any more"):
+        opened(job_of(archive, limit=3), archive)
+
+
+def test_tasks_that_a_killed_driver_has_left_behind_are_asked_to_end(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 10.0)
+    first = opened(job_of(archive), archive)
+    ledger = first.ledgers.ledger(0, 0)  # of a task at work
+    first.close()
+
+    def work() -> None:
+        wait_until(lambda: first.ledgers.is_stopped, 30)
+        ledger.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(work)
+        with closing(opened(job_of(archive), archive)) as second:
+            assert not second.ledgers.is_stopped
+        task.result()
+
+
+@pytest.mark.parametrize("file", ["acks", "refused"])
+def test_a_full_disk_ends_a_task_and_is_named(archive: Path, file: str) -> None:
+    """The same job goes on once there is room."""
+    some = [message._replace(body=message.body * 1000) for message in messages(30)]
+    write_framed(archive / ARCHIVE, some)
+    limit_bytes = {"acks": 200, "refused": 10_000}[file]
+    nsqd = refusing(some[17].body)
+    with closing(opened(job_of(archive), archive)) as checkpoint, largest_file(limit_bytes):
+        results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
+    path = archive / "checkpoint" / {"acks": "acks-000001-00000-0.log", "refused": "refused-000001-00000-0.jsonl"}[file]
+    assert [result.error for result in results] == [f"{path} cannot be written: File too large"]
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        (result,) = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
+        assert (result.error, result.failed) == ("", 1)
+        assert len(nsqd.bodies) - 29 <= checkpoint.earlier.unsure
+    assert nsqd.counts().keys() == {message.body for message in some if message != some[17]}
+
+
+@contextlib.contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """A disk that is full, for files of this process that are larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("step", [Checkpoint.completed, partial(Checkpoint.remember_schema, schema="a INT")])
+def test_a_directory_that_cannot_be_written_is_named(archive: Path, step: Callable[[Checkpoint], None]) -> None:
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        for name in "complete", "job.json.tmp":
+            (checkpoint.directory / name).symlink_to("/nowhere")
+        with pytest.raises(CheckpointError, match="checkpoint cannot be used: is a symbolic link, which is not followed"):
+            step(checkpoint)
+
+
+def test_a_checkpoint_without_a_task_is_free_for_another_job(archive: Path) -> None:
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        checkpoint.forget_unless_begun()
+    with closing(opened(job_of(archive, limit=3), archive)) as checkpoint:
+        replayed(checkpoint.job, checkpoint.files, PlayedNsqd(), checkpoint)
+        checkpoint.forget_unless_begun()
+    with pytest.raises(CheckpointError, match="is of another job"):
+        opened(job_of(archive), archive)
+
+
 # ---- executors
 
 
 def test_it_is_not_read_while_an_executor_still_writes(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsq_spark.replay.checkpoint._WRITERS_LEAVE_S", 0.1)
+    monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 0.1)
     (archive / "checkpoint").mkdir()
     with (archive / "checkpoint" / "acks-000001-00000-0.log").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -217,6 +329,31 @@ def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archiv
     assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
 
 
+def test_refused_messages_of_many_slices_are_found_in_one_reading(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsq_spark.replay.task.SLICE_MESSAGES", 10)
+    readings = []
+
+    def counted(*arguments: Any) -> Iterator[Chunk]:
+        readings.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr("nsq_spark.replay.refused.read", counted)
+    some = messages(300)
+    some[15:15] = some[5:6]  # two messages are equal, and are refused in two slices
+    some[16] = some[16]._replace(id="f" * 16)
+    write_framed(archive / ARCHIVE, some)
+    nsqd = refusing(*(message.body for message in some[5::10]))
+    with closing(opened(job_of(archive), archive)) as checkpoint:
+        replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
+        gather(checkpoint.directory, (), checkpoint.directory / "refused.jsonl")
+    lines = (archive / "checkpoint" / "refused.jsonl").read_text().splitlines()
+    positions = [json.loads(line)["position"] for line in lines]
+    refused = [message for message in some if message.body not in nsqd.counts()]
+    assert [json.loads(line)["id"] for line in lines] == [message.id for message in refused]
+    assert None not in positions and len(set(positions)) == len(refused) >= 30
+    assert len(readings) == 1
+
+
 # ---- slices
 
 
@@ -262,6 +399,20 @@ def test_a_torn_or_damaged_ledger_counts_as_far_as_it_is_whole(tmp_path: Path) -
         assert torn == whole[: len(torn)]
         damaged = list(lines_in(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]))
         assert damaged == whole[: len(damaged)]
+
+
+def test_what_each_run_has_sent_at_its_last_time_may_be_there_twice(archive: Path) -> None:
+    """The next run begins with that time, so the numbers of all runs add up."""
+    job = replace(job_of(archive), by_time=True)
+    for mark, again in (10, 3), (20, 2):
+        with closing(opened(job, archive)) as checkpoint, closing(checkpoint.ledgers.ledger(0, 0)) as ledger:
+            unit = Unit("orders", mark, again, count=5, is_closed=True)
+            ledger.sending(5)
+            ledger.sent("orders", 5, 50)
+            unit.acknowledged("orders", 5, 50)
+            ledger.done(unit)
+    with closing(opened(job, archive)) as checkpoint:
+        assert (checkpoint.earlier.marks, checkpoint.earlier.unsure) == ({"orders": 20}, 5)
 
 
 def test_the_driver_reads_how_far_tasks_are(tmp_path: Path) -> None:

@@ -101,6 +101,12 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
     assert parse_conf(read(*words).conf)["spark.executor.memory"] == "2g"
 
 
+def test_the_file_of_refused_messages_is_another_one_in_each_run() -> None:
+    names = {job_of(read(), now_ns).refused_file for now_ns in (NOW_NS, NOW_NS + 1)}
+    assert len(names) == 2
+    assert job("--checkpoint=/checkpoint").refused_file == ""
+
+
 # ---- what is refused
 
 

@@ -16,9 +16,11 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay import summary
-from nsq_spark.replay.checkpoint import Totals, open_checkpoint
+from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.resume import how_to_resume
+from nsq_spark.replay.ledger import Totals
+from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.resume import how_to_resume, words_to_repeat
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
@@ -115,11 +117,27 @@ def test_the_command_for_refused_messages_sends_them_where_the_others_were_sent(
     ]
 
 
+def test_the_command_for_refused_messages_has_what_a_config_file_says_of_sending(tmp_path: Path) -> None:
+    config = tmp_path / "replay.toml"
+    config.write_text('nsqd_tcp_address = ["127.0.0.1:4150"]\ntopic = ["orders"]\nproducer_opt = ["auth_secret,hush"]\n')
+    given = ["/archive", f"--config={config}", "--to-topic=again", "--yes"]
+    words = words_to_repeat(PROGRAM.read(given), given)
+    found = outcome(refused=1, refused_file="refused.jsonl")
+    assert shlex.split(how_to_resume(found, None, words).splitlines()[1]) == [
+        "spark-replay",
+        "refused.jsonl",
+        "--to-topic=again",
+        "--yes",
+        "--nsqd-tcp-address=127.0.0.1:4150",
+        "--producer-opt=auth_secret,***",
+    ]
+
+
 # ---- the dry run
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = summary.Look({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
+    look = summary.DryRun({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
     assert summary.dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
@@ -128,7 +146,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "1 of 3 messages:",
         "a b",
     ]
-    assert summary.dry_run_text(summary.Look()) == "nothing matches"
+    assert summary.dry_run_text(summary.DryRun()) == "nothing matches"
 
 
 # ---- the report

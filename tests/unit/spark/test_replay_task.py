@@ -14,7 +14,8 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
-from nsq_spark.replay.task import Pace, PaceOfTask, TaskResult
+from nsq_spark.replay.pace import Pace, PaceOfTask
+from nsq_spark.replay.task import TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import BASE_NS, messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed

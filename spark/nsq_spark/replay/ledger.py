@@ -1,0 +1,337 @@
+"""Ledgers: what nsqd acknowledged in each try of a task, on disk, so that a later run goes on from there.
+
+    acks-<run>-<task>-<try>.log        the ledger of one try
+    refused-<run>-<task>-<try>.jsonl   the messages that nsqd refused in it
+    stop-<run>                         asks all tasks of a run to end
+
+A ledger has a line `<crc32c in hex> <JSON>` for each change:
+
+    ["counts", sending, sent, bytes, failed, {topic: messages}]
+        all so far, except the last: the messages that were acknowledged since the line before. Written before a batch is sent
+    ["done", lane, mark, messages, bytes, {topic: messages}, again, refused, shared ids]
+        a lane is a slice that is done, or a part with all its slices, with the mark null;
+        or a topic that is sent up to the time `mark`, with `again` messages of that time, which are sent once more
+
+The kernel keeps what a killed process has written; fsync, at most twice a second, is for a machine that fails. A torn
+line ends the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google_crc32c import value as crc32c
+
+from nsq_spark.publisher import PublishCounts
+from nsq_spark.replay.job import SHARED, CheckpointError, checkpoint_errors
+from nsq_spark.replay.refused import RefusedMessage
+from nsqd_py.runtime.private_files import open_file
+
+SYNC_INTERVAL_S = 0.5
+# Executors notice within this time that their driver has ended.
+_WRITERS_LEAVE_S = 15.0
+_POLL_S = 0.05
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Totals:
+    """Messages of a try of a task: those that it began to send, those acknowledged and their bytes, and those refused."""
+
+    sending: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    failed: int = 0
+
+
+# ---- writing
+
+
+@dataclass(slots=True)
+class Unit:
+    """Messages that are done together: those of a slice, or of a topic up to a time.
+
+    count    how many are to be sent, so far; `is_closed`: there are no more
+    refused  the messages that nsqd refused
+    shared_ids  how many of its ids are those of messages with different bodies, as SHARED_ID counts them
+    """
+
+    lane: str
+    mark: int | None = None
+    again: int = 0
+    count: int = 0
+    refused: list[RefusedMessage] = field(default_factory=list)
+    shared_ids: int = 0
+    is_closed: bool = False
+    counts: PublishCounts = field(default_factory=PublishCounts)
+
+    @property
+    def is_answered(self) -> bool:
+        return self.is_closed and self.counts.messages + len(self.refused) == self.count
+
+    def acknowledged(self, topic: str, count: int, size_bytes: int) -> None:
+        self.counts.add(PublishCounts(count, size_bytes, 0, {topic: count}))
+
+
+class Ledger:
+    """The file is locked as long as this process lives: a reader that finds it unlocked knows that it is complete.
+
+    Without a path, nothing is kept. Methods raise CheckpointError if the file cannot be written;
+    then it must be abandoned, since readers end at a torn line.
+    """
+
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._file: FileIO | None = None
+        self._totals = Totals()
+        self._written = astuple(self._totals)
+        self._topics: Counter[str] = Counter()  # acknowledged since the last line with counts
+        self._lines: list[bytes] = []
+        self._synced_s = clock()
+        if path is not None:
+            with checkpoint_errors(f"{path} cannot be written"):
+                self._file = FileIO(path, "a", opener=partial(open_file, mode=SHARED))
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.path is not None
+
+    def sending(self, count: int) -> None:
+        """Write it at once: what is sent must be known to be a possible duplicate."""
+        self._totals.sending += count
+        self.write()
+
+    def sent(self, topic: str, count: int, size_bytes: int) -> None:
+        self._topics[topic] += count
+        self._totals.sent += count
+        self._totals.sent_bytes += size_bytes
+
+    def failed(self, count: int) -> None:
+        self._totals.failed += count
+
+    def done(self, unit: Unit) -> None:
+        counts = unit.counts
+        sent = counts.messages, counts.size_bytes, counts.topics
+        self._lines.append(_line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids]))
+
+    def write(self) -> None:
+        """Write all changes since the last call."""
+        totals = astuple(self._totals)
+        if totals != self._written:
+            self._lines.append(_line(["counts", *totals, self._topics]))
+            self._written = totals
+            self._topics = Counter()
+        self._write(b"".join(self._lines), is_synced=self._clock() - self._synced_s >= SYNC_INTERVAL_S)
+        self._lines = []
+
+    def close(self) -> None:
+        self.write()
+        self._write(b"", is_synced=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file without writing: others wait for its lock."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, data: bytes, *, is_synced: bool) -> None:
+        if self._file is None:
+            return
+        with checkpoint_errors(f"{self.path} cannot be written"):
+            while data:
+                data = data[self._file.write(data) :]
+            if is_synced:
+                os.fsync(self._file.fileno())
+                self._synced_s = self._clock()
+
+
+def _line(fields: list[Any]) -> bytes:
+    text = orjson.dumps(fields)
+    return b"%08x %b\n" % (crc32c(text), text)
+
+
+# ---- reading
+
+
+def lines_in(data: bytes) -> Iterator[list[Any]]:
+    """Yield what the lines before the first torn one say."""
+    for line in data.split(b"\n")[:-1]:
+        checksum, _, text = line.partition(b" ")
+        if checksum != b"%08x" % crc32c(text):
+            return
+        yield orjson.loads(text)
+
+
+def slice_name(number: int, part: str) -> str:
+    return f"{number}#{part}"
+
+
+def _part_of(lane: str) -> str:
+    """Return the part of a slice; "" for a lane that is not a slice."""
+    number, _, part = lane.partition("#")
+    return part if number.isdigit() else ""
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """The content of ledgers.
+
+    done     slices and parts, and the times up to which topics are sent, by lane. Slice 7 of a part is named `7#<part>`
+    counts   of all that is done
+    refused  the number of messages that nsqd refused in what is done
+    shared_ids  the number of ids in it that messages with different bodies have
+    unsure   the number of messages that nsqd may have, and that are sent again
+    topics   the messages that nsqd acknowledged, also those that are not done
+    """
+
+    done: dict[str, int | None] = field(default_factory=dict)
+    counts: PublishCounts = field(default_factory=PublishCounts)
+    refused: int = 0
+    shared_ids: int = 0
+    unsure: int = 0
+    topics: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The times up to which topics are sent."""
+        return {lane: mark for lane, mark in self.done.items() if mark is not None}
+
+    @property
+    def done_parts(self) -> frozenset[str]:
+        return frozenset(lane for lane, mark in self.done.items() if mark is None and not _part_of(lane))
+
+    @property
+    def done_slices(self) -> frozenset[str]:
+        """The slices that are done, of parts that are not."""
+        slices = (lane for lane, mark in self.done.items() if mark is None and _part_of(lane))
+        return frozenset(lane for lane in slices if _part_of(lane) not in self.done)
+
+
+def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
+    """Raises CheckpointError if a ledger is still written to after a while."""
+    found = Acknowledged()
+    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
+    for path in sorted(paths):
+        while not _is_free(path):
+            if time.monotonic() >= deadline_s:
+                raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
+            time.sleep(_POLL_S)
+        begun = 0
+        again: dict[str, int] = {}  # the next try, or the next run, sends them once more
+        for kind, *fields in lines_in(path.read_bytes()):
+            if kind == "counts":
+                sending, _, _, failed, topics = fields
+                begun = sending - failed
+                found.topics.update(topics)
+                continue
+            lane, mark, messages, size_bytes, topics, again[lane], refused, shared_ids = fields
+            found.done[lane] = mark if mark is None else max(mark, found.done.get(lane) or mark)
+            found.refused += refused
+            found.shared_ids += shared_ids
+            found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
+            found.unsure -= messages
+        found.unsure += begun + sum(again.values())
+    return found
+
+
+def _is_free(path: Path) -> bool:
+    """True if no process writes to the file any more."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+# ---- all of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """The ledgers of a run, as executors use them. `token` says whether they see the directory of the driver."""
+
+    directory: str
+    run: int
+    token: str
+    is_checkpoint: bool
+
+    def ledger(self, task: int, attempt_id: int) -> Ledger:
+        """Begin the ledger of one try of a task. Raises CheckpointError if there is a checkpoint, but not in sight."""
+        if self._is_seen():
+            return Ledger(self._path(f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log"))
+        if self.is_checkpoint:
+            raise CheckpointError(
+                f"the executors do not see the checkpoint directory {self.directory} of the driver: "
+                "it must be on a file system that all of them share"
+            )
+        return Ledger(None)
+
+    def earlier(self, task: int, own: Ledger) -> Acknowledged:
+        """Return what earlier tries of the task did in this run. Waits for one that still works."""
+        return read_ledgers(path for path in self._ledgers(f"{task:05d}-*") if path != own.path)
+
+    def acknowledged(self) -> Acknowledged:
+        """Return what all tries of all tasks did in this run. Raises CheckpointError if one goes on for long."""
+        return read_ledgers(self._ledgers("*"))
+
+    def totals(self) -> Totals:
+        """Return the sum over all tries of all tasks in this run."""
+        rows = []
+        for path in self._ledgers("*"):
+            with suppress(OSError), path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                tail = file.read().split(b"\n")
+                said = [orjson.loads(line[9:]) for line in tail[:-1] if line[9:].startswith(b'["counts"')]
+                rows += [fields[1:5] for fields in said[-1:]]
+        return Totals(*map(sum, zip(*rows, strict=True)))
+
+    def refused_path(self, task: int, attempt_id: int) -> Path | None:
+        """Return the file for the messages that nsqd refuses in one try of a task; None if it would not be seen."""
+        return self._path(f"refused-{self.run:06d}-{task:05d}-{attempt_id}.jsonl") if self._is_seen() else None
+
+    def stop(self) -> None:
+        """Ask all tasks to end."""
+        with suppress(OSError):
+            touch(stop_path(self.directory, self.run))
+
+    @property
+    def is_stopped(self) -> bool:
+        return stop_path(self.directory, self.run).exists()
+
+    def _is_seen(self) -> bool:
+        try:
+            found: dict[str, Any] = orjson.loads(self._path("job.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return found.get("token") == self.token
+
+    def _ledgers(self, pattern: str) -> Iterator[Path]:
+        return Path(self.directory).glob(f"acks-{self.run:06d}-{pattern}.log")
+
+    def _path(self, name: str) -> Path:
+        return Path(self.directory) / name
+
+
+def stop_path(directory: str | Path, run: int) -> Path:
+    """Return the file that asks the tasks of a run to end."""
+    return Path(directory, f"stop-{run:06d}")
+
+
+def touch(path: Path) -> None:
+    """Make an empty file, or keep the one that is there. Raises OSError, also if it is a symbolic link."""
+    os.close(open_file(path, os.O_CREAT | os.O_WRONLY, SHARED))
