@@ -6,7 +6,6 @@ The archive is real files with a real manifest. Logs are in memory.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -314,6 +313,6 @@ class LossyStreams(Streams):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=int(os.environ.get("EX", "25")), stateful_step_count=25, deadline=None)
+TestStreams.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestLossyStreams = LossyStreams.TestCase
 TestLossyStreams.settings = TestStreams.settings
