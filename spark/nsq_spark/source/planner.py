@@ -69,9 +69,12 @@ class Planner:
         """Return what each log keeps; see `LiveTopics.kept`."""
         found = self.topics.kept(known, of_all=of_all)
         for log, kept in found.items():
-            if self.history is not None and log in self._there and self._there[log].end.epoch != kept.end.epoch:
+            before = self._there.get(log)
+            if self.history is None or (before is not None and before.end.epoch == kept.end.epoch):
+                continue
+            self.history.forget()  # the archive may have more of a topic that was deleted since then
+            if before is not None:
                 _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
-                self.history.forget()  # it may have more of the old one
         self._there |= found
         self._epochs |= {(log.topic, kept.end.epoch): log for log, kept in found.items()}
         return found
