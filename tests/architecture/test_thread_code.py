@@ -278,7 +278,6 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsq_spark.replay.driver", "Replay._action", "act"): Work(("nsq_spark.replay:Replay",)),
     Place("nsq_spark.replay.driver", "_Joined", "the library"): Work(("nsq_spark.replay:_Joined",)),
-    Place("nsq_spark.source.nsqds", "_all_within", "shut_down"): Work(why="a socket that its owner shuts down under a lock"),
 }
 
 # Methods that threads run. They may use fields that are set once, and those that a line of the room is about; a line about a

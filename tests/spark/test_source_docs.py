@@ -16,6 +16,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from deltalake import DeltaTable
+
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live_options import LIVE_OPTIONS
 from nsq_spark.source.options import READ_OPTIONS, WRITE_OPTIONS
@@ -56,9 +58,17 @@ def placed(tmp_path: Path) -> Placed:
     return lambda code: code.replace('"/archive"', f'"{archive}"').replace("/tables/", f"{tmp_path}/tables/")
 
 
-def run(code: str) -> None:
-    """In this process, with the session that there is."""
-    exec(compile(code.replace("spark.stop()", ""), "docs/spark.md", "exec"), {})
+def run(code: str) -> dict[str, Any]:
+    """In this process, with the session that there is. Return its names."""
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("spark.stop()", ""), "docs/spark.md", "exec"), names)
+    return names
+
+
+def inline(pattern: str) -> str:
+    """Return code within a sentence of the page."""
+    (code,) = re.findall(f"`({pattern})`", TEXT, re.DOTALL)
+    return " ".join(str(code).split())
 
 
 @pytest.mark.slow
@@ -80,6 +90,41 @@ def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: 
         nsqd.post("/pub?topic=orders", b"order")
         run(script)
         assert spark.read.parquet(str(tmp_path / "tables/live")).count() == count
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_written_again_is_there_once(spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "c")
+    script = placed(SCRIPTS["once.py"]).replace("127.0.0.1:4151", f"127.0.0.1:{nsqd.http_port}")
+    table = str(tmp_path / "tables/once")
+    for count in 1, 2:
+        nsqd.post("/pub?topic=orders", b"order")
+        names = run(script)
+        batch = spark.read.format("nsq").options(nsqd=f"127.0.0.1:{nsqd.http_port}", topic="orders").load()
+        names["append"](batch, count - 1)
+        assert DeltaTable(table).to_pyarrow_table().num_rows == count
+    progress = names["query"].lastProgress
+    assert eval(inline(r"json\.loads\(query\.last[^`]*"), {"query": names["query"], "json": json}), progress
+    nsqd.post("/pub?topic=orders", b"order")
+    merge = inline(r"DeltaTable\(TABLE\)\.merge[^`]*")
+    for _ in range(2):
+        eval(merge, {"DeltaTable": DeltaTable, "TABLE": table, "batch": batch})
+        assert DeltaTable(table).to_pyarrow_table().num_rows == 3
+
+
+@pytest.mark.slow
+def test_a_new_checkpoint_that_begins_where_another_ended(
+    spark: Any, placed: Placed, nsqd: NsqdProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nsqd.create("orders", "c")
+    nsqd.post("/pub?topic=orders", b"order")
+    address = f"127.0.0.1:{nsqd.http_port}"
+    run(placed(SCRIPTS["follow.py"]).replace("127.0.0.1:4151", address))
+    run(placed(SCRIPTS["where.py"]))
+    nsqd.post("/pub?topic=orders", b"another")
+    places = capsys.readouterr().out.splitlines()[-1]
+    rest = spark.read.format("nsq").options(nsqd=address, topic="orders", startingOffsets=places).load()
+    assert [bytes(row.body) for row in rest.collect()] == [b"another"]
 
 
 def test_a_table_that_sparks_own_readers_read(

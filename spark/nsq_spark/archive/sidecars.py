@@ -125,6 +125,13 @@ class Manifests:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
         return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 
+    def places(self) -> dict[tuple[str, str, int], int | None]:
+        """Return how many messages the logs have before the first ones of files, by topic, nsqd and id; also of files that are
+        gone, since a table has rewritten them.
+        """
+        parts = (part for files in self._read.values() for parts in files.values() for part in parts)
+        return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd.first_seq for part in parts for nsqd in part.nsqds}
+
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
         for directory in reversed(list(directories_above(path))):

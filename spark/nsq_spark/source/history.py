@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,16 +27,18 @@ from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.listing import entries, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.sidecars import Manifests, NsqdPart
-from nsq_spark.archive.splits import ArchiveError, Damage, FileInfo, NotThere, Numbers, Split, pack, plan_splits
-from nsq_spark.archive.storage import Entry
+from nsq_spark.archive.splits import ArchiveError, Damage, FileInfo, NotThere, Numbers, Split, Wanted, pack, plan_splits
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS
 from nsq_spark.source.options import ReadOptions, split_bytes
 
 _REPORT_EVERY_S = 10.0
+# Files that a table has rewritten stay for an hour or longer, until VACUUM.
+_LISTED_FOR_S = 600.0
 # A task that removes repeated messages reads files that reach into its ids from both sides, so it has more bytes than others.
 _SPLITS_OF_WINDOW = 2
+_NO_IDS: Numbers = np.zeros(0, np.int64)
 
 _log = logging.getLogger("nsqd_py.spark")
 
@@ -63,19 +64,25 @@ class Stretch(NamedTuple):
     is_exact: bool
     epoch: int | None
     first_seq: int | None
-    files: tuple[int, ...]
+    files: frozenset[int]
 
-    def joined(self, other: Stretch) -> Stretch:
-        """Return this stretch with a later one that overlaps it."""
-        last_id, messages = max(self.last_id, other.last_id), self.messages + other.messages
-        files = tuple(dict.fromkeys(self.files + other.files))
-        places = [one for one in (self, other) if one.first_id == self.first_id and one.first_seq is not None]
-        first_seq = places[0].first_seq if places else None
-        return Stretch(self.first_id, last_id, messages, False, self.epoch or other.epoch, first_seq, files)
+    @property
+    def beginning(self) -> Position:
+        return Position(self.first_id - 1, self.first_seq, self.epoch)
 
-    def count_up_to(self, messages: int) -> int | None:
-        """Return how many messages the log has up to the first `messages` of the stretch."""
-        return None if self.first_seq is None else self.first_seq + messages
+    @property
+    def end(self) -> Position:
+        """The place behind the last message. Its count is not known: messages may be missing in between."""
+        return Position(self.last_id, None, self.epoch)
+
+    def joined(self, later: Stretch) -> Stretch:
+        """Return this stretch with one that begins in it."""
+        return self._replace(
+            last_id=max(self.last_id, later.last_id),
+            messages=self.messages + later.messages,
+            is_exact=False,
+            files=self.files | later.files,
+        )
 
 
 class Bounds(NamedTuple):
@@ -87,6 +94,9 @@ class Bounds(NamedTuple):
 
     def overlap(self, part: NsqdPart) -> bool:
         return part.first_id <= self.high and part.last_id > self.low
+
+    def within(self, low: int, high: int) -> Bounds:
+        return Bounds(self.log, max(low, self.low), min(high, self.high))
 
 
 @dataclass(repr=False)
@@ -105,7 +115,8 @@ class HistoryPartition(ArchivePartition):
                 if bounds := self.bounds.get(LogKey(chunk.topic, nsqd)):
                     wanted = (ids > bounds.low) & (ids <= bounds.high)
                     if self.may_repeat:
-                        wanted &= _first_of_each(ids) & ~np.isin(ids, known := seen.get(bounds.log, ids[:0]))
+                        known = seen.get(bounds.log, _NO_IDS)
+                        wanted &= _are_new(ids, known)
                         seen[bounds.log] = np.append(known, ids[wanted])
                     mask[rows] = wanted
             return chunk.filter(mask)
@@ -114,11 +125,13 @@ class HistoryPartition(ArchivePartition):
 
 
 class History:
-    """What an archive has of logs. It is listed when that is needed, once, until `forget` is called.
+    """What an archive has of logs. It is listed when that is needed, once in some minutes, or after `forget`.
 
     owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each
     remembered_at  where it is kept what files have that no manifest describes; "" for nowhere
-    waits          True if the archive need not be there yet; `is_there` says whether it is
+    waits          True if the archive need not be there yet
+
+    Its methods raise ArchiveError.
     """
 
     def __init__(
@@ -133,66 +146,81 @@ class History:
         self._owners_of = owners_of
         self._known = _KnownFiles(options, remembered_at)
         self._waits = waits
-        self.is_there = True
+        self._is_awaited = False
+        self._listed_s = 0.0
         self._files: list[ArchivedFile] = []
         self._owners: Mapping[LogKey, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
-        self._distinct: dict[Stretch, int] = {}
-        self._last_ids: tuple[Stretch | None, Numbers] = None, np.zeros(0, np.int64)
+        self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
+        self._distinct: dict[tuple[LogKey, Stretch], int] = {}
 
     def forget(self) -> None:
         """Look for new files when they are needed again."""
         self._stretches = None
 
-    def stretches(self, log: LogKey) -> list[Stretch]:
-        """Return them in order. Raises ArchiveError."""
-        return self.logs().get(log, [])
+    def is_awaited(self) -> bool:
+        """True if the archive is not there yet."""
+        self.logs()
+        return self._is_awaited
 
     def logs(self) -> Mapping[LogKey, list[Stretch]]:
-        """Return the stretches of each log that the archive has messages of. Raises ArchiveError."""
-        if self._stretches is None:
-            try:
-                self._files = list(self._known.files())
-                self.is_there = True
-            except NotThere as error:
-                if not self._waits:
-                    raise
-                if self.is_there:
-                    _log.warning("nsq: %s: waiting for it", error)
-                self.is_there = False
-                return {}
-            newest: dict[LogKey, NsqdPart] = {}
-            for file in self._files:
-                for name, part in file.parts:
-                    newest[name] = max(part, newest.get(name, part), key=lambda part: part.last_id)
-            self._owners = self._owners_of(newest)
-            found: dict[LogKey, list[Stretch]] = {}
-            for number, file in enumerate(self._files):
-                for name, (_, first_id, last_id, count, is_ordered, epoch, first_seq) in file.parts:
-                    stretch = Stretch(first_id, last_id, count, is_ordered, epoch, first_seq, (number,))
-                    found.setdefault(self._owners[name], []).append(stretch)
-            self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
-            self._distinct, self._last_ids = {}, (None, self._last_ids[1])
+        """Return the stretches of each log that the archive has messages of, in order."""
+        if self._stretches is not None and time.monotonic() < self._listed_s + _LISTED_FOR_S:
+            return self._stretches
+        try:
+            self._files = [file for file in self._known.files() if file.parts]
+        except NotThere as error:
+            if not self._waits:
+                raise
+            if not self._is_awaited:
+                _log.warning("nsq: %s: waiting for it", error)
+            self._is_awaited = True
+            return {}
+        self._is_awaited = False
+        self._listed_s = time.monotonic()
+        parts = [named for file in self._files for named in file.parts]
+        self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))  # the last of each name
+        found: dict[LogKey, list[Stretch]] = {}
+        for number, file in enumerate(self._files):
+            for name, part in file.parts:
+                found.setdefault(self._owners[name], []).append(Stretch(*part[1:], frozenset((number,))))
+        self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
+        self._last_ids, self._distinct = {}, {}  # the numbers of files are other ones
         return self._stretches
+
+    def stretches(self, log: LogKey) -> list[Stretch]:
+        """Return them in order."""
+        return self.logs().get(log, [])
 
     # ---- places
 
     def beginning(self, log: LogKey) -> Position | None:
-        """Return the place before the first message; None if there is none. Raises ArchiveError."""
-        first = next(iter(self.stretches(log)), None)
-        return Position(first.first_id - 1, first.first_seq, first.epoch) if first else None
+        """Return the place before the first message; None if there is none."""
+        stretches = self.stretches(log)
+        return stretches[0].beginning if stretches else None
 
     def end(self, log: LogKey) -> Position | None:
-        """Return the place behind the last message; None if there is none. Raises ArchiveError."""
-        last = next(reversed(self.stretches(log)), None)
-        return Position(last.last_id, last.count_up_to(last.messages), last.epoch) if last else None
+        """Return the place behind the last message; None if there is none."""
+        stretches = self.stretches(log)
+        return stretches[-1].end if stretches else None
 
-    def count(self, log: LogKey, low: int, high: int) -> int:
-        """Return about how many messages have ids above `low` and up to `high`, rather more. Raises ArchiveError."""
-        return sum(one.messages for one in self.stretches(log) if one.first_id <= high and one.last_id > low)
+    def count(self, log: LogKey, low: Position, high: Position) -> int:
+        """Return about how many messages are between two places, rather more. No file is read for it."""
+        found = 0
+        cut, ids = self._last_ids.get(log, (None, _NO_IDS))
+        for one in self.stretches(log):
+            if one.first_id > high.last_id or one.last_id <= low.last_id:
+                continue
+            if one == cut:
+                found += int(np.count_nonzero((ids > low.last_id) & (ids <= high.last_id)))
+            elif one.first_seq is not None and high.count is not None and one.epoch == high.epoch:
+                found += min(one.messages, high.count - one.first_seq)
+            else:
+                found += one.messages
+        return found
 
     def take(self, log: LogKey, low: Position, high: int, most: int) -> Position:
-        """Return the place behind the first `most` messages after `low` and up to the id `high`. Raises ArchiveError.
+        """Return the place behind the first `most` messages after `low` and up to the id `high`.
 
         Ids are read only of the stretch in which that place is.
         """
@@ -203,85 +231,96 @@ class History:
             if one.first_id > high or not left:
                 break
             if one.first_id > place.last_id and one.last_id <= high and one.messages <= left:
-                place, left = Position(one.last_id, one.count_up_to(one.messages), one.epoch), left - one.messages
+                place, left = one.end, left - one.messages
                 continue
             ids = self._ids(log, one)
             wanted = ids[(ids > place.last_id) & (ids <= high)][:left]
             if len(wanted):
-                last_id, left = int(wanted[-1]), left - len(wanted)
-                place = Position(last_id, one.count_up_to(int(np.searchsorted(ids, last_id, "right"))), one.epoch)
+                place, left = Position(int(wanted[-1]), None, one.epoch), left - len(wanted)
         return place
 
     def missing(self, log: LogKey, low: Position, high: Position, count_at: Callable[[int], int | None]) -> int:
-        """Return how many messages between two places the archive lacks. Raises ArchiveError.
+        """Return how many messages between two places the archive lacks.
 
         Messages are missing where the next stretch, or the end, has more messages before it than were found up to there. Where
         the archive begins, nothing is missing, unless the number of messages before that is not known.
 
         count_at  returns the number of messages that a log has up to an id, if it keeps that message
         """
-        lost, found = 0, _Count(None, None)
-        last_id = -1
+        lost, reached = 0, Position(0, None, None)
+        counted = self._counted(log, low, high)
+        for one in counted:
+            if low.count is not None and reached.last_id <= low.last_id < one.first_id:
+                reached = low
+            if one.first_id > low.last_id:
+                lost += _lacking(reached, one.beginning)
+            reached = self._behind(log, one, low, reached)
+        if low.count is not None and reached.last_id <= low.last_id:
+            reached = low
+        if reached.last_id > high.last_id:
+            if not _lacking(reached, replace(high, count=count_at(reached.last_id))):
+                return lost
+            behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)  # the log may have what is missing there
+            reached = replace(reached, count=reached.seq - int(behind))
+        return lost + _lacking(reached, high)
+
+    def _counted(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
+        """Return the stretches between two places, and where it is not known how many messages are before those, earlier ones."""
+        found: list[Stretch] = []
         for one in self.stretches(log):
             if one.first_id > high.last_id:
                 break
-            if last_id <= low.last_id < one.first_id and low.count is not None:
-                found = _Count(low.count, low.epoch)
-            if one.epoch is not None and found.epoch not in (None, one.epoch):
-                found = _Count(0, one.epoch)
-            if one.first_seq is not None:
-                if found.messages is not None and one.first_id > low.last_id:
-                    lost += self._lacking(log, found, one.first_seq)
-                found = _Count(one.first_seq, one.epoch)
-            elif one.first_id <= low.last_id < one.last_id and low.count is not None:
-                ids = self._ids(log, one)
-                before = int(np.searchsorted(ids, low.last_id, "right"))
-                found = _Count(low.count - before, low.epoch)
-            found.add(one)
-            last_id = one.last_id
-        if last_id <= low.last_id:
-            found = _Count(low.count, low.epoch)
-        expected = high.count if last_id <= high.last_id else count_at(last_id)
-        if None not in (high.epoch, found.epoch) and high.epoch != found.epoch:
-            found = _Count(0, high.epoch)
-        return lost + (self._lacking(log, found, expected) if expected is not None and found.messages is not None else 0)
+            if one.first_id <= low.last_id and one.first_seq is not None:
+                found.clear()
+            if one.last_id > low.last_id or low.count is None:
+                found.append(one)
+        return found
 
-    def _lacking(self, log: LogKey, found: _Count, expected: int) -> int:
-        """Return how many messages there are too few. Of stretches in which some may be there twice, the ids are read."""
-        messages = found.messages or 0
-        if messages < expected:
-            return expected - messages
-        for one in found.inexact:
-            if one not in self._distinct:
-                self._distinct[one] = len(self._ids(log, one))
-            messages -= one.messages - self._distinct[one]
-        return max(0, expected - messages)
+    def _behind(self, log: LogKey, stretch: Stretch, low: Position, before: Position) -> Position:
+        """Return the place behind a stretch, with the number of messages up to there."""
+        count = stretch.first_seq
+        if count is None and low.count is not None and low.last_id >= stretch.first_id:
+            count = low.count - int(np.searchsorted(self._ids(log, stretch), low.last_id, "right"))
+        elif count is None:
+            count = before.seq
+        return Position(stretch.last_id, count + self._messages(log, stretch), stretch.epoch)
+
+    def _messages(self, log: LogKey, stretch: Stretch) -> int:
+        """Return how many messages a stretch has, without those that are there twice."""
+        if stretch.is_exact:
+            return stretch.messages
+        if (log, stretch) not in self._distinct:
+            self._distinct[log, stretch] = len(self._ids(log, stretch))
+        return self._distinct[log, stretch]
 
     def _ids(self, log: LogKey, stretch: Stretch) -> Numbers:
-        """Return the ids of a stretch in order, each once. Raises ArchiveError."""
-        if self._last_ids[0] != stretch:
-            infos = [self._files[number].info for number in stretch.files]
-            found = [ids for name, ids in _ids_in(infos, self._options) if self._owners.get(name) == log]
-            ids = np.unique(np.concatenate([*found, np.zeros(0, np.int64)]))
-            self._last_ids = stretch, ids[(ids >= stretch.first_id) & (ids <= stretch.last_id)]
-        return self._last_ids[1]
+        """Return the ids of a stretch in order, each once."""
+        known, ids = self._last_ids.get(log, (None, _NO_IDS))
+        if known != stretch:
+            infos = [self._files[number].info for number in sorted(stretch.files)]
+            found = [part for name, part in _ids_in(infos, self._options, self._options.wanted) if self._owners.get(name) == log]
+            ids = np.unique(np.concatenate([_NO_IDS, *found]))
+            ids = ids[(ids >= stretch.first_id) & (ids <= stretch.last_id)]
+            self._last_ids[log] = stretch, ids
+        return ids
 
     # ---- what tasks read
 
     def partitions(self, wanted: Mapping[LogKey, tuple[int, int]], columns: tuple[str, ...]) -> list[InputPartition]:
-        """Return the partitions that read messages of logs with ids above the first and up to the second. Raises ArchiveError."""
+        """Return the partitions that read messages of logs with ids above the first and up to the second."""
         if not wanted:
             return []
         logs = self.logs()
         bounds = {name: Bounds(log, *wanted[log]) for name, log in self._owners.items() if log in wanted}
-        inexact = {(log, number) for log in wanted for one in logs.get(log, ()) if not one.is_exact for number in one.files}
+        inexact = {number for log in wanted for one in logs.get(log, ()) if not one.is_exact for number in one.files}
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
         for number, file in enumerate(self._files):
-            names = [name for name, part in file.parts if name in bounds and bounds[name].overlap(part)]
-            if any((bounds[name].log, number) in inexact for name in names):
+            if not any(name in bounds and bounds[name].overlap(part) for name, part in file.parts):
+                continue
+            if number in inexact:
                 mixed.append(file)
-            elif names:
+            else:
                 single.append(file.info)
         target_bytes = split_bytes(self._options.split_bytes, sum(file.info.size_bytes for file in self._files))
         groups = pack(plan_splits(single, target_bytes), target_bytes)
@@ -291,27 +330,18 @@ class History:
         return found
 
 
-class _Count:
-    """The number of messages that were found in an epoch of a log; None if it is not known where counting began.
-
-    inexact  the stretches among them in which messages may be there twice
-    """
-
-    def __init__(self, messages: int | None, epoch: int | None) -> None:
-        self.messages = messages
-        self.epoch = epoch
-        self.inexact: list[Stretch] = []
-
-    def add(self, stretch: Stretch) -> None:
-        self.messages = (self.messages or 0) + stretch.messages
-        self.epoch = stretch.epoch or self.epoch
-        if not stretch.is_exact:
-            self.inexact.append(stretch)
+def _lacking(reached: Position, place: Position) -> int:
+    """Return how many messages are too few up to a place where it is known how many there should be."""
+    if place.count is None:
+        return 0
+    if None not in (reached.epoch, place.epoch) and reached.epoch != place.epoch:
+        return place.count  # the topic was created again, and none of these was found
+    return 0 if reached.count is None else max(0, place.count - reached.count)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
     found: list[Stretch] = []
-    for one in sorted(stretches, key=lambda one: one.first_id):
+    for one in sorted(stretches, key=lambda one: (one.first_id, one.first_seq is None)):
         if found and one.first_id <= found[-1].last_id:
             found[-1] = found[-1].joined(one)
         else:
@@ -323,26 +353,18 @@ def _windows(
     files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
 ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
     """Yield bounds that follow each other, and the splits of the files that reach into them."""
-    files = sorted(files, key=lambda file: min(part.first_id for _, part in file.parts))
-    low = {name: each.low for name, each in bounds.items()}
-    reached = dict(low)
-    size_bytes = 0
-    for number, file in enumerate(files):
+    cuts = [0]
+    size_bytes = reached = 0
+    for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
         size_bytes += file.info.size_bytes
-        for name, part in file.parts:
-            if name in bounds:
-                reached[name] = min(bounds[name].high, max(reached[name], part.last_id))
-        is_last = number + 1 == len(files)
-        if size_bytes >= target_bytes or is_last:
-            # All names of an nsqd end at the same message.
-            ends = {each.log: max(reached[name] for name in bounds if bounds[name].log == each.log) for each in bounds.values()}
-            window = {name: Bounds(log, low[name], high if is_last else ends[log]) for name, (log, _, high) in bounds.items()}
-            inside = [
-                file.info for file in files if any(window[name].overlap(part) for name, part in file.parts if name in window)
-            ]
-            yield window, plan_splits(inside, END_OF_IDS)
-            low = {name: each.high for name, each in window.items()}
-            reached, size_bytes = dict(low), 0
+        reached = max(reached, *(part.last_id for name, part in file.parts if name in bounds))
+        if size_bytes >= target_bytes:
+            cuts.append(reached)
+            size_bytes = 0
+    for low, high in zip(cuts, [*cuts[1:], END_OF_IDS], strict=True):
+        window = {name: each.within(low, high) for name, each in bounds.items() if each.low < high and each.high > low}
+        inside = [file.info for file in files if any(name in window and window[name].overlap(part) for name, part in file.parts)]
+        yield window, plan_splits(inside, END_OF_IDS)
 
 
 # ---- what files have
@@ -355,34 +377,41 @@ class _KnownFiles:
         self._options = options
         self._path = Path(remembered_at) if remembered_at else None
         self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
-        if self._path is not None:
-            with suppress(OSError):
-                for line in self._path.read_bytes().splitlines():
-                    with suppress(ValueError, TypeError):  # of a process that was killed
-                        key, parts = json.loads(line)
-                        self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
+        if self._path is None:
+            return
+        with suppress(OSError):
+            for line in self._path.read_bytes().splitlines():
+                with suppress(ValueError, TypeError):  # of a process that was killed
+                    key, parts = json.loads(line)
+                    self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
 
     def files(self) -> Iterator[ArchivedFile]:
         """Yield the files with messages of wanted topics. Raises ArchiveError."""
         options = self._options
         manifests = Manifests(options.storage)
-        others: list[Entry] = []
+        others: list[str] = []
         for entry in entries(options.paths, options.storage, options.hints):
             parts = manifests.complete(entry)
-            if parts and not any(options.wanted.has_topic(part.topic) for part in parts):
-                continue
             if parts and all(part.nsqds for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
-                named = [(LogKey(part.topic, nsqd.nsqd), nsqd) for part in parts for nsqd in part.nsqds]
-                yield ArchivedFile(info, named)
+                yield self._file(info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds])
             else:
-                others.append(entry)
+                others.append(entry.path)
         if others:
-            yield from self._others(others)
+            yield from self._others(others, manifests.places())
 
-    def _others(self, others: list[Entry]) -> Iterator[ArchivedFile]:
+    def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
+        has_topic = self._options.wanted.has_topic
+        return ArchivedFile(info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)])
+
+    def _others(self, paths: list[str], places: Mapping[tuple[str, str, int], int | None]) -> Iterator[ArchivedFile]:
+        """Yield files that no manifest describes.
+
+        places  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
+                that a table has rewritten. What OPTIMIZE writes begins where one of these did.
+        """
         options, report_s = self._options, time.monotonic() + _REPORT_EVERY_S
-        infos = survey([entry.path for entry in others], options.storage, options.hints, options.wanted).files
+        infos = survey(paths, options.storage, options.hints, options.wanted).files
         for number, info in enumerate(infos):
             if not info.may_hold(options.wanted):
                 continue
@@ -392,39 +421,40 @@ class _KnownFiles:
             if time.monotonic() >= report_s:
                 _log.warning("nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos))
                 report_s = time.monotonic() + _REPORT_EVERY_S
-            yield ArchivedFile(info, [(LogKey(topic, part.nsqd), part) for topic, part in self._read[key]])
+            parts = self._read[key]
+            placed = [(topic, part._replace(first_seq=places.get((topic, part.nsqd, part.first_id)))) for topic, part in parts]
+            yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
         by_name: dict[LogKey, list[Numbers]] = {}
-        for name, ids in _ids_in([info], self._options):
+        for name, ids in _ids_in([info], self._options, Wanted()):  # another query of the checkpoint may want other topics
             by_name.setdefault(name, []).append(ids)
         found = []
         for (topic, nsqd), pieces in by_name.items():
             ids = np.concatenate(pieces)
             is_ordered = bool((ids[1:] > ids[:-1]).all())
-            count = len(ids) if is_ordered else len(np.unique(ids))
-            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), count, is_ordered)))
+            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
         self._read[key] = found
         if self._path is not None:
             with suppress(OSError):  # it is read again by the next process
-                os.makedirs(self._path.parent, exist_ok=True)
+                self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a") as file:
                     file.write(f"{json.dumps([key, found])}\n")
 
 
-def _ids_in(infos: list[FileInfo], options: ReadOptions) -> Iterator[tuple[LogKey, Numbers]]:
+def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> Iterator[tuple[LogKey, Numbers]]:
     """Yield the ids in files by topic and nsqd, a chunk after the other. Raises ArchiveError."""
     damage = Damage("skip" if options.skip_damaged else "fail")
-    for split in plan_splits(infos, wanted=options.wanted):
-        for chunk in read(split, options.storage, options.wanted, damage):
+    for split in plan_splits(infos, wanted=wanted):
+        for chunk in read(split, options.storage, wanted, damage):
             yield from ((LogKey(chunk.topic, nsqd), ids) for nsqd, _, ids in _by_nsqd(chunk))
 
 
-def _first_of_each(ids: Numbers) -> Numbers:
-    """Return a mask of the ids that no equal one precedes."""
-    mask = np.zeros(len(ids), dtype=bool)
-    mask[np.unique(ids, return_index=True)[1]] = True
-    return mask
+def _are_new(ids: Numbers, known: Numbers) -> Numbers:
+    """Return a mask of the ids that neither the known ones nor those before them are equal to."""
+    mask = np.zeros(len(known) + len(ids), dtype=bool)
+    mask[np.unique(np.append(known, ids), return_index=True)[1]] = True
+    return mask[len(known) :]
 
 
 def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:

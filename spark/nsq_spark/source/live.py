@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, index_in_records
-from nsq_spark.archive.files import File
+from nsq_spark.archive.files import RemoteFile
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
@@ -57,7 +57,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[LogKey, Position] | None = None
         self._known: set[LogKey] = set()
         self._ends: dict[LogKey, Position] = {}
-        self._read: dict[LogKey, Position] = {}
+        self._lag: dict[LogKey, int] = {}
         self._last_s = time.monotonic()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -81,26 +81,25 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known |= set(before.ends)
         there = self._plan.kept(self._known, of_all=self._target is not None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        batch, count = self._plan.batch(before, there, self._target, most)
-        self._ends |= {log: kept.end for log, kept in there.items()}
-        self._read |= before.ends
+        batch = self._plan.batch(before, there, self._target, most)
+        count = sum(batch.waiting.values())
         is_late = time.monotonic() - self._last_s >= options.longest_wait_s
         is_enough = self._target is not None or is_late or count >= options.least_messages
-        if not count or not is_enough or (batch.ends == before.ends and not batch.begins):
+        is_next = count > 0 and is_enough and (batch.offset.ends != before.ends or bool(batch.offset.begins))
+        self._ends |= {log: kept.end for log, kept in there.items()}
+        self._lag |= batch.left if is_next else batch.waiting
+        if not is_next:
             return start
         self._last_s = time.monotonic()
-        self._read |= batch.ends
-        return batch.to_json()
+        return batch.offset.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the logs ended when their nsqds were last asked, and how far behind a query is; Spark shows it next to
         how far the query is.
         """
         lag: dict[str, dict[str, int]] = {}
-        for log, end in self._ends.items():
-            place = self._read.get(log, end)
-            behind = end.seq - (place.seq if place.epoch == end.epoch else 0)
-            lag.setdefault(log.topic, {})[log.nsqd] = behind
+        for log, messages in sorted(self._lag.items()):
+            lag.setdefault(log.topic, {})[log.nsqd] = messages
         return TopicOffset(self._ends).to_json() | {"lag": lag}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -131,7 +130,7 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     address = asked if "://" in asked else f"http://{asked}"
     nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s) if "nsqd" in names else ""
     place, high = part.low, part.high
-    if place.count is None:
+    if high.count is None:
         raise ArchiveError(f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}")
     while place.is_before(high):
         where = {"seq": place.seq} if place.message_id is None else {"id": place.message_id}
@@ -140,9 +139,11 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
         except NoTopic:
             yield from _not_kept(part, place, high)
             return
-        if kept.end.epoch != place.epoch or kept.end.seq < high.seq:
+        if kept.end.epoch != high.epoch or kept.end.seq < high.seq:
             yield from _not_kept(part, place, high, is_another=True)
             return
+        if place.count is None and kept.first.seq > kept.earliest_seq:  # nothing in between was dropped
+            place = kept.first
         seq, end_seq = place.seq, high.seq
         if kept.earliest_seq > seq:  # it was dropped since it was planned
             reached = kept.first if kept.first.is_before(high) else high
@@ -158,7 +159,7 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
                 yield replace(wanted, nsqds=nsqd or None).arrow(names)
         following = min(kept.next_seq, end_seq) if kept.next_seq > seq else end_seq
         report_loss(part.log, place, following - seq - count, fails=options.fails_on_loss)  # records that cannot be read
-        place = high if following >= end_seq else Position(last_id, following, place.epoch)
+        place = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 
 def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Iterator[pa.RecordBatch]:
@@ -179,29 +180,12 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
         yield from read_partition(archived)
 
 
-class _Answer(File):
-    """An answer of an nsqd as a file."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._data)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        return self._data[offset : offset + size]
-
-    def close(self) -> None:
-        pass
-
-
 def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
     split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, size, 0)
     wanted, origin = Wanted(), MessageOrigin(topic, None, url)
-    for records in Walk(_Answer(data), split, wanted, Damage()).run():
+    for records in Walk(RemoteFile(pa.BufferReader(data)), split, wanted, Damage()).run():
         if (records.headers["kind"] != PUBLISHED).any():
             raise ArchiveError(f"{url} has records of another kind: of a later version of nsqd?")
         counts = records.headers["count"].astype(np.int64)

@@ -34,6 +34,19 @@ class LogKey(NamedTuple):
 Place: TypeAlias = str | int | Mapping[LogKey, int | str]
 EARLIEST_SEQ, LATEST_SEQ = -2, -1
 
+
+def place_in(place: Place, log: LogKey) -> str | dict[str, int]:
+    """Return EARLIEST, which is also that of a log that JSON does not name, LATEST, or what to ask /topic/read for."""
+    one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
+    if one in (EARLIEST, EARLIEST_SEQ):
+        return EARLIEST
+    if one in (LATEST, LATEST_SEQ):
+        return LATEST
+    if isinstance(one, str):
+        return {"id": int(one, 16)}
+    return {"seq" if isinstance(place, Mapping) else "time": one}
+
+
 LIVE_OPTIONS = (
     options.Option("nsqd", options.parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
     options.Option("nsqlookupd", options.parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
@@ -51,9 +64,12 @@ LIVE_OPTIONS = (
         str,
         EARLIEST,
         'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"orders": {"host:port": 120}}`',
+        aliases=("startingTimestamp",),
     ),
     options.TIME_ZONE,
-    options.Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
+    options.Option(
+        "endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams", aliases=("endingTimestamp",)
+    ),
     options.Option(
         "maxMessagesPerTrigger",
         options.at_least_one(int),
@@ -159,7 +175,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
 
 def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Return the options of a stream, which has no end. Raises BadOption."""
-    if any(name.lower() == "endingoffsets" for name in given):
+    if not {"endingoffsets", "endingtimestamp"}.isdisjoint(name.lower() for name in given):
         raise options.BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)
 
@@ -197,13 +213,16 @@ def _place(values: options.Values, name: str, now_ns: int, wanted: Wanted) -> Pl
             (topic,) = wanted.topics  # the short form, without a topic
             found = {topic: found}
         offsets = {LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()}
-        if any(type(place) is not int and not _ID.fullmatch(place) for place in offsets.values()):
-            raise ValueError
     except (ValueError, TypeError, AttributeError) as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
         raise options.BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
-    if any(isinstance(place, int) and place < EARLIEST_SEQ for place in offsets.values()):
-        raise options.BadOption(f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest) or -1 (latest)")
+    for place in offsets.values():
+        is_number = type(place) is int and place >= EARLIEST_SEQ
+        if not is_number and not (isinstance(place, str) and _ID.fullmatch(place)):
+            raise options.BadOption(
+                f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest), -1 (latest) or message ids of 16 hex "
+                f"characters, got {json.dumps(place)}"
+            )
     return offsets
 
 
@@ -243,6 +262,10 @@ class Position:
         if self.message_id is None or other.message_id is None:
             return self.seq < other.seq
         return self.message_id < other.message_id
+
+    def messages_to(self, later: Position) -> int:
+        """Return how many messages of the log are between this place and another one; 0 if that is not later."""
+        return max(0, later.seq - self.seq) if self.is_before(later) else 0
 
     def to_json(self) -> dict[str, Any]:
         text = None if self.message_id is None else f"{self.message_id:016x}"

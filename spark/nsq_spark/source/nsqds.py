@@ -5,30 +5,20 @@ behind a message id, or from a sequence number or a time on.
 from __future__ import annotations
 
 import http.client
+import io
 import logging
-import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import (
-    EARLIEST,
-    EARLIEST_SEQ,
-    LATEST,
-    LATEST_SEQ,
-    HttpAccess,
-    LiveOptions,
-    LogKey,
-    Place,
-    Position,
-)
+from nsq_spark.source.live_options import LATEST, HttpAccess, LiveOptions, LogKey, Place, Position
 from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import producers_in
@@ -40,6 +30,7 @@ from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
 _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 BEHIND_ALL = 2**63 - 1
@@ -52,7 +43,15 @@ T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
 
 
-class NoTopic(ArchiveError):
+class Refused(ArchiveError):
+    """An answer that will be the same later."""
+
+
+class NoPath(Refused):
+    """The server has no such path."""
+
+
+class NoTopic(Refused):
     """This nsqd does not have the topic."""
 
 
@@ -87,30 +86,33 @@ class Kept:
 def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: int) -> Kept:
     """Return records of about so many bytes from a number (`seq`) or a time (`time`) on, or behind a message (`id`).
 
-    Raises NoTopic and ArchiveError.
+    Raises NoTopic, Refused if it is Go's nsqd, and ArchiveError.
     """
     if "id" in place:
         place = {"id": f"{place['id']:016x}"}  # type: ignore[dict-item]
     query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
-    headers, body = ask(nsqd, f"/topic/read?{query}", access)
 
     def number(name: str, base: int = 10) -> int:
         return int(headers.get(f"X-Nsq-{name}", ""), base)
 
     try:
+        headers, body = ask(nsqd, f"/topic/read?{query}", access)
         has_ids = "X-Nsq-Before-Id" in headers
         first, end = (
             Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
             for name, seq in (("Before", "First"), ("End", "End"))
         )
         return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"))
-    except ValueError:
-        raise ArchiveError(f"nsq: {nsqd} hands out no kept messages: is it an nsqd of another kind?") from None
+    except (NoPath, ValueError):
+        raise Refused(
+            f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
+            "nsqd with nsq-to-file, and read the archive"
+        ) from None
 
 
 def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMessage, bytes]:
     """Return headers and body of a GET. The token or login is sent over TLS only: an nsqd that refuses a plain request is
-    asked again at its HTTPS port. Raises NoTopic if there is no such topic, and ArchiveError.
+    asked again at its HTTPS port. Raises NoTopic if there is no such topic, NoPath and ArchiveError.
     """
     answer = _get(address, path, access)
     if "://" not in address and (port := _https_port(address, answer, access)):
@@ -119,6 +121,8 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMe
     status, headers, body = answer
     if status == http.client.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
         raise NoTopic(f"nsq: {address} has no such topic")
+    if status == http.client.NOT_FOUND:
+        raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
     if status != http.client.OK:
         said = body[:200].decode(errors="replace").strip()
         raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}")
@@ -128,52 +132,31 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMe
 def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Return status, headers and body. Raises ArchiveError."""
     scheme, _, host = address.rpartition("://")
+    is_secure = scheme == "https"
+    deadline_s = time.monotonic() + access.answer_s
+    answer = bytearray()
     try:
         connection = http.client.HTTPConnection(host, timeout=access.timeout_s)
         with closing(connection):
             connection.connect()
-            if scheme == "https":
+            if is_secure:
                 context = tls_context(access.client, ssl.SSLContext)
-                connection.sock = context.wrap_socket(
-                    connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
-                )
-            with _all_within(access.answer_s, connection.sock):
-                connection.request("GET", path, headers=access.headers if scheme == "https" else {})
-                response = connection.getresponse()
-                body = response.read(_MOST_ANSWER_BYTES + 1)
+                connection.sock = context.wrap_socket(connection.sock, server_hostname=connection.host)
+            connection.request("GET", path, headers={"Connection": "close"} | (access.headers if is_secure else {}))
+            while piece := connection.sock.recv(_READ_BYTES):  # a timeout is that of each piece only
+                answer += piece
+                if len(answer) > _MOST_ANSWER_BYTES:
+                    raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError(f"no complete answer within {access.answer_s:g} s")
+        received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(answer))  # the part of a socket that is read from
+        response = http.client.HTTPResponse(received, method="GET")
+        response.begin()
+        return response.status, response.headers, response.read()
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an nsqlookupd may name any host and port
         is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
         reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
         raise ArchiveError(f"nsq: {address}: {reason}") from error
-    if len(body) > _MOST_ANSWER_BYTES:
-        raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
-    return response.status, response.headers, body
-
-
-@contextmanager
-def _all_within(seconds: float, sock: socket.socket) -> Iterator[None]:
-    """Shut the socket down after this time, since its timeout is for each read only. Raises TimeoutError then."""
-    ending = threading.Lock()  # a timer that is late must not shut down the next socket with this descriptor
-    is_late = has_ended = False
-
-    def shut_down() -> None:
-        nonlocal is_late
-        with ending, suppress(OSError):
-            if not has_ended:
-                is_late = True
-                sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, shut_down)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with ending:
-            has_ended = True
-        if is_late:
-            raise TimeoutError(f"no complete answer within {seconds:g} s")
 
 
 def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: HttpAccess) -> int | None:
@@ -225,13 +208,13 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
 
 
 def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
-    """Return the answer, asking again while nsqds are away. Raises NoTopic at once, and ArchiveError after the time."""
+    """Return the answer, asking again while nsqds are away. Raises Refused at once, and ArchiveError after the time."""
     deadline_s = time.monotonic() + give_up_after_s
     is_reported = False
     while True:
         try:
             return question()
-        except NoTopic:
+        except Refused:
             raise
         except ArchiveError as error:
             if time.monotonic() >= deadline_s:
@@ -286,20 +269,22 @@ class LiveTopics:
     def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
         """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
 
-        Waits while all nsqds are away, with `of_all` while any is, known ones too; else one that is away is left out.
-        Raises ArchiveError.
+        Waits while all nsqds are away, with `of_all` while any is, known ones too unless some are gone; else one that is away
+        is left out. Raises ArchiveError.
         """
         return patiently(partial(self._asked, list(known), of_all), self._options.give_up_after_s)
 
     def _asked(self, known: Iterable[LogKey], of_all: bool) -> dict[LogKey, Kept]:
         found: dict[LogKey, Kept] = {}
         failures: dict[LogKey, str] = {}
-        logs = sorted({*self._logs(known), *(known if of_all else ())})
+        logs = sorted({*self._logs(known, of_all), *(known if of_all and not self._options.gone else ())})
         for log in logs:
             try:
                 found[log] = self._now(log)
             except NoTopic:
                 continue
+            except Refused:
+                raise
             except ArchiveError as error:
                 failures[log] = str(error)
         self.silent = set(failures)
@@ -315,7 +300,7 @@ class LiveTopics:
             return self.read(log, seq=BEHIND_ALL)
         answer = self.read(log, seq=0)
         if answer.first.message_id is None:
-            raise ArchiveError(
+            raise Refused(
                 f"nsq: topic {log.topic} of {log.nsqd} has no ids that rise, since it takes dead letters, which keep theirs (or "
                 "nsqd is of an earlier version): read its log without an archive"
             )
@@ -325,10 +310,19 @@ class LiveTopics:
         """Return the record at a place. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **place)
 
-    def _logs(self, known: Iterable[LogKey]) -> set[LogKey]:
-        """Return the logs that there may be; if no nsqlookupd answers, the known ones. Raises ArchiveError if there are none."""
+    def _logs(self, known: Iterable[LogKey], of_all: bool) -> set[LogKey]:
+        """Return the logs that there may be; the known ones where it cannot be asked for. Raises ArchiveError if there are none,
+        and with `of_all` if an nsqd does not answer.
+        """
         options, failures = self._options, []
-        found = {LogKey(topic, nsqd) for nsqd in options.nsqds for topic in self._names(nsqd, STATS, "nsqd")}
+        found: set[LogKey] = set()
+        for nsqd in options.nsqds:
+            try:
+                found |= {LogKey(topic, nsqd) for topic in self._names(nsqd, STATS, "nsqd")}
+            except ArchiveError:
+                if of_all:
+                    raise
+                found |= {log for log in known if log.nsqd == nsqd}
         for lookupd in options.lookupds:
             try:
                 for topic in self._names(lookupd, "/topics", "nsqlookupd"):
@@ -337,12 +331,12 @@ class LiveTopics:
                         for nsqd in nsqds_of(lookupd, f"/lookup?{urlencode({'topic': topic})}", options.access)
                     }
             except ArchiveError as error:
-                failures.append(str(error))
+                failures.append(error)
                 _log.warning("%s", error)
         if failures and len(failures) == len(options.lookupds):
             found |= set(known)
             if not found:
-                raise ArchiveError(failures[0])
+                raise failures[0]
         return found
 
     def _names(self, asked: str, path: str, kind: str) -> set[str]:
@@ -358,34 +352,39 @@ class LiveTopics:
             names |= {name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)}
         return names
 
-    def by_tcp_address(self) -> dict[str, str]:
-        """Return the HTTP addresses of all nsqds by the names that consumers have for them. Raises ArchiveError."""
-        found: dict[str, str] = {}
-        for lookupd in self._options.lookupds:
-            found |= {tcp: nsqd for nsqd, tcp in nsqds_of(lookupd, "/nodes", self._options.access).items()}
-        for nsqd in self._options.nsqds:
-            tcp = tcp_address(nsqd, self._options.access)
-            found |= {tcp: nsqd, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}": nsqd}
-        return found
+    def names_of(self, nsqd: str) -> tuple[str, str]:
+        """Return the names that consumers may have for an nsqd. Raises ArchiveError."""
+        tcp = tcp_address(nsqd, self._options.access)
+        return tcp, f"{nsqd.rpartition('://')[2].rpartition(':')[0]}:{tcp.rpartition(':')[2]}"
 
-    def place(self, option: str, place: Place, log: LogKey, kept: Kept) -> Position:
+    def by_tcp_address(self) -> tuple[dict[str, str], list[ArchiveError]]:
+        """Return the HTTP addresses of all nsqds by the names that consumers have for them, and why some are not known."""
+        found: dict[str, str] = {}
+        failures: list[ArchiveError] = []
+        for asked in *self._options.lookupds, *self._options.nsqds:
+            try:
+                if asked in self._options.nsqds:
+                    found |= dict.fromkeys(self.names_of(asked), asked)
+                else:
+                    found |= {tcp: nsqd for nsqd, tcp in nsqds_of(asked, "/nodes", self._options.access).items()}
+            except ArchiveError as error:
+                failures.append(error)
+        return found, failures
+
+    def place(self, option: str, one: str | dict[str, int], log: LogKey, kept: Kept) -> Position:
         """Return the place of an option in a log. Raises ArchiveError.
 
         If the log does not keep the first message behind it, and there is an archive, only its id is known.
         """
-        one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
-        if one in (LATEST, LATEST_SEQ):
-            return kept.end
-        if one in (EARLIEST, EARLIEST_SEQ):
-            return self.read(log, seq=0).first
-        if isinstance(place, Mapping) and isinstance(one, int):
-            if one > (end := kept.end.seq):
-                raise ArchiveError(f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {one}")
-            return self.read(log, seq=one).first
-        answer = self.read(log, **({"id": int(one, 16)} if isinstance(one, str) else {"time": int(str(one))}))
-        if self._options.archive is None or answer.first.seq > answer.earliest_seq:
+        if isinstance(one, str):
+            return kept.end if one == LATEST else self.read(log, seq=0).first
+        if one.get("seq", 0) > kept.end.seq:
+            end, number = kept.end.seq, one["seq"]
+            raise ArchiveError(f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}")
+        answer = self.read(log, **one)
+        if self._options.archive is None or "seq" in one or answer.first.seq > answer.earliest_seq:
             return answer.first
-        return Position(int(one, 16) if isinstance(one, str) else id_before(int(str(one))), None, None)
+        return Position(one["id"] if "id" in one else id_before(one["time"]), None, None)
 
     def check_named(self, option: str, place: Place, there: Mapping[LogKey, Kept]) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""

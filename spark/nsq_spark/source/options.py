@@ -99,8 +99,14 @@ READ_OPTIONS = (
     Option("paths", _parse_paths, "", "several paths; `load([...])` sets them"),
     Option("topic", parse_list, "", "only these topics, separated by commas", aliases=("subscribe",)),
     Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
-    Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
-    Option("endTime", str, "", "published before this time"),
+    Option(
+        "startTime",
+        str,
+        "",
+        "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`",
+        aliases=("startingTimestamp",),
+    ),
+    Option("endTime", str, "", "published before this time", aliases=("endingTimestamp",)),
     TIME_ZONE,
     Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet` or `topic_log`; default: detected"),
     Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
@@ -122,8 +128,9 @@ WRITE_OPTIONS = (
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 
-# What Spark itself adds.
-_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZONE.name)
+# What Spark itself adds, and an option of Kafka's source that may only be false.
+_INCLUDE_HEADERS = "includeHeaders"
+_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZONE.name, _INCLUDE_HEADERS)
 
 
 # ---- what they mean
@@ -246,6 +253,8 @@ class Values:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
                 raise BadOption(f"nsq: there is no option {name}{hint}")
+        if self._given.get(_INCLUDE_HEADERS.lower(), "false").lower() != "false":
+            raise BadOption(f"nsq: option {_INCLUDE_HEADERS}: NSQ's messages have no headers, so it may only be false")
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option; None if it is not given and has no default."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -15,12 +16,13 @@ from nsq_spark.source.history import History
 from nsq_spark.source.live_options import (
     BEGINNING,
     EARLIEST,
-    EARLIEST_SEQ,
     LATEST,
     LiveOptions,
     LogKey,
+    Place,
     Position,
     TopicOffset,
+    place_in,
     shares,
 )
 from nsq_spark.source.nsqds import KEEP_LONGER, NOT_ARCHIVED, Kept, LiveTopics, id_before, patiently, report_loss
@@ -39,6 +41,14 @@ class TopicPartition(InputPartition):
     options: LiveOptions
 
 
+class Batch(NamedTuple):
+    """What the next batch reads; about how many messages wait in each log, and how many of these it leaves."""
+
+    offset: TopicOffset
+    waiting: Mapping[LogKey, int]
+    left: Mapping[LogKey, int]
+
+
 class Planner:
     """Plans a query. Its methods raise ArchiveError, and LostMessages among them.
 
@@ -52,11 +62,21 @@ class Planner:
         if options.archive is not None:
             self.history = History(options.archive, self._owners, options.remembered_at, waits=waits)
         self._columns = columns
-        self._there: Mapping[LogKey, Kept] = {}
+        self._there: dict[LogKey, Kept] = {}
+        self._epochs: dict[tuple[str, int | None], LogKey] = {}
 
     def kept(self, known: Iterable[LogKey] = (), *, of_all: bool) -> dict[LogKey, Kept]:
+        """Return what each log keeps; see `LiveTopics.kept`."""
         found = self.topics.kept(known, of_all=of_all)
-        self._there = {**self._there, **found}
+        for log, kept in found.items():
+            before = self._there.get(log)
+            if self.history is None or (before is not None and before.end.epoch == kept.end.epoch):
+                continue
+            self.history.forget()  # the archive may have more of a topic that was deleted since then
+            if before is not None:
+                _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
+        self._there |= found
+        self._epochs |= {(log.topic, kept.end.epoch): log for log, kept in found.items()}
         return found
 
     def missing_topics(self, there: Iterable[LogKey]) -> str:
@@ -70,63 +90,58 @@ class Planner:
     # ---- where a query begins and ends
 
     def beginning(self, there: dict[LogKey, Kept]) -> TopicOffset:
-        option, place, history = "startingOffsets", self.options.start, self.history
-        self.topics.check_named(option, place, there)
+        place, history = self.options.start, self.history
+        self.topics.check_named("startingOffsets", place, there)
         begins = {log: self._beginning_of(log, kept) for log, kept in there.items()}
         if history is None or place == LATEST:
             return TopicOffset(begins)
         history.forget()
-        for log, low in list(begins.items()):
-            high = self._archived_up_to(log, low, there)
-            if high is not None and not history.logs() and not history.is_there:
-                del begins[log]  # it joins when the archive is there
-            elif high is not None:
-                self._check(log, low, high)
+        self._archived(begins, there)  # an archive that is not there yet: its logs join later
         for log in history.logs():
             if log not in there and (first := history.beginning(log)) is not None:
-                begins[log] = first
-                if isinstance(place, int) and id_before(place) > first.last_id:
-                    begins[log] = Position(id_before(place), None, None)
+                time = _at_time(place)
+                begins[log] = time if time is not None and first.is_before(time) else first
         return TopicOffset(begins)
 
     def _beginning_of(self, log: LogKey, kept: Kept) -> Position:
-        option, place = "startingOffsets", self.options.start
-        one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
-        if self.history is not None and one in (EARLIEST, EARLIEST_SEQ):
+        option, one = "startingOffsets", place_in(self.options.start, log)
+        if self.history is not None and one == EARLIEST:
             return self._earliest(log, kept)
-        low = self.topics.place(option, place, log, kept)
-        if isinstance(place, Mapping) and isinstance(one, int) and 0 <= one < low.seq:
+        low = self.topics.place(option, one, log, kept)
+        asked = one.get("seq", low.seq) if isinstance(one, dict) else low.seq
+        if asked < low.seq:
             if self.history is not None:
                 raise ArchiveError(
-                    f"nsq: option {option}: {log.nsqd} does not keep number {one} of topic {log.topic} any more, and the "
+                    f"nsq: option {option}: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
                     "archive has no numbers: give the id of the message before, as text, or a time"
                 )
-            self._report_loss(log, Position(None, one, low.epoch), low.seq - one)
+            self._report_loss(log, Position(None, asked, low.epoch), low.seq - asked)
         return low
 
     def ending(self, start: TopicOffset, there: dict[LogKey, Kept]) -> TopicOffset:
         """Return what a table reads from its beginning on."""
-        option, place, ends = "endingOffsets", self.options.end, {}
+        option, place, ends = "endingOffsets", self.options.end, dict(start.ends)
         self.topics.check_named(option, place, there)
         for log, low in start.ends.items():
+            one = place_in(place, log)
             high: Position | None = None
-            one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
-            if log in there and one not in (EARLIEST, EARLIEST_SEQ):
-                high = self.topics.place(option, place, log, there[log])
+            if log not in there and self.history is not None and place != EARLIEST:
+                high, time = self.history.end(log), _at_time(place)
+                if time is not None and high is not None and time.is_before(high):
+                    high = time
+            elif log in there and one != EARLIEST:
+                high = self.topics.place(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
-            elif log not in there and self.history is not None and place != EARLIEST:
-                high = self.history.end(log)
-                if isinstance(place, int) and high is not None and id_before(place) < high.last_id:
-                    high = Position(id_before(place), None, None)
-            ends[log] = high if high is not None and low.is_before(high) else low
+            if high is not None and low.is_before(high):
+                ends[log] = high
         return TopicOffset(ends)
 
     def _earliest(self, log: LogKey, kept: Kept) -> Position:
         """Return the place before the earliest message that the archive or else the log has."""
         assert self.history is not None
         first = self.history.beginning(log)
-        if first is None or not first.is_before(kept.first):
+        if first is None or (kept.end.count and not first.is_before(kept.first)):
             return BEGINNING if kept.first.count else kept.first
         if first.count:
             _log.warning(
@@ -141,37 +156,39 @@ class Planner:
 
     def batch(
         self, before: TopicOffset, there: dict[LogKey, Kept], target: Mapping[LogKey, Position] | None, most: int | None
-    ) -> tuple[TopicOffset, int]:
-        """Return what the next batch reads, `most` messages or all, the archive first; and about how many there are."""
+    ) -> Batch:
+        """Return what the next batch reads, `most` messages or all, of each log the archive first."""
+        self._know(before)
         begins = self._begins(before, there)
-        lows = {**before.ends, **begins}
-        ends, history = dict(lows), self.history
-        highs = {log: high for log, low in lows.items() if (high := self._archived_up_to(log, low, there)) is not None}
-        if highs and history is not None and not history.logs() and not history.is_there:
-            highs, lows = {}, {log: low for log, low in lows.items() if log not in highs}
-            begins = {log: low for log, low in begins.items() if log in lows}
-            ends = {log: low for log, low in ends.items() if log in lows or log in before.ends}
-        for log, high in highs.items():
-            self._check(log, lows[log], high)
-        lows |= {log: there[log].first for log, low in lows.items() if low.count is None and log in there and log not in highs}
-        old = {log: history.count(log, lows[log].last_id, high.last_id) for log, high in highs.items() if history}
-        stops = {log: kept.end for log, kept in there.items() if log in lows}
+        lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
+        highs = self._archived(lows, there)
+        ends = dict(before.ends)
+        archived: dict[LogKey, int] = {}
+        waiting: dict[LogKey, int] = {}
+        for log, low in lows.items():
+            begin = highs.get(log, low)
+            archived[log] = self._archive.count(log, low, begin) if log in highs else 0
+            ends[log] = self._stop(log, begin, there, target)
+            waiting[log] = archived[log] + begin.messages_to(ends[log])
+        taken = shares(waiting, most)
+        for log, low in lows.items():
+            begin = highs.get(log, low)
+            of_log = taken[log] - archived[log]
+            if of_log < 0:
+                ends[log] = self._archive.take(log, low, begin.last_id, taken[log])
+            elif taken[log] < waiting[log]:
+                ends[log] = self.topics.read(log, seq=begin.seq + of_log).first if of_log else begin
+        left = {log: count - taken[log] for log, count in waiting.items()}
+        return Batch(TopicOffset(ends, {log: low for log, low in begins.items() if log in lows}), waiting, left)
+
+    def _stop(
+        self, log: LogKey, begin: Position, there: Mapping[LogKey, Kept], target: Mapping[LogKey, Position] | None
+    ) -> Position:
+        """Return the place up to which a log is read."""
+        stop = there[log].end if log in there else begin
         if target is not None:
-            stops = {log: _earlier(target[log], end) for log, end in stops.items() if log in target}
-        bases = {log: (highs[log] if log in highs else lows[log]).count or 0 for log in stops}
-        new = {log: max(0, stop.seq - bases[log]) for log, stop in stops.items()}
-        for log, count in shares(old, most).items():
-            high = highs[log]
-            if history is not None and count < old[log]:
-                ends[log] = history.take(log, lows[log], high.last_id, count)
-            elif lows[log].is_before(high) and (old[log] or new.get(log)):
-                ends[log] = high
-            most = None if most is None else most - count
-        for log, count in shares(new, most).items():
-            if count:
-                is_all = count == new[log]
-                ends[log] = stops[log] if is_all else self.topics.read(log, seq=bases[log] + count).first
-        return TopicOffset(ends, begins), sum(old.values()) + sum(new.values())
+            stop = _earlier(target.get(log, begin), stop)
+        return stop if begin.is_before(stop) else begin
 
     def _begins(self, before: TopicOffset, there: Mapping[LogKey, Kept]) -> dict[LogKey, Position]:
         """Return the places of logs in which the next batch does not begin where the last one ended."""
@@ -181,8 +198,8 @@ class Planner:
             if low is None:
                 found[log] = self._joining(before, log, kept)
                 continue
-            is_cut = kept.end.epoch == low.epoch and kept.end.seq < low.seq
             is_another = low.epoch is not None and kept.end.epoch != low.epoch
+            is_cut = kept.end.epoch == low.epoch and kept.end.seq < low.seq
             if self.history is None:
                 lost = kept.earliest_seq - low.seq
                 self._report_loss(log, low, lost, is_another=is_another or is_cut)
@@ -191,49 +208,72 @@ class Planner:
             elif is_cut:
                 self._report_loss(log, low, 0, is_another=True)
                 found[log] = replace(low, count=kept.end.count)
-            elif is_another and log in self._there and self._there[log].end.epoch != kept.end.epoch:
-                _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
         return found
 
     def _joining(self, before: TopicOffset, log: LogKey, kept: Kept) -> Position:
-        """Return where a new log begins: where the query left it before its nsqd was gone, or at its earliest message."""
+        """Return where a new log begins: where the query left it under another name of its nsqd, or at its earliest message."""
         if self.history is None:
             return self.topics.read(log, seq=0).first
-        for name, nsqd in self.topics.by_tcp_address().items():
-            if nsqd == log.nsqd and (left := before.ends.get(LogKey(log.topic, name))):
-                return left
-        return self._earliest(log, kept)
+        names = self.topics.names_of(log.nsqd)
+        left = [
+            place
+            for other, place in before.ends.items()
+            if other.topic == log.topic and (other.nsqd in names or place.epoch == kept.end.epoch)
+        ]
+        return max(left, key=lambda place: place.last_id) if left else self._earliest(log, kept)
 
     # ---- the archive
 
+    @property
+    def _archive(self) -> History:
+        assert self.history is not None
+        return self.history
+
+    def _archived(self, lows: dict[LogKey, Position], there: dict[LogKey, Kept]) -> dict[LogKey, Position]:
+        """Return the places up to which messages are read from the archive, which has all of them.
+
+        In `lows`, places that the log keeps get their numbers, and logs that need an archive which is not there yet are removed.
+        """
+        found: dict[LogKey, Position] = {}
+        for log, low in lows.items():
+            high = self._archived_up_to(log, low, there)
+            if high is not None:
+                found[log] = high
+            elif low.count is None and log in there and not there[log].first.is_before(low):  # it is of a time to come
+                lows[log] = there[log].first
+        if found and self._archive.is_awaited():
+            for log in found:
+                del lows[log]
+            return {}
+        for log, high in found.items():
+            self._check(log, lows[log], high)
+        return found
+
     def _archived_up_to(self, log: LogKey, low: Position, there: dict[LogKey, Kept]) -> Position | None:
-        """Return the place up to which messages behind `low` are read from the archive; None if the log has all of them."""
-        kept = there.get(log)
+        """Return the place up to which messages behind `low` are read from the archive; None if the log has all of them.
+
+        If it is not known how many messages are before `low`, `there` then has what the log keeps behind it.
+        """
         if self.history is None:
             return None
-        if kept is None:
-            end = self.history.end(log)
-            return end if end is not None and low.is_before(end) else None
-        if low.count is None:  # of what the log keeps by now, the first message behind it
+        kept = there.get(log)
+        if kept is not None and low.count is None:
             there[log] = kept = self.topics.read(log, id=low.last_id)
             if kept.first.seq > kept.earliest_seq:
                 return None
-        if low.epoch == kept.end.epoch and low.count is not None and low.count >= kept.first.seq:
-            return None
-        if kept.is_empty:  # all that is elsewhere is older
-            end = self.history.end(log)
-            high = max(kept.end, end or kept.end, key=lambda place: place.last_id)
-            return high if kept.end.count or low.is_before(high) else None
-        return kept.first if low.is_before(kept.first) else None
+        high = low if kept is None else kept.first
+        if kept is None or kept.is_empty:  # all that is elsewhere is older
+            high = max(high, self.history.end(log) or high, key=lambda place: place.last_id)
+        is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
+        return high if low.is_before(high) and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two places that the archive does not have, after looking for new files."""
-        assert self.history is not None
         for _ in range(2):
-            lost = self.history.missing(log, low, high, partial(self._count_at, log))
+            lost = self._archive.missing(log, low, high, partial(self._count_at, log))
             if not lost:
                 return
-            self.history.forget()
+            self._archive.forget()
         self._report_loss(log, low, lost)
 
     def _count_at(self, log: LogKey, message_id: int) -> int | None:
@@ -250,43 +290,53 @@ class Planner:
 
     # ---- whose the messages in the archive are
 
+    def _know(self, offset: TopicOffset) -> None:
+        self._epochs |= {(log.topic, place.epoch): log for log, place in offset.ends.items()}
+
     def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
         """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
         return patiently(partial(self._owners_now, newest), self.options.give_up_after_s)
 
     def _owners_now(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
-        nsqds, found, gone = self.topics.by_tcp_address(), {}, self.options.gone
+        nsqds, failures = self.topics.by_tcp_address()
+        found = {}
         for name, part in newest.items():
-            nsqd = nsqds.get(name.nsqd) or self._nsqd_with(name.topic, part)
-            if nsqd is None and not gone & {name.nsqd, "*"}:
+            log = LogKey(name.topic, nsqds[name.nsqd]) if name.nsqd in nsqds else self._log_with(name.topic, part)
+            if log is None and failures:
+                raise failures[0]
+            if log is None and not self.options.gone & {name.nsqd, "*"}:
                 raise ArchiveError(
                     f"nsq: the archive has messages of topic {name.topic} of nsqd {name.nsqd}, which is not there; if it will "
                     "not return, name it in the option goneNsqds"
                 )
-            found[name] = LogKey(name.topic, nsqd or name.nsqd)
+            found[name] = log or name
         return found
 
-    def _nsqd_with(self, topic: str, part: NsqdPart) -> str | None:
-        """Return the nsqd whose log has a message, under whatever name the archive knows it."""
-        for log, kept in self._there.items():
-            if log.topic != topic:
-                continue
-            before = self.topics.read(log, id=part.last_id - 1)
-            if part.epoch == kept.end.epoch or (not before.is_empty and before.first.message_id == part.last_id - 1):
-                return log.nsqd
+    def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
+        """Return the log that has a message, under whatever name the archive knows its nsqd: one of now, or of the query."""
+        if part.epoch is not None and (log := self._epochs.get((topic, part.epoch))):
+            return log
+        for log in self._there:
+            if log.topic == topic:
+                before = self.topics.read(log, id=part.last_id - 1)
+                if not before.is_empty and before.first.message_id == part.last_id - 1:
+                    return log
         return None
 
     # ---- what tasks read
 
     def partitions(self, start: TopicOffset, end: TopicOffset, there: dict[LogKey, Kept]) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer, if there is an archive."""
+        self._know(end)
         bounds: dict[LogKey, tuple[int, int]] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
             low = end.begins.get(log) or start.ends.get(log, BEGINNING)
             if not low.is_before(high):
                 continue
-            if log not in self.topics.silent and (archived := self._archived_up_to(log, low, there)) is not None:
+            is_waited_for = log in self.topics.silent and high.count is not None  # by its task
+            archived = None if is_waited_for else self._archived_up_to(log, low, there)
+            if archived is not None:
                 archived = high if high.is_before(archived) else archived
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
@@ -301,20 +351,19 @@ class Planner:
             for log, whole in ranges.items()
             for low, high in self._cut(log, *whole, each)
         ]
-        return [*(self.history.partitions(bounds, self._columns) if self.history is not None else ()), *logs]
+        return [*(self._archive.partitions(bounds, self._columns) if bounds else ()), *logs]
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
         """Return what reads messages that a log has dropped since they were planned."""
-        assert self.history is not None
-        self.history.forget()
+        self._archive.forget()
         self._check(log, low, high)
-        return self.history.partitions({log: (low.last_id, high.last_id)}, self._columns)
+        return self._archive.partitions({log: (low.last_id, high.last_id)}, self._columns)
 
     def _cut(self, log: LogKey, low: Position, high: Position, parts: int) -> list[tuple[Position, Position]]:
         """Return equal parts of a range, none of which is empty."""
-        first, messages = low.seq, high.seq - low.seq
-        parts = max(1, min(parts, messages))
-        inner = [self.topics.read(log, seq=first + messages * part // parts).first for part in range(1, parts)]
+        messages = low.messages_to(high)
+        parts = 1 if low.count is None else max(1, min(parts, messages))
+        inner = [self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)]
         places = [low, *inner, high]
         return list(zip(places, places[1:], strict=False))
 
@@ -322,3 +371,8 @@ class Planner:
 def _earlier(target: Position, end: Position) -> Position:
     """Return the place up to which a log is read: its end, or the end that it had when the query began."""
     return target if target.epoch == end.epoch and target.is_before(end) else end
+
+
+def _at_time(place: Place) -> Position | None:
+    """Return the place before the first message of a time; None if it is no time."""
+    return Position(id_before(place), None, None) if isinstance(place, int) else None

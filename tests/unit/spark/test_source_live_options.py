@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 
-from nsq_spark.source.live_options import LATEST, BadOffset, LogKey, Position, TopicOffset, is_live, live_options, shares
+from nsq_spark.source.live_options import (
+    LATEST,
+    BadOffset,
+    LogKey,
+    Position,
+    TopicOffset,
+    is_live,
+    live_options,
+    shares,
+    stream_of,
+)
 from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
@@ -66,7 +76,16 @@ def test_options() -> None:
     assert live_options({**HERE, "startingOffsets": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
     by_topic = live_options({**HERE, "topic": "a,b", "startingOffsets": '{"a": {"b:4151": 7}, "b": {"b:4151": -1}}'}, 0)
     assert by_topic.start == {LogKey("a", "b:4151"): 7, LogKey("b", "b:4151"): -1}
+    of_kafka = live_options({**HERE, "startingTimestamp": "1767225600000", "endingTimestamp": "1767225601000"}, 0)
+    assert (of_kafka.start, of_kafka.end) == (1_767_225_600_000_000_000, 1_767_225_601_000_000_000)
+    assert live_options({**HERE, "includeHeaders": "False"}, 0) == live_options(HERE, 0)
     assert is_live({"LOOKUPD": "a:4161"}) and not is_live({"path": "/archive"})
+
+
+def test_a_stream_has_no_end() -> None:
+    for name in "endingOffsets", "endingTimestamp":
+        with pytest.raises(BadOption, match="a stream has no end"):
+            stream_of({**HERE, name: "1767225600000"}, 0)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +99,12 @@ def test_options() -> None:
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
         ({"startingOffsets": "soon"}, "startingOffsets"),
-        ({"startingOffsets": '{"b:4151": 1.9}'}, "startingOffsets"),
-        ({"startingOffsets": '{"b:4151": true}'}, "startingOffsets"),
-        ({"startingOffsets": '{"b:4151": "12"}'}, "startingOffsets"),
+        ({"startingOffsets": '{"b:4151": 1.9}'}, r"startingOffsets .*: expected sequence numbers, -2 .*, got 1\.9$"),
+        ({"startingOffsets": '{"b:4151": true}'}, "startingOffsets .*, got true$"),
+        ({"endingOffsets": '{"b:4151": "12"}'}, 'endingOffsets .*, got "12"$'),
+        ({"endingOffsets": '{"b:4151": null}'}, "endingOffsets .*, got null$"),
+        ({"includeHeaders": "true"}, "includeHeaders: NSQ's messages have no headers"),
+        ({"startingTimestamp": "1795256009520", "startingOffsets": "latest"}, "and startingTimestamp are the same"),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
     ],

@@ -38,6 +38,14 @@ def test_relative_times_begin_now() -> None:
     assert (wanted.start_ns, wanted.end_ns) == (10**12 - 2 * 10**9, 10**12)
 
 
+def test_names_of_kafkas_source() -> None:
+    given = {"startingTimestamp": "1767225600000", "endingTimestamp": "1767225601000", "includeHeaders": "false"}
+    wanted = read_options({**HERE, **given}, 0).wanted
+    assert (wanted.start_ns, wanted.end_ns) == (1_767_225_600_000_000_000, 1_767_225_601_000_000_000)
+    with pytest.raises(BadOption, match="option includeHeaders: NSQ's messages have no headers"):
+        read_options({**HERE, "includeHeaders": "true"}, 0)
+
+
 def test_times_without_an_offset_are_in_a_time_zone_that_is_known() -> None:
     given = {**HERE, "startTime": "2024-07-01T12:00:00", "endTime": "2024-07-01 12:00:00Z"}
     for zone in "Europe/Rome", "+02:00", "UTC+02:00":

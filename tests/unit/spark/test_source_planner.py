@@ -1,0 +1,318 @@
+"""The planner against a model of nsqds and their archive: what a stream reads, whatever happens in between.
+
+The archive is real files with a real manifest. Logs are in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+pytest.importorskip("pyspark")
+
+from nsq_spark.source.batch_reader import ArchivePartition, read_partition
+from nsq_spark.source.live_options import LogKey, Position, TopicOffset, live_options
+from nsq_spark.source.nsqds import Kept, LiveTopics, LostMessages
+from nsq_spark.source.planner import Planner, TopicPartition
+from nsq_tools.to_file.log_parts import LogPart
+from tests.support.archives import Message, finished_file, framed
+
+TOPIC = "orders"
+NSQDS = ("a", "b")
+NUMBERS = st.integers(1, 9)
+
+
+@dataclass
+class Log:
+    """The log of the topic at an nsqd. `archived` and `dropped` are numbers of messages from the beginning on."""
+
+    epoch: int
+    ids: list[int] = field(default_factory=list)
+    archived: int = 0
+    finished: int = 0
+    dropped: int = 0
+
+    def kept(self, seq: int, used_id: int) -> Kept:
+        seq = max(seq, self.dropped)
+        is_empty = seq >= len(self.ids)
+        end = Position(self.ids[-1] if self.ids else 0, len(self.ids), self.epoch)
+        first = Position(end.message_id if is_empty else self.ids[seq] - 1, min(seq, len(self.ids)), self.epoch)
+        return Kept(b"" if is_empty else b" " * 100, first, end, len(self.ids), self.dropped)
+
+
+class World:
+    """Nsqds, an archive, and messages whose ids rise; ids differ by more than 1 between some of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.logs = {nsqd: Log(number) for number, nsqd in enumerate(NSQDS, 1)}
+        self.epoch = len(NSQDS)
+        self.last_id = 0
+        self.down: set[str] = set()
+        self.published: list[int] = []
+        self.files: dict[Path, list[Message]] = {}
+
+    def publish(self, nsqd: str, count: int) -> None:
+        for number in range(count):
+            self.last_id += 1 + (number == 0) * 10
+            self.logs[nsqd].ids.append(self.last_id)
+            self.published.append(self.last_id)
+
+    def write(self, runs: dict[str, list[int]], *, is_described: bool) -> None:
+        """Write messages of nsqds to a file."""
+        messages, parts = [], []
+        for nsqd, ids in runs.items():
+            if not ids:
+                continue
+            log = self.logs[nsqd]
+            part = LogPart(f"{nsqd}:4150")
+            part.add([b"%016x" % one for one in ids])
+            part.epoch, part.first_seq = log.epoch, log.ids.index(min(ids))
+            parts.append(part)
+            messages.append([Message(b"%d" % one, id=f"{one:016x}", nsqd=part.nsqd) for one in ids])
+        if messages:
+            self._finish(messages, parts if is_described else [])
+
+    def _finish(self, messages: list[list[Message]], parts: list[LogPart]) -> None:
+        name, data = f"{len(list(self.directory.iterdir()))}.framed", framed(messages)
+        if parts:
+            facts = {"messages": sum(part.count for part in parts), "nsqds": [asdict(part) for part in parts]}
+            path = finished_file(self.directory, name, data, format="framed", crc32c="00000000", **facts)
+        else:
+            path = self.directory / name
+            path.write_bytes(data)
+        self.files[path] = [message for run in messages for message in run]
+
+    def compact(self, paths: Iterable[Path]) -> None:
+        """Write one file in place of some, as OPTIMIZE does. The manifest keeps its lines."""
+        runs: dict[str, list[Message]] = {}
+        for path in paths:
+            for message in self.files.pop(path):
+                runs.setdefault(str(message.nsqd), []).append(message)
+            path.unlink()
+            path.with_suffix(".gone").touch()  # its name is not used again
+        if runs:
+            self._finish(list(runs.values()), [])
+
+
+class ModelTopics(LiveTopics):
+    """The questions to nsqds, answered by the model."""
+
+    def __init__(self, options: Any, world: World) -> None:
+        super().__init__(options)
+        self._world = world
+
+    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
+        self.silent = {LogKey(TOPIC, f"{nsqd}:4151") for nsqd in self._world.down}
+        logs = [LogKey(TOPIC, f"{nsqd}:4151") for nsqd in NSQDS if nsqd not in self._world.down]
+        return {log: self.read(log, seq=0) for log in logs}
+
+    def read(self, log: LogKey, **place: int) -> Kept:
+        one = self._world.logs[log.nsqd.partition(":")[0]]
+        seq = place.get("seq", 0)
+        if "id" in place:
+            seq = sum(message_id <= place["id"] for message_id in one.ids)
+        return one.kept(seq, self._world.last_id)
+
+    def names_of(self, nsqd: str) -> tuple[str, str]:
+        name = f"{nsqd.partition(':')[0]}:4150"
+        return name, name
+
+    def by_tcp_address(self) -> Any:
+        return {f"{nsqd}:4150": f"{nsqd}:4151" for nsqd in NSQDS}, []
+
+
+class Streams(RuleBasedStateMachine):
+    """A stream that is started again at any time, and reads a batch twice. Nothing is lost here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        (directory / "archive").mkdir()
+        self.world = World(directory / "archive")
+        self.remembered = directory / "checkpoint"
+        self.found: Counter[int] = Counter()
+        self.offset: TopicOffset | None = None
+
+    def teardown(self) -> None:
+        self.world.down.clear()
+        try:
+            if self.offset is not None:
+                while self.step(None):
+                    pass
+                self.check()
+        finally:
+            self.stack.close()
+
+    def check(self) -> None:
+        assert [one for one, count in self.found.items() if count > 1] == []
+        assert set(self.found) == set(self.world.published)
+
+    @initialize(has_location=st.booleans(), parts=st.integers(1, 3))
+    def begin(self, has_location: bool, parts: int) -> None:
+        options = {"nsqd": "a:4151,b:4151", "topic": TOPIC, "path": str(self.world.directory), "giveUpAfter": "0s"}
+        location = {"checkpointLocation": str(self.remembered)} if has_location else {}
+        self.options = live_options({**options, **location, "minPartitions": str(parts)}, 0)
+        self.restart()
+
+    @rule()
+    def restart(self) -> None:
+        self.plan = Planner(self.options, ("id",), waits=True)
+        self.plan.topics = ModelTopics(self.options, self.world)
+
+    @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
+    def publish(self, nsqd: str, count: int) -> None:
+        self.world.publish(nsqd, count)
+
+    @rule(counts=st.tuples(NUMBERS, NUMBERS), is_described=st.booleans(), again=st.integers(0, 4))
+    def archive(self, counts: tuple[int, int], is_described: bool, again: int) -> None:
+        self.finish_file(counts, again, is_described=is_described)
+
+    def finish_file(self, counts: tuple[int, int], again: int, *, is_described: bool) -> None:
+        """Finish a file with the next messages of both, and with some that were there before."""
+        runs = {}
+        for nsqd, count in zip(NSQDS, counts, strict=True):
+            log = self.world.logs[nsqd]
+            end = min(len(log.ids), log.archived + count)
+            repeated = log.ids[max(0, log.archived - again) : log.archived] if again > 2 else []
+            runs[nsqd] = repeated[::-1] + log.ids[log.archived : end] if end > log.archived else []
+            log.archived = max(end, log.archived)
+        self.world.write(runs, is_described=is_described)
+
+    @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
+    def drop(self, nsqd: str, count: int) -> None:
+        log = self.world.logs[nsqd]
+        log.dropped = min(log.archived, log.dropped + count)
+
+    @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
+    def create_again(self, nsqd: str, count: int) -> None:
+        """What the log had is archived."""
+        log = self.world.logs[nsqd]
+        self.world.write({nsqd: log.ids[log.archived :]}, is_described=True)
+        self.world.epoch += 1
+        self.world.logs[nsqd] = Log(self.world.epoch)
+        self.world.publish(nsqd, count - 1)
+
+    @precondition(lambda self: self.world.files)
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        self.restart()  # what was listed is not there any more
+        self.world.compact(data.draw(st.lists(st.sampled_from(sorted(self.world.files)), unique=True, min_size=1)))
+
+    @precondition(lambda self: self.offset is not None)
+    @rule(nsqd=st.sampled_from(NSQDS))
+    def stop_or_start(self, nsqd: str) -> None:
+        self.world.down ^= {nsqd}
+        if self.world.down == set(NSQDS):
+            self.world.down = {nsqd}
+
+    @rule(most=st.one_of(st.none(), st.integers(1, 12)), crashes=st.booleans())
+    def batch(self, most: int | None, crashes: bool) -> None:
+        self.step(most, crashes=crashes)
+
+    def step(self, most: int | None, *, crashes: bool = False) -> bool:
+        """Read the next batch; False if there is none."""
+        if self.offset is None:
+            self.world.down.clear()
+            self.offset = self.plan.beginning(self.plan.kept(of_all=True))
+        before = self.offset
+        planned = self.plan.batch(before, self.plan.kept(of_all=False), None, most).offset
+        if planned.ends == before.ends and not planned.begins:
+            return False
+        after = TopicOffset.of_json(json.loads(json.dumps(planned.to_json())))
+        once = self.rows(before, after)
+        if crashes:
+            self.restart()
+            assert sorted(self.rows(before, after)) == sorted(once)
+        assert most is None or len(once) <= most
+        self.found.update(once)
+        self.offset = after
+        return bool(once) or after.ends != before.ends
+
+    def rows(self, before: TopicOffset, after: TopicOffset) -> list[int]:
+        found: list[int] = []
+        for part in self.plan.partitions(before, after, self.plan.kept(of_all=False)):
+            if isinstance(part, TopicPartition):
+                found += self.of_log(part)
+            elif isinstance(part, ArchivePartition):
+                found += [int(one, 16) for batch in read_partition(part) for one in batch.column(0).to_pylist()]
+        return found
+
+    def of_log(self, part: TopicPartition) -> list[int]:
+        """As `read_range` does; the sections that were dropped or are of another log come from the archive."""
+        log, low, high = self.world.logs[part.log.nsqd.partition(":")[0]], part.low, part.high
+        assert high.count is not None
+        found: list[int] = []
+        if high.epoch != log.epoch:
+            return self.of_archive(part.log, low, high)
+        kept = self.plan.topics.read(part.log, id=low.last_id)
+        if low.count is None and kept.first.seq > kept.earliest_seq:
+            low = kept.first
+        if log.dropped > low.seq:
+            reached = kept.first if kept.first.is_before(high) else high
+            found += self.of_archive(part.log, low, reached)
+            low = reached
+        return found + log.ids[low.seq : high.seq]
+
+    def of_archive(self, log: LogKey, low: Position, high: Position) -> list[int]:
+        parts = self.plan.archived(log, low, high)
+        return [
+            int(one, 16)
+            for part in parts
+            if isinstance(part, ArchivePartition)
+            for batch in read_partition(part)
+            for one in batch.column(0).to_pylist()
+        ]
+
+
+class LossyStreams(Streams):
+    """Some messages are neither archived nor kept. A query fails, and with failOnDataLoss=false it loses only these."""
+
+    create_again: Any = None  # what the end of a log lost with it is not known
+
+    def lost(self) -> set[int]:
+        archived = {int(str(message.id), 16) for messages in self.world.files.values() for message in messages}
+        kept = {one for log in self.world.logs.values() for one in log.ids[log.dropped :]}
+        return set(self.world.published) - archived - kept
+
+    def check(self) -> None:
+        assert [one for one, count in self.found.items() if count > 1] == []
+        missing = set(self.world.published) - set(self.found)
+        assert missing <= self.lost()
+        assert not missing or not self.options.fails_on_loss, "it was said"
+
+    @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
+    def empty_channel(self, nsqd: str, count: int) -> None:
+        log = self.world.logs[nsqd]
+        log.archived = min(len(log.ids), log.archived + count)
+
+    @rule(counts=st.tuples(NUMBERS, NUMBERS), again=st.integers(0, 4))
+    def archive(self, counts: tuple[int, int], again: int) -> None:
+        self.finish_file(counts, again, is_described=True)
+
+    def step(self, most: int | None, *, crashes: bool = False) -> bool:
+        try:
+            return super().step(most, crashes=crashes)
+        except LostMessages:
+            assert self.options.fails_on_loss and self.lost()
+            self.options = replace(self.options, fails_on_loss=False)
+            self.restart()
+            return super().step(most, crashes=crashes)
+
+
+TestStreams = Streams.TestCase
+TestStreams.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestLossyStreams = LossyStreams.TestCase
+TestLossyStreams.settings = TestStreams.settings
