@@ -49,7 +49,7 @@ def write(frame, number):
     write_deltalake(table, rows, mode="append", commit_properties=properties)
 
 stream = spark.readStream.format("nsq").options(
-    path=archive, nsqd=nsqds, topic="orders", maxMessagesPerTrigger="400", checkpointLocation=checkpoint
+    path=archive, nsqd=nsqds, topic="orders", maxMessagesPerTrigger="2000", checkpointLocation=checkpoint
 ).load()
 query = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
 query.awaitTermination()
@@ -115,7 +115,7 @@ def test_a_driver_that_is_killed_twenty_times(spark_environment: dict[str, str],
                 assert tool.stop() == 0
             driver = subprocess.Popen(command, env=spark_environment, stdout=log, stderr=log, start_new_session=True)
             ends = [int(nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["next_seq"]) for nsqd in nsqds]
-            wait_until(lambda: rows() >= sum(ends), deadline_s=200, what="the rest")
+            wait_until(lambda: rows() >= sum(ends), deadline_s=600, what="the rest")
             time.sleep(2)
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
