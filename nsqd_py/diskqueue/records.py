@@ -65,7 +65,7 @@ _CHECK_AT_ONCE_BELOW = 1024
 
 
 class Data(Protocol):
-    """The bytes of a file: `bytes`, an `mmap` or `file_bytes.FileBytes`."""
+    """The bytes of a file: `bytes`, an `mmap`, or a window on the file, such as `file_bytes.FileBytes`."""
 
     def __len__(self) -> int: ...
 

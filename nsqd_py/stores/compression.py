@@ -13,10 +13,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from tempfile import NamedTemporaryFile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cramjam
 
+from nsqd_py.diskqueue.records import Data
 from nsqd_py.runtime.documents import zstd_frame, zstd_frame_end
 
 _fast: Any
@@ -37,16 +38,6 @@ _READ_BYTES = 256 * 1024
 _GZIP_READ_BYTES = 32 * 1024  # what is behind a member is copied once for each, and members may be small
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 64 * 1024 * 1024
-
-
-class Data(Protocol):
-    """The bytes of a file: `bytes`, an `mmap`, or a window on the file."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> bytes: ...
-
-    def find(self, wanted: bytes, start: int, /) -> int: ...
 
 
 class DecodedPiece(NamedTuple):

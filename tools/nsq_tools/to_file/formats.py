@@ -34,8 +34,8 @@ from nsq_tools.to_file.log_parts import LogPart, last_part
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
 from nsqd_py.diskqueue.ranges import Range
-from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, FileHeader, Incomplete, decode_header
-from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data, is_incomplete_write, is_zero
+from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, Data, FileHeader, Incomplete, decode_header
+from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, is_incomplete_write, is_zero
 
 
 @dataclass(slots=True)
