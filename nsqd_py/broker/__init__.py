@@ -35,6 +35,8 @@ RemovedFiles._check_slow  a thread looks at files that are pinned, whose state o
     `LogFile.was_cut` is only ever set. What it finds is looked up in the log again, which may have let go of it since
 RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
     wait
+Housekeeper._remove_in_thread  a thread renames a file that its log has let go of, and then deletes it; deletion of the topic
+    and the end wait for the new name
 _Closing  owned by the event loop, by one thread (`sync`), and by the event loop again
 LogFiles  threads work on a file that is in `busy_files`, with descriptors and values of their own, while its greenlet waits:
     before a name changes, the event loop looks if the topic was deleted, and `stop` waits

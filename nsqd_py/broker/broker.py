@@ -121,7 +121,7 @@ class Broker:
         self.removed_files = RemovedFiles(services, self.topics)
         self.sync = GroupSync(services, self._on_sync, self.metadata.when_settled, self.removed_files.look)
         self.descriptors = DescriptorRelief(self.sync.flush)
-        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)
+        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions, self._save_in_thread)
         self.space = DiskSpace(
             FreeSpace(directory),
             options.max_disk_bytes,
@@ -156,6 +156,11 @@ class Broker:
         for channel in changed:
             self.channel_changed(topic, channel)
         return is_done
+
+    def _save_in_thread(self, topic: Topic) -> bool:
+        """Do what `_save_positions` does in a thread. Blocks this greenlet."""
+        self.journals.save_in_thread(topic)
+        return not self._begun_count(topic)
 
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
         """Notify the standbys of a change in the journal of a channel."""
@@ -351,8 +356,9 @@ class Broker:
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
         topic.settle()
-        while self.journals.is_writing or self.removed_files.is_restoring(topic):
+        while self.journals.is_writing or self.removed_files.is_restoring(topic) or self.housekeeper.is_removing(topic):
             self.removed_files.settle()  # else a log that is removed would be there again
+            self.housekeeper.settle()
             self.journals.settle()
             topic.settle()  # messages published in the meantime would create a file after the others are removed
 

@@ -89,6 +89,13 @@ class JournalWriter:
                 channel.save_changes()
         return True
 
+    def save_in_thread(self, topic: Topic) -> None:
+        """Write the changes of a topic's channels, in a thread; what fails is retried. Blocks this greenlet."""
+        self.settle()
+        if changed := [(topic, channel) for channel in topic.channels.values() if channel.is_dirty]:
+            self._greenlet = gevent.spawn(self._write_in_thread, changed)
+            self._greenlet.join()
+
     def _write(self, now_ns: int) -> None:
         if self._greenlet is not None:
             self._alarm.set(now_ns + JOURNAL_DELAY_NS)

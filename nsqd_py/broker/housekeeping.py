@@ -15,7 +15,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.batch import id_time_ns
-from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult
+from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult, in_timed_thread
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
@@ -27,6 +27,7 @@ from nsqd_py.runtime.threads import in_thread
 
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
+_PAUSE_WHILE_SLOW_NS = 1_000_000_000
 _BUSY_SHARE = 20  # deciding may take 1/20 of the time
 _COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
 
@@ -87,22 +88,26 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
 
 @dataclass(eq=False, repr=False)
 class Housekeeper:
-    """Cleans up topics whose channels have advanced, and compacts their files; while the disk is slow, it waits.
+    """Cleans up topics whose channels have advanced, and compacts their files.
 
-    Topics with a retention time are checked repeatedly.
+    While the disk is slow, threads drop the files of topics whose channels have journals, and the rest waits: a disk that
+    is never fast for long must not fill up. Topics with a retention time are checked repeatedly.
 
     _write_position  writes the number up to which a topic's messages are finished
     _save_positions  writes the positions of a topic's channels; returns False if that must wait
+    _save_in_thread  does the same in a thread, and blocks its greenlet
     """
 
     _services: BrokerServices
     _disk: DiskHealth
     _write_position: Callable[[Topic, int], None]
     _save_positions: Callable[[Topic], bool]
+    _save_in_thread: Callable[[Topic], bool]
     _to_clean: dict[Topic, bool] = field(default_factory=dict)  # True if it makes room
     _to_compact: dict[Topic, None] = field(default_factory=dict)
     _not_before_ns: int = 0
     _greenlet: Any = None
+    _removing: tuple[Topic, Any] | None = None  # whose file a thread removes, and the greenlet that waits for it
     _is_closing: bool = False
 
     def __post_init__(self) -> None:
@@ -120,6 +125,7 @@ class Housekeeper:
             if error is not None:
                 self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             self._to_clean.setdefault(topic, False)
+            self._look_if_slow(topic)
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
@@ -168,8 +174,15 @@ class Housekeeper:
 
     def _clean_later(self, topic: Topic, *, makes_room: bool = False) -> None:
         self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
+        self._look_if_slow(topic)
         if not self._is_closing:
             self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
+
+    def _look_if_slow(self, topic: Topic) -> None:
+        """While the disk is slow, do what does not have to wait for that."""
+        if self._disk_speed.is_slow and not topic.is_closed:
+            topic.trim_memory()
+            self.look_at(topic)
 
     def make_room(self, topic: Topic) -> None:
         """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
@@ -226,6 +239,47 @@ class Housekeeper:
         except OSError:
             return True
 
+    def _drop_in_threads(self, topic: Topic) -> None:
+        """Drop unneeded files while the disk is slow: threads write the positions, and remove the files.
+
+        Blocks this greenlet. Raises OSError.
+        """
+        log = topic.log
+        if log is None or not topic.has_journals:
+            return
+        kept = kept_from(topic, self._services.wall_clock(), self._clock())
+        for file in list(log.unneeded(topic.is_needed, kept)):
+            # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
+            if self._is_closing or not self._save_in_thread(topic) or topic.is_closed:
+                return
+            if file in log.files and file not in log.busy_files and not topic.is_needed(file.first_seq, file.end_seq):
+                self._remove_in_thread(topic, log, file)
+
+    def _remove_in_thread(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        """Remove one file; if that fails, it stays. Blocks this greenlet. Raises OSError."""
+        finish: list[Callable[[], None]] = []
+        log.let_go(file)
+        rename = partial(in_timed_thread, self._services.threadpool, self._disk_speed, [lambda: finish.append(file.discard())])
+        renaming = gevent.spawn(rename)
+        self._removing = topic, renaming
+        try:
+            renaming.get()
+        finally:
+            self._removing = None
+            if not finish:
+                log.take_back(file)
+        in_thread(self._services.threadpool, finish[0])
+
+    def is_removing(self, topic: Topic) -> bool:
+        """True while a thread removes a file of this topic, whose name a file of a new topic must not have."""
+        return self._removing is not None and self._removing[0] is topic
+
+    def settle(self) -> None:
+        """Wait until no thread removes a file. May block this greenlet."""
+        while self._removing is not None:
+            self._removing[1].join()
+            gevent.sleep(0)  # so that who waits for it too goes on
+
     def pause(self) -> None:
         """Begin nothing new until `resume`, and wait for the running work. Blocks this greenlet."""
         self.close()
@@ -272,6 +326,10 @@ class Housekeeper:
         """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:
+            if topic.disk_speed.is_slow:
+                self._drop_in_threads(topic)
+                self._clean_later(topic)
+                return _PAUSE_WHILE_SLOW_NS
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
                 if not self._are_saved(topic):

@@ -430,17 +430,31 @@ class TopicLog:
         """
         dropped: set[LogFile] = set()
         try:
-            for file in self.files[:-1]:
-                if retained_seq is not None and file.end_seq > retained_seq:
+            for file in self.unneeded(is_needed, retained_seq):
+                if not attempt(partial(self._drop, file)):
                     break
-                if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
-                    if not attempt(partial(self._drop, file)):
-                        break
-                    dropped.add(file)
+                dropped.add(file)
         finally:
             if dropped:
                 self._set_files([file for file in self.files if file not in dropped])
         return len(dropped)
+
+    def unneeded(self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None) -> Iterator[LogFile]:
+        """Yield the closed files that `drop_unneeded` drops."""
+        for file in self.files[:-1]:
+            if retained_seq is not None and file.end_seq > retained_seq:
+                break
+            if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
+                yield file
+
+    def let_go(self, file: LogFile) -> None:
+        """Take an unneeded file out of the log, so that it can be removed."""
+        self._set_files([other for other in self.files if other is not file])
+        self._let_go(file)
+
+    def take_back(self, file: LogFile) -> None:
+        """Undo `let_go`, since the file could not be removed."""
+        self._set_files(sorted([*self.files, file], key=lambda each: each.first_seq))
 
     def _set_files(self, files: list[LogFile]) -> None:
         self.files = files
@@ -457,8 +471,7 @@ class TopicLog:
     def drop_moved(self, file: LogFile) -> Callable[[], None]:
         """Drop a file whose needed messages are in another one; return the slow rest of the work. Raises OSError."""
         finish = file.discard()
-        self._set_files([other for other in self.files if other is not file])
-        self._let_go(file)
+        self.let_go(file)
         return finish
 
     def take_space(self, file: LogFile) -> bool:

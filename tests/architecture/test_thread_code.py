@@ -107,6 +107,12 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.broker.housekeeping", "Housekeeper._move", "compaction.step"): Work((f"{DISK}:Compaction", *WRITTEN_FILE)),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.broker.housekeeping", "Housekeeper._remove_in_thread", "[lambda: finish.append(file.discard())]"): Work(
+        ("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)
+    ),
+    Place("nsqd_py.broker.housekeeping", "Housekeeper._remove_in_thread", "finish[0]"): Work(
+        ("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)
+    ),
     Place("nsqd_py.broker.topic_files", "LogMaker._try_in_thread", "work"): Work(("nsqd_py.broker:LogMaker", *FILE)),
     Place("nsqd_py.diskqueue.log", "TopicLog._drop", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog._set_aside_unused", "file.discard()"): Work(FILE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import sleep
+
 import pytest
 
 from tests.faults.conftest import MakeFaulty
@@ -154,3 +156,104 @@ def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
         before = passes()
         wait_until(lambda: passes() > before, 90.0, "a pass of the scrub")
     assert "the disk is fast again" not in nsqd.log_text()
+
+
+class Traffic(Background):
+    """Someone publishes messages of 3 kB, some in a second, and finishes each."""
+
+    def __init__(self, nsqd: FaultyNsqd, topic: str) -> None:
+        super().__init__(self._publish_and_consume)
+        self.count = 0
+        self._nsqd = nsqd
+        self._topic = topic
+        nsqd.create(topic, "c")
+
+    def _publish_and_consume(self) -> None:
+        with self._nsqd.connect() as publisher, self._nsqd.connect() as consumer:
+            consumer.sub(self._topic, "c", rdy_count=50)
+            while not self.is_over.wait(0.05):
+                body = b"%06d" % self.count + b"x" * 3000
+                publisher.pub(self._topic, body)
+                message = consumer.message()
+                assert message.body == body
+                consumer.fin(message)
+                self.count += 1
+
+
+def logs(nsqd: FaultyNsqd, topic: str) -> list[str]:
+    return sorted(path.name for path in nsqd.data_path.glob(f"{topic}.*.log"))
+
+
+SLOW_LOGS = [{"call": call, "path": "t2*", "delay_s": 0.15} for call in (*WRITES, "rename")]
+
+
+def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty: MakeFaulty, tally: Tally) -> None:
+    """Finished messages would fill it otherwise."""
+    nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
+    nsqd.create("t", "c")
+    with nsqd.connect() as client:
+        client.mpub("t", kept := [b"kept %d" % number for number in range(10)])
+    nsqd.set_rules(*SLOW_LOGS)
+    with Traffic(nsqd, "t2") as traffic:
+        wait_until(lambda: "the disk is slow" in nsqd.log_text(), what="the disk to be slow")
+        for _ in range(3):
+            wait_until(lambda: len(logs(nsqd, "t2")) > 2, what="some files")
+            wait_for_others(nsqd, "t2", logs(nsqd, "t2"))
+    assert "the disk is fast again" not in nsqd.log_text()
+    on_the_loop, in_threads = nsqd.delayed_calls()
+    assert on_the_loop <= MOST_ON_THE_LOOP < in_threads
+    nsqd.set_rules()
+    nsqd.restart(clean=False)
+    assert "damage" not in nsqd.log_text() and "missing" not in nsqd.log_text()
+    assert bodies(nsqd.consume_all("t", "c")) == kept
+    assert len(nsqd.consume_all("t2", "c")) <= traffic.count  # those that a kill finds finished in memory only
+    tally(kills=1, faults=1, acknowledged=traffic.count)
+
+
+def slow_traffic(nsqd: FaultyNsqd, *rules: dict[str, object]) -> None:
+    """Make the disk slow, and finish the messages of some files of t2."""
+    nsqd.set_rules(*SLOW_LOGS)
+    with Traffic(nsqd, "t2"):
+        wait_until(lambda: "the disk is slow" in nsqd.log_text(), what="the disk to be slow")
+        nsqd.set_rules(*rules, *SLOW_LOGS)
+        first = logs(nsqd, "t2")
+        wait_until(lambda: len(set(logs(nsqd, "t2")) - set(first)) > 1, what="more files")
+
+
+def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: MakeFaulty, tally: Tally) -> None:
+    """A new topic has files of the same names: the thread must not remove one of those."""
+    nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
+    slow_traffic(nsqd, {"call": "rename", "path": f"t2.{0:020}.log", "delay_s": 4.0})
+    sleep(0.5)
+    nsqd.post("/topic/delete?topic=t2")
+    nsqd.create("t2", "c")
+    expected = [b"%d" % number + b"y" * 3000 for number in range(4)]
+    with nsqd.connect() as client:
+        for body in expected:
+            client.pub("t2", body)
+    sleep(4.0)
+    nsqd.set_rules()
+    nsqd.restart(clean=False)
+    assert "missing" not in nsqd.log_text()
+    assert bodies(nsqd.consume_all("t2", "c")) == expected
+    tally(kills=1, faults=1, acknowledged=len(expected))
+
+
+def test_a_file_that_cannot_be_removed_on_a_slow_disk_stays(make_faulty: MakeFaulty, tally: Tally) -> None:
+    nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
+    nsqd.create("t2", "other")
+    slow_traffic(nsqd, {"call": "rename", "path": "t2.*.log", "error": "EIO"})
+    assert nsqd.post("/channel/empty?topic=t2&channel=other").status == 200
+    names = logs(nsqd, "t2")
+    wait_until(lambda: "failed to make room on the disk" in nsqd.log_text(), what="the failure")
+    assert set(names) <= set(logs(nsqd, "t2"))
+    nsqd.set_rules()
+    wait_until(lambda: len(logs(nsqd, "t2")) <= 2, 60.0, what="the files to go")
+    nsqd.restart(clean=False)
+    assert "missing" not in nsqd.log_text()
+    tally(kills=1, faults=1)
+
+
+def wait_for_others(nsqd: FaultyNsqd, topic: str, names: list[str]) -> None:
+    """Wait until a topic has none of these log files any more."""
+    wait_until(lambda: not set(names) & set(logs(nsqd, topic)), 60.0, f"{names} to go")
