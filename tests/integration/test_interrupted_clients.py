@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ours
 
 # `interrupts(step, number)` calls `step` until a signal handler has interrupted it so often, at random moments.
 _PRELUDE = """
-import faulthandler, gc, random, signal, sys, threading
+import faulthandler, gc, logging, random, signal, sys, threading
 from nsqd_py.client import Consumer, NoNsqd, Producer, aio
 faulthandler.dump_traceback_later(60, exit=True)
 
@@ -28,6 +28,8 @@ def interrupt(*_):
 
 # Python only reports what is raised in a finalizer, as in those of a WeakSet.
 sys.unraisablehook = lambda one: one.exc_type is Interrupt or sys.__unraisablehook__(one)
+# So does a producer with what is raised in a callback.
+logging.lastResort.addFilter(lambda record: not (record.exc_info and record.exc_info[0] is Interrupt))
 
 def interrupts(step, number, longest_s=4e-4):
     signal.signal(signal.SIGALRM, interrupt)

@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.archived_topic import Place
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -74,3 +77,11 @@ def _session(directory: Path) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An archive that nsq-to-file writes, and that Spark's source reads."""
+    from tests.support.archived_topic import Place  # not above: it needs PySpark
+
+    return Place(tmp_path)

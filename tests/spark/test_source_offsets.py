@@ -16,7 +16,7 @@ from nsq_spark.archive import read as archive_read
 from nsq_spark.source import history
 from nsq_spark.source.live_options import BadOffset, TopicOffset
 from nsq_spark.source.nsqds import LostMessages
-from tests.spark.test_source_history import (
+from tests.support.archived_topic import (
     ALL,
     SMALL_FILES,
     TOPIC,
@@ -32,11 +32,6 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def kill_in_the_middle_of_a_file(nsqd: NsqdProcess, place: Place, message_numbers: range) -> None:

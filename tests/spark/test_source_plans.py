@@ -19,7 +19,7 @@ from nsq_spark.archive import read as archive_read
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source import history
 from nsq_spark.source.nsqds import LostMessages
-from tests.spark.test_source_history import (
+from tests.support.archived_topic import (
     ALL,
     SMALL_FILES,
     TOPIC,
@@ -40,11 +40,6 @@ from tests.support.tool_process import ToolProcess
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 DELTA = ("--format=parquet", "--table=delta")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def copy_some(place: Place, count: int) -> None:
