@@ -89,10 +89,10 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Mess
         return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
     if not codec.is_plain:
         data = _on_disk(chain([head], pieces))
-    elif is_file:
-        data = file.read() if form is Format.TOPIC_LOG else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    elif is_file and form is Format.TOPIC_LOG:
+        data = file.read()  # nsqd cuts the space off that it has allocated
     if form is Format.PARQUET:
-        return _rows(data, hive_topic(name), on_damage)
+        return _rows(file if is_file and codec.is_plain else data, hive_topic(name), on_damage)
     log_name = parse_log_file_name(name_without_compression(os.path.basename(name)))
     return _records(data, log_name[0] if log_name else "", on_damage)
 
@@ -257,7 +257,7 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
 # --- parquet
 
 
-def _rows(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -265,7 +265,8 @@ def _rows(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
     unreadable = (OSError, KeyError, TypeError, ValueError, AttributeError, MemoryError, pyarrow.ArrowException)
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(data), page_checksum_verification=True)
+        readable = pyarrow.BufferReader(source) if isinstance(source, bytes | mmap.mmap) else source
+        file = parquet.ParquetFile(readable, page_checksum_verification=True)
         names = COLUMNS & set(file.schema_arrow.names)
     except unreadable as error:
         on_damage(f"parquet: {error}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import shutil
 import stat
@@ -36,6 +35,7 @@ from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.stores.compression import CODECS
 from nsqd_py.stores.directories import POINTERS
+from nsqd_py.stores.files import FileWindow, LocalFile
 
 
 def host_identifier(given: str, hostname: str) -> str:
@@ -372,8 +372,7 @@ def _damaged_parts(details: ClaimDetails, path: Path) -> list[Range]:
 def _scan(details: ClaimDetails, file: BinaryIO, size: int) -> FileScan:
     if size <= details.offset:
         return FileScan(size)
-    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-        return FORMATS[details.format].scan(data, CODECS[details.compress], details.offset)
+    return FORMATS[details.format].scan(FileWindow(LocalFile(file.fileno())), CODECS[details.compress], details.offset)
 
 
 def entry_of(

@@ -15,7 +15,6 @@ parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, ns
 from __future__ import annotations
 
 import importlib.util
-import mmap
 import os
 import re
 import secrets
@@ -36,6 +35,7 @@ from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_message
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, Data, FileHeader, Incomplete, decode_header
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, is_incomplete_write, is_zero
+from nsqd_py.stores.files import FileWindow, LocalFile
 
 
 @dataclass(slots=True)
@@ -377,10 +377,8 @@ def parquet_schema() -> Any:
 
 def _messages_of(source: Path, scan: FileScan) -> Iterator[Messages]:
     """Yield the messages of a framed file, and note in `scan` what is read and what is damaged. Raises OSError."""
-    with source.open("rb") as file:
-        if os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                yield from _messages_in(data, scan)
+    with LocalFile.open(str(source)) as file:
+        yield from _messages_in(FileWindow(file), scan)
 
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
