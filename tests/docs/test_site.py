@@ -17,6 +17,8 @@ from nsqd_py.version import PROJECT_VERSION
 from tests.support.browser import DEADLINE_MS, chromium
 from tests.support.nsqd_process import REPOSITORY
 
+pytestmark = pytest.mark.xdist_group("site")  # building it takes 10 s
+
 LOADED = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:)?//')
 
 
