@@ -102,6 +102,7 @@ class Node:
     drain: Drain | None = None
     certificate_ends_s: int = 0  # of its TLS listeners, since the epoch
     auth_failure: str = ""  # why its auth servers do not answer
+    disk_slow_since_s: int = 0  # since the epoch; 0 while its disk is fast
     tcp_failure: str = ""  # why the observer cannot connect to the TCP port that it announces
     tcp_checked_s: float | None = None  # when it tried last; None before the first attempt
     tcp_start_time: int = 0  # of the nsqd that it tried
@@ -232,6 +233,7 @@ class Cluster:
         node.project_version = text_in(document, "project_version")
         node.certificate_ends_s = number_in(document, "tls_certificate_ends")
         node.auth_failure = text_in(document, "auth_failure")
+        node.disk_slow_since_s = number_in(document, "disk_slow_since")
         node.drain = _drain(node.drain, document, now_s)
         self._answered(node, now_s)
 

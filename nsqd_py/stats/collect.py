@@ -227,6 +227,8 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         document["tls_certificate_ends"] = broker.tls.ends_s
     if broker.auth_failures is not None and broker.auth_failures.reason:
         document["auth_failure"] = broker.auth_failures.reason
+    if broker.disk_speed.slow_since_s:
+        document["disk_slow_since"] = int(broker.disk_speed.slow_since_s)
     # Only if it is scarce: a value that changes with each answer would cost its readers.
     if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent

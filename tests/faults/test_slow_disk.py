@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from time import sleep
+import re
+from time import sleep, time
 
 import pytest
 
@@ -200,6 +201,8 @@ def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty: MakeFaulty, tally
             wait_until(lambda: len(logs(nsqd, "t2")) > 2, what="some files")
             wait_for_others(nsqd, "t2", logs(nsqd, "t2"))
     assert "the disk is fast again" not in nsqd.log_text()
+    assert 0 < time() - nsqd.stats()["disk_slow_since"] < 600
+    assert float(re.findall(r"^nsqd_disk_slow_seconds (.+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)[0]) > 0
     on_the_loop, in_threads = nsqd.delayed_calls()
     assert on_the_loop <= MOST_ON_THE_LOOP < in_threads
     nsqd.set_rules()

@@ -109,6 +109,11 @@ KINDS = {
     "requeueing": ProblemKind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
     "dead_letters": ProblemKind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
     "node_slow": ProblemKind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
+    "disk_slow": ProblemKind(
+        WARNING,
+        "slow disk",
+        "Find out what else uses it, or replace it. Consumers that are behind wait for it, and so does free space.",
+    ),
     "clock": ProblemKind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
     "certificate": ProblemKind(WARNING, "certificate", "Renew its TLS certificate, then send it SIGHUP."),
     "paused": ProblemKind(WARNING, "paused", "Resume it once the reason for the pause is over."),

@@ -26,6 +26,7 @@ from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 _MOST_TOPICS = 3
 _PROMPT_S = 0.25
 _MOST_VERSIONS = 5
+_DISK_SLOW_S = 300
 
 
 class Remembered(Protocol):
@@ -160,7 +161,14 @@ def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, ti
         yield Problem("tcp_unreachable", node.tcp_failure, node=address)
     if node.auth_failure:
         yield Problem("auth_server", f"gets no answer from its auth servers: {node.auth_failure}", node=address)
+    if node.disk_slow_since_s and time_s - node.disk_slow_since_s >= _DISK_SLOW_S:
+        yield _slow_disk(address, node.disk_slow_since_s, time_s)
     yield from _of_certificate(address, node, time_s)
+
+
+def _slow_disk(address: str, since_s: int, time_s: float) -> Problem:
+    slow_s = time_s - since_s
+    return Problem("disk_slow", f"has had a slow disk for {span(slow_s)}", node=address, weight=slow_s, since_s=since_s)
 
 
 def _of_health(address: str, node: Node) -> Iterator[Problem]:

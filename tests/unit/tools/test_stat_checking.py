@@ -77,6 +77,7 @@ def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], statu
             "error nsqd a: certificate: has a TLS certificate that ends in 2 d 1 h",
         ),
         ({"tls_certificate_ends": int(TIME_S) - 60}, 2, "error nsqd a: certificate: has a TLS certificate that ended 1 min ago"),
+        ({"disk_slow_since": int(TIME_S) - 7200}, 1, "warning nsqd a: slow disk: has had a slow disk for 2 h"),
         ({"auth_failure": "no one"}, 2, "error nsqd a: auth server: gets no answer from its auth servers: no one"),
         (
             {"standby": {"primary": "p:1", "state": "connecting", "is_complete": True, "is_fenced": True, "error": "E_INVALID"}},
@@ -92,6 +93,10 @@ def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], statu
 )
 def test_problems_of_an_nsqd(answer: dict[str, Any], status: int, text: str) -> None:
     assert lines(a=stats() | answer) == (status, [text])
+
+
+def test_a_disk_that_was_slow_for_a_moment_is_no_problem() -> None:
+    assert lines(a=stats() | {"disk_slow_since": int(TIME_S) - 299}) == (0, [])
 
 
 def test_an_nsqd_says_itself_that_nothing_is_finished() -> None:
