@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from time import time
 from typing import TypeVar
 
 from nsqd_py.alarms import Alarms
@@ -27,10 +26,10 @@ _RECHECK_NS = 1_000_000_000
 class DiskSpeed:
     """The speed of the disk that holds the data path.
 
-    now_ns       measures calls
-    is_measured  without it, no call makes the disk count as slow
-    is_slow      True if the event loop must not use the disk now
-    slow_since_s when the first of the calls was slow that lie no 10 s apart, in s since the Unix epoch; 0 while there is none
+    now_ns         measures calls
+    is_measured    without it, no call makes the disk count as slow
+    is_slow        True if the event loop must not use the disk now
+    slow_since_ns  when, by `clock`, the first of the calls was slow that lie no 10 s apart; 0 while there is none
     """
 
     _alarms: Alarms
@@ -39,7 +38,7 @@ class DiskSpeed:
     _report: LineWriter | None = None
     is_measured: bool = True
     is_slow: bool = False
-    slow_since_s: float = 0.0
+    slow_since_ns: int = 0
     _was_slow: bool = False
     _stalled: set[Hashable] = field(default_factory=set)
     _running: dict[int, int] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class DiskSpeed:
                 took_ns / 1e9,
                 SLOW_FOR_NS // 1_000_000_000,
             )
-        self.slow_since_s = self.slow_since_s or time()
+        self.slow_since_ns = self.slow_since_ns or self._clock()
         self._was_slow = self.is_slow = True
         self._alarm.set(self._clock() + SLOW_FOR_NS)
 
@@ -100,7 +99,7 @@ class DiskSpeed:
             self._alarm.set(now_ns + _RECHECK_NS)
             return
         self._was_slow = False
-        self.slow_since_s = 0.0
+        self.slow_since_ns = 0
         self.is_slow = bool(self._stalled)
         if self._report is not None:
             self._report.info("NSQ: the disk is fast again")

@@ -17,6 +17,7 @@ from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
@@ -227,8 +228,8 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         document["tls_certificate_ends"] = broker.tls.ends_s
     if broker.auth_failures is not None and broker.auth_failures.reason:
         document["auth_failure"] = broker.auth_failures.reason
-    if broker.disk_speed.slow_since_s:
-        document["disk_slow_since"] = int(broker.disk_speed.slow_since_s)
+    if broker.disk_speed.slow_since_ns:
+        document["disk_slow_since"] = broker.disk_speed.slow_since_ns // SECOND_NS
     # Only if it is scarce: a value that changes with each answer would cost its readers.
     if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent

@@ -161,7 +161,7 @@ BROKER = (
     _gauge(
         "nsqd_disk_slow_seconds",
         "How long no 10 s have passed without a call of the disk that took 0.1 s or more; 0 while the disk is fast.",
-        lambda broker: wall_ns() / SECOND_NS - broker.disk_speed.slow_since_s if broker.disk_speed.slow_since_s else 0.0,
+        lambda broker: (broker.clock() - (broker.disk_speed.slow_since_ns or broker.clock())) / SECOND_NS,
     ),
     _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
     _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),

@@ -75,7 +75,7 @@ def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None
         space=SimpleNamespace(left_percent=lambda: left_percent),
         tls=None,
         auth_failures=None,
-        disk_speed=SimpleNamespace(slow_since_s=0.0),
+        disk_speed=SimpleNamespace(slow_since_ns=0),
     )
 
 
