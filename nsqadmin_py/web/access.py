@@ -17,8 +17,10 @@ from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import browsers, proxies
 from nsqd_py.net.http.guard import Guard
+from nsqd_py.net.http.handling import is_local
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
+WHO_PROMOTES = "only its own machine may promote an nsqd, or nsqadmin with a token (--http-client-token-file)"
 # Only our own scripts, nothing from other hosts, and no frame around the page.
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -155,6 +157,16 @@ class AccessRights:
             raise RequestRefused(403, "READ_ONLY")
         if not self.may_act(request):
             raise RequestRefused(403, "FORBIDDEN")
+
+    def check_promotion(self, request: Request) -> None:
+        """Refuse a promotion to unknown clients of other machines, unless nsqadmin has a token that nsqds ask for.
+
+        An nsqd on the machine of nsqadmin takes a request of nsqadmin for one of its own machine, whoever caused it.
+        """
+        if self._options.http_client_token_file or self.is_identified(request):
+            return
+        if self._is_passed_on(request.environ) or not is_local(peer_of(request.environ)):
+            raise RequestRefused(403, f"FORBIDDEN: {WHO_PROMOTES}")
 
     def check_view(self, request: Request, topic: str) -> None:
         """Answer for a hidden topic as if it did not exist."""

@@ -15,6 +15,7 @@ from nsqadmin_py.audit_trail import DONE, NOT_DONE, PARTLY
 from nsqadmin_py.clusterinfo import Absent, Errors, NoAnswer, absent_topic, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
+from nsqadmin_py.web.access import WHO_PROMOTES
 from nsqadmin_py.web.answers import MOST_BYTES, RequestRefused, as_json, object_in, reason_of, text_of, turn_of_body
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
@@ -27,7 +28,6 @@ from nsqd_py.protocol.names import is_valid_name
 
 _MOST_REQUEUED = 100_000
 _UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
-_WHO_PROMOTES = "; only its own machine may promote an nsqd, or nsqadmin with a token (--http-client-token-file)"
 _MOST_AUDITED = 100  # characters of each
 # They concern all users, and so need an administrator of everything.
 _WITHOUT_TOPIC = ("dismiss", "promote")
@@ -86,6 +86,8 @@ class Actions:
         """Raises RequestRefused, Absent, NoAnswer and UpstreamError."""
         services = self.services
         services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
+        if order.action == "promote":
+            services.access.check_promotion(request)
         target = text_of(order.more, "target")
         if target:
             services.access.check_action(request, target, PUBLISH)
@@ -242,7 +244,7 @@ class Actions:
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise RequestRefused(409, error.message) from error
-            hint = _WHO_PROMOTES if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
+            hint = f"; {WHO_PROMOTES}" if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
             raise RequestRefused(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 

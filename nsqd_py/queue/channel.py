@@ -181,7 +181,7 @@ class Channel(JournaledPosition):
         if most and len(self.clients) >= most:
             return False
         if not self.clients:
-            self._moved_ns = self._clock()
+            self.begin_to_flow()
         self.clients[client] = None
         self.tables[client.in_flight] = None
         return True
@@ -320,6 +320,7 @@ class Channel(JournaledPosition):
 
     def find_lost(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Queue those of these messages again that were lost; the log has them again. Return their number."""
+        self._begin_to_flow_if_idle()
         waits = self.position.lost_waits[:]
         found = self.position.forget_lost(ranges)
         tried = SeqRanges()
@@ -370,6 +371,15 @@ class Channel(JournaledPosition):
             self._wait(expired, 0)
         return len(expired)
 
+    def begin_to_flow(self) -> None:
+        """Count the time in which nothing is finished from now on: messages could not flow before."""
+        self._moved_ns = self._clock()
+
+    def _begin_to_flow_if_idle(self) -> None:
+        """As `begin_to_flow`, unless messages wait: those that are queued next are old, and did not wait until now."""
+        if self.position.depth <= 0:
+            self.begin_to_flow()
+
     def _wait(self, entries: list[Entry], due_ns: int) -> None:
         """Requeue messages that were in flight, or defer them until `due_ns`, or move them as dead letters."""
         if self.dead_letters is not None:
@@ -379,6 +389,8 @@ class Channel(JournaledPosition):
 
     def wait(self, entries: list[Entry], due_ns: int) -> None:
         """Requeue messages that were in flight, or defer them until `due_ns` if it is not 0."""
+        if not due_ns:
+            self._begin_to_flow_if_idle()
         for low, high, delivery in runs_of_entries(entries):
             run: Run = (low, high, delivery.attempts, delivery.batch)
             if delivery.attempts >= self._most_tried[0]:
@@ -395,6 +407,7 @@ class Channel(JournaledPosition):
         self.save_soon()
 
     def _on_deferred_due(self, now_ns: int) -> None:
+        self._begin_to_flow_if_idle()
         if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):
             self.distributor.wake()
         next_ns = self.position.deferred.next_due_ns
@@ -421,7 +434,7 @@ class Channel(JournaledPosition):
 
     def unpause(self) -> None:
         self.distributor.is_paused = False
-        self._moved_ns = self._clock()
+        self.begin_to_flow()
         if self.position.depth > 0:
             self.distributor.wake()
 
@@ -457,6 +470,7 @@ class Channel(JournaledPosition):
 
     def _move(self, seq: int) -> None:
         """Forget what is in flight from `seq` on, after a change of the position, and save it."""
+        self.begin_to_flow()
         for table in self.tables:
             table.forget_from(seq)
         self.distributor.forget_read()

@@ -429,6 +429,8 @@ class Topic(Generic[L]):
 
     def unpause(self) -> None:
         self.is_paused = False
+        for channel in self.channels.values():
+            channel.begin_to_flow()
         self.release()
 
     def wait_for_channels(self) -> None:

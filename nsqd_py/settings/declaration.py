@@ -72,8 +72,10 @@ class Setting:
 
     @property
     def usage(self) -> str:
-        """The flag and its value: `--mem-queue-size int`, `--snappy[=bool]`, `-t, --topic string`."""
-        return f"{self.short and f'-{self.short}, '}--{self.name}{'' if self.kind.bare_value else ' '}{self.kind.word}"
+        """The flag and its value: `--mem-queue-size int`, `--snappy[=bool]`, `-t, --topic string`, `-n, --n int`."""
+        letter = self.short or (self.name if len(self.name) == 1 else "")
+        flags = f"-{letter}, --{self.name}" if letter else f"--{self.name}"
+        return f"{flags}{'' if self.kind.bare_value else ' '}{self.kind.word}"
 
     @property
     def shown_default(self) -> str:

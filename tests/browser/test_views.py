@@ -118,6 +118,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert sorted(nodes) == sorted((first, second))
     assert [nodes[first][name] for name in ("Depth", "Clients", "Version", "nsqd-py")] == ["4", "1", "1.3.0", PROJECT_VERSION]
+    expect(page.get_by_role("contentinfo")).to_contain_text(f"nsqadmin-py {PROJECT_VERSION} for NSQ 1.3.0")
     assert nodes[first]["Topics"].split() == ["3", "orders", "payments", "payments.dead"]
     page.get_by_role("link", name=first).first.click()
     ready(page)

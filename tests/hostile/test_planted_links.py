@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nsq_tools.to_file import destinations
 from nsq_tools.to_file.finishing import make_directories
 from nsqd_py.go_import.take_over import ImportFolder
 from nsqd_py.runtime.private_files import open_directory
@@ -139,6 +140,20 @@ def test_directories_below_the_output_dir(victim: Path, tmp_path: Path, give: Ca
     else:
         make_directories(output / "2026" / "11" / "29", output)
         assert (victim / "29").is_dir()
+
+
+def test_the_notes_about_tables(victim: Path, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    destinations._leave_pointer(str(output), "s3://bucket/table")
+    assert [path.name for path in (output / "_nsq_tables").iterdir()] == ["s3%3A%2F%2Fbucket%2Ftable"]
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    (planted / "_nsq_tables").symlink_to(victim)
+    before = {path.name for path in victim.iterdir()}
+    with pytest.raises(OSError, match="symbolic link"):
+        destinations._leave_pointer(str(planted), "s3://bucket/table")
+    assert {path.name for path in victim.iterdir()} == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")

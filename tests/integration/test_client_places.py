@@ -212,6 +212,35 @@ def test_a_producer_that_has_nothing_to_do_does_not_wake(address: str) -> None:
     core.close()
 
 
+MANY_PRODUCERS = """
+import threading, time
+from nsqd_py.client import Producer
+producers = [Producer(ADDRESS, publish_timeout_s=250) for _ in range(COUNT)]
+if AT_ONCE:
+    threads = [threading.Thread(target=producer.publish, args=(TOPIC, b"x")) for producer in producers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+else:
+    for producer in producers:
+        producer.publish(TOPIC, b"x")
+print(time.process_time())
+for producer in producers:
+    producer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [False, True], ids=["one after the other", "at once"])
+def test_the_first_publishes_of_a_thousand_producers(shared_nsqd: NsqdProcess, address: str, topic: str, at_once: bool) -> None:
+    """In processor time, since the machine may be busy. It grew with the square of their number: 260 were through after 30 s."""
+    done = run_script(MANY_PRODUCERS, ADDRESS=address, TOPIC=topic, COUNT=1000, AT_ONCE=at_once)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) < 10
+    assert depth(shared_nsqd, topic) == 1000
+
+
 # ---- event loops
 
 

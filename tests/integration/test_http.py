@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import NsqdProcess
 
@@ -49,6 +50,7 @@ def test_info(nsqd: NsqdProcess) -> None:
     }
     assert (info["tcp_port"], info["http_port"]) == (nsqd.tcp_port, nsqd.http_port)
     assert info["broadcast_address"] == "127.0.0.1"
+    assert (info["version"], info["project_version"]) == (NSQ_VERSION, PROJECT_VERSION)
     # Durations are in ns.
     assert info["max_heartbeat_interval"] == 60_000_000_000
     assert info["max_output_buffer_timeout"] == 30_000_000_000
@@ -75,6 +77,7 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
         "producers": list,
     }
     assert stats["health"] == "OK"
+    assert (stats["version"], stats["project_version"]) == (NSQ_VERSION, PROJECT_VERSION)
     (of_topic,) = stats["topics"]
     latency = {"count": 0, "percentiles": None}
     (of_channel,) = of_topic.pop("channels")

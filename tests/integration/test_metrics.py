@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from nsqd_py.cluster.problems.kinds import INFO, KINDS
+from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
@@ -115,6 +116,8 @@ def test_the_process(nsqd: NsqdProcess) -> None:
     assert scrape.sum("nsqd_healthy") == 1
     assert 0 < scrape.sum("nsqd_disk_free_bytes") < 1 << 60
     assert 0 < scrape.sum("nsqd_disk_left_ratio") <= 1
+    (labels,) = scrape.samples["nsqd_build_info"]
+    assert {("version", NSQ_VERSION), ("project_version", PROJECT_VERSION)} < labels
     assert scrape.sum("nsqd_build_info") == 1
     assert scrape.value("nsqd_connections", protocol="http") == 1
     assert 1 << 20 < scrape.sum("process_resident_memory_bytes") < 1 << 32

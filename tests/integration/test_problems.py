@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.auth_server import EVERYTHING, AuthServer
+from tests.support.certificates import make_certificates, make_weak_certificates
 from tests.support.network import free_ports
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
@@ -244,6 +245,27 @@ def test_an_auth_server_that_is_down(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsq
     shown = row(make_nsqadmin(*of(nsqd), *OFTEN), "auth_server")
     assert shown["severity"] == "error" and "Connection refused" in shown["text"]
     assert check(*of(nsqd))[0] == 2
+
+
+def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+    used = make_weak_certificates(tmp_path / "used", key_bits=2048)  # for a day
+    nsqd = make_nsqd(*used.nsqd_flags)
+    admin = make_nsqadmin(*of(nsqd), *OFTEN)
+    ends_s = nsqd.stats()["tls_certificate_ends"]
+    assert 0 < ends_s - time.time() <= 86400
+    found = re.search(r"^nsqd_tls_certificate_expiry_seconds (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)
+    assert found is not None and float(found[1]) == ends_s
+    assert row(admin, "certificate_ends")["severity"] == "error"
+    status, (text,) = check(*of(nsqd))
+    assert status == 2
+    assert re.fullmatch(rf"ERROR: nsqd {address(nsqd)}: certificate: has a TLS certificate that ends in \d.*", text)
+    renewed = make_certificates(tmp_path / "renewed")
+    used.server_certificate.write_bytes(renewed.server_certificate.read_bytes())
+    used.server_key.write_bytes(renewed.server_key.read_bytes())
+    nsqd.signal(signal.SIGHUP)
+    wait_until(lambda: nsqd.stats()["tls_certificate_ends"] > ends_s, what="the new certificate")
+    wait_until(lambda: rows(admin) == [])
+    assert check(*of(nsqd)) == (0, [])
 
 
 # ---- health

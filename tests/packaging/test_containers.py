@@ -171,6 +171,8 @@ def test_the_chart_with_locks(helm: str) -> None:
     nsqd = pods["nsqd"]["containers"][0]
     probes = [nsqd[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
     assert {(probe["port"], probe["scheme"]) for probe in probes} == {("https", "HTTPS")}
+    annotations = objects["StatefulSet", "nsqd"]["spec"]["template"]["metadata"]["annotations"]
+    assert (annotations["prometheus.io/scheme"], annotations["prometheus.io/port"]) == ("https", "4152")
     assert "--drain-timeout=2m" in nsqd["command"]
     assert pods["nsqd"]["terminationGracePeriodSeconds"] == 180
     assert pods["nsqadmin"]["containers"][0]["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"

@@ -35,10 +35,10 @@ def nsq_stat(pair: StandbyCluster, *flags: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
 
 
-def act(admin: NsqadminProcess, action: str, node: str) -> HTTPAnswer:
+def act(admin: NsqadminProcess, action: str, node: str, **headers: str) -> HTTPAnswer:
     token = admin.get("/api/v2/session")["token"]
     body = json.dumps({"action": action, "node": node}).encode()
-    return admin.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": token})
+    return admin.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": token, **headers})
 
 
 def metrics(admin: NsqadminProcess) -> str:
@@ -118,6 +118,8 @@ def test_a_standby_is_promoted_when_its_primary_is_gone(pair: StandbyCluster, tm
     assert (refused.status, refused.json()["message"]) == (409, "NOT_A_STANDBY")
     assert act(admin, "promote", "127.0.0.1:1").status == 404
     assert act(admin, "promote", "").status == 400
+    passed_on = act(admin, "promote", address(pair.standby), Via="1.1 proxy")
+    assert (passed_on.status, passed_on.json()["message"].partition(":")[0]) == (403, "FORBIDDEN")
     pair.primary.kill()
     pair.wait_for_row(admin, pair.standby, standby_state="connecting", standby_primary_answers=False)
     # Nobody can tell a new nsqadmin where the standby is; it has remembered that.

@@ -194,17 +194,24 @@ def _hold(parts: list[Part], trend: Trend | None) -> str:
         return f"deliveries time out ({rate(trend.timed_out)})"
     if trend is not None and trend.requeued > _LEAST_RATE:
         return f"{clients} {_has(clients)} requeued all deliveries ({rate(trend.requeued)})"
+    ready = [part.ready for part in parts]
+    asked = sum(filter(None, ready))
+    if not in_flight and asked:
+        return f"nothing is sent although RDY is {asked:,}: {clients} {_take(clients)} no data from the connection"
     if not in_flight:
         return f"RDY is 0: {clients} {_ask(clients)} for no messages, perhaps in back-off after errors"
-    ready = [part.ready for part in parts]
     held = f"{counted(in_flight, 'message')} in flight to {clients}"
     if any(count is None for count in ready):
         return f"{held}, and none of them is answered"
-    return f"{held} with RDY {sum(filter(None, ready)):,}, and none of them is answered"
+    return f"{held} with RDY {asked:,}, and none of them is answered"
 
 
 def _has(clients: str) -> str:
     return "has" if clients.startswith("1 ") else "have"
+
+
+def _take(clients: str) -> str:
+    return "takes" if clients.startswith("1 ") else "take"
 
 
 def _ask(clients: str) -> str:

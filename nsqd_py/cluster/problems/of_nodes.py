@@ -132,7 +132,7 @@ def of_versions(cluster: Cluster) -> Iterator[Problem]:
     versions = Counter(node.project_version for node in cluster.nodes.values() if node.project_version)
     if len(versions) > 1:
         (version, count), *others = versions.most_common()
-        rest = ", ".join(f"{number} {other}" for other, number in others[:_MOST_VERSIONS])
+        rest = ", ".join(f"{number} run {other}" for other, number in others[:_MOST_VERSIONS])
         yield Problem("versions", f"{count} of {versions.total()} nsqds run {version}; the others: {rest}")
 
 

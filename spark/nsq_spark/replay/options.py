@@ -57,7 +57,7 @@ class _Archive(Options, title="Archive"):
 
 
 class _ReplaySelection(Options, title="Selection"):
-    topic: tuple[str, ...] = strings("Topic to send (may be given several times); all by default.")
+    topic: tuple[str, ...] = strings("Topic to send (may be given several times); all by default.", short="t")
     topic_pattern: str = string("Also send topics that match this regular expression (RE2).")
     start: str = string(
         "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "

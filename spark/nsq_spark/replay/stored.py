@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
@@ -27,7 +27,8 @@ class StoredBefore:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self._access = HttpAccess(destination.options, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
+        named = frozenset(_parts_of(lookupd).netloc.rpartition("@")[2].lower() for lookupd in destination.lookupd_http_addresses)
+        self._access = HttpAccess(destination.options, named=named, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._nsqds: set[str] = set()  # their HTTP addresses
         self._ends: dict[LogKey, Position] = {}
         self.unknown = ""
@@ -68,9 +69,10 @@ class StoredBefore:
         """Return the HTTP addresses of all nsqds. Raises ArchiveError."""
         found: set[str] = set()
         for lookupd in self._destination.lookupd_http_addresses:
-            parts = urlsplit(lookupd if "://" in lookupd else f"//{lookupd}")
+            parts = _parts_of(lookupd)
             login, _, place = parts.netloc.rpartition("@")
-            self._access = replace(self._access, login=login)  # it goes into headers, not into errors; nsqds take it too
+            # It goes into headers, not into errors. nsqds with a certificate of our authority get it too.
+            self._access = replace(self._access, login=login)
             found |= nsqds_of(f"{parts.scheme}://{place}" if parts.scheme else place, "/nodes", self._access).keys()
         for nsqd in self._destination.nsqd_tcp_addresses:
             host, _, port = nsqd.rpartition(":")
@@ -96,6 +98,10 @@ class StoredBefore:
             with suppress(NoTopic):
                 ends[LogKey(topic, nsqd)] = read(nsqd, topic, 1, self._access, seq=BEHIND_ALL).end
         return ends
+
+
+def _parts_of(lookupd: str) -> SplitResult:
+    return urlsplit(lookupd if "://" in lookupd else f"//{lookupd}")
 
 
 def _reason(error: ArchiveError) -> str:

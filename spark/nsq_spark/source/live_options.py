@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -93,21 +93,50 @@ LIVE_OPTIONS = (
 
 @dataclass(frozen=True)
 class HttpAccess:
-    """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty.
+    """The settings of HTTPS requests to nsqds and nsqlookupds.
 
+    login      the `user:password` of an address, or empty
+    named      the servers that the options name, as `host:port` in lower case
     timeout_s  of each read of an answer; `answer_s` of all of it
     """
 
     client: ClientOptions
     login: str = field(default="", repr=False)
+    named: frozenset[str] = frozenset()
     timeout_s: float = 30.0
     answer_s: float = 120.0
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of a request: the login, or else the token."""
-        login = {"Authorization": f"Basic {b64encode(unquote(self.login).encode()).decode()}"} if self.login else {}
-        return lookup_headers(self.client) | login
+    def may_see_secrets(self, server: str) -> bool:
+        """True if the login or token may be sent over TLS to a server (`host:port`).
+
+        Anybody can register with an nsqlookupd, and answer with another port for HTTPS. A certificate of a public
+        authority proves only that he owns the name that he registered.
+        """
+        has_own_authority = bool(self.client.tls_root_ca_file) and not self.client.tls_insecure_skip_verify
+        return has_own_authority or server.lower() in self.named
+
+    def headers_for(self, server: str) -> dict[str, str]:
+        """Return the headers of a request over TLS: with the login, or else the token, if the server may see it."""
+        headers = lookup_headers(self.client)
+        if self.login:
+            headers["Authorization"] = f"Basic {b64encode(unquote(self.login).encode()).decode()}"
+        if not self.may_see_secrets(server):
+            headers.pop("Authorization", None)
+        return headers
+
+    def why_unauthorized(self, server: str) -> str:
+        """Return why a server that wants a login or token did not get it; empty if it did, or there is none."""
+        if self.may_see_secrets(server) or not (self.login or self.client.auth_secret):
+            return ""
+        return (
+            ". Logins and tokens are sent over TLS to addresses that options name as https://host:port, and to servers with "
+            "a certificate of tls_root_ca_file"
+        )
+
+
+def servers_in(addresses: Iterable[str]) -> frozenset[str]:
+    """Return addresses without logins, such as https://a:4152, as `HttpAccess.named` has them."""
+    return frozenset(address.removeprefix("https://").removeprefix("http://").lower() for address in addresses)
 
 
 @dataclass(frozen=True)
@@ -169,7 +198,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
-        HttpAccess(options.client_options(values), login),
+        HttpAccess(options.client_options(values), login, servers_in((*nsqds, *lookupds))),
     )
 
 

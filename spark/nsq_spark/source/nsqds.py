@@ -111,8 +111,8 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: in
 
 
 def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMessage, bytes]:
-    """Return headers and body of a GET. The token or login is sent over TLS only: an nsqd that refuses a plain request is
-    asked again at its HTTPS port. Raises NoTopic if there is no such topic, NoPath and ArchiveError.
+    """Return headers and body of a GET. The token or login is sent over TLS only, to servers that may see it: an nsqd that
+    refuses a plain request is asked again at its HTTPS port. Raises NoTopic if there is no such topic, NoPath and ArchiveError.
     """
     answer = _get(address, path, access)
     if "://" not in address and (port := _https_port(address, answer, access)):
@@ -125,7 +125,8 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMe
         raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
     if status != http.client.OK:
         said = body[:200].decode(errors="replace").strip()
-        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}")
+        why = access.why_unauthorized(address.rpartition("/")[2]) if status == http.client.UNAUTHORIZED else ""
+        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}{why}")
     return headers, body
 
 
@@ -142,7 +143,7 @@ def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.
             if is_secure:
                 context = tls_context(access.client, ssl.SSLContext)
                 connection.sock = context.wrap_socket(connection.sock, server_hostname=connection.host)
-            connection.request("GET", path, headers={"Connection": "close"} | (access.headers if is_secure else {}))
+            connection.request("GET", path, headers={"Connection": "close"} | (access.headers_for(host) if is_secure else {}))
             while piece := connection.sock.recv(_READ_BYTES):  # a timeout is that of each piece only
                 answer += piece
                 if len(answer) > _MOST_ANSWER_BYTES:

@@ -115,6 +115,39 @@ def test_with_permissions_and_without_administrators_nobody_may_do_everything() 
     assert not access.may_act(eve)
 
 
+TOKEN = {"http_client_token_file": "/run/token"}
+TRUSTED = {"acl_http_header_from": ("10.0.0.0/8",)}
+
+
+@pytest.mark.parametrize(
+    ("host", "headers", "guard", "options", "may_promote"),
+    [
+        ("127.0.0.1", {}, None, {}, True),
+        ("::ffff:127.0.0.1", {}, None, {}, True),
+        ("::1", {}, None, {}, True),
+        ("", {}, None, {}, True),
+        ("10.0.0.7", {}, None, {}, False),
+        ("127.0.0.1", {"X_Forwarded_For": "127.0.0.1"}, None, {}, False),
+        ("127.0.0.1", {"Via": "1.1 proxy"}, None, {}, False),
+        ("127.0.0.1", {"X_Forwarded_User": "bob"}, None, {}, False),
+        ("10.0.0.7", {"X_Forwarded_User": "bob"}, None, TRUSTED, True),
+        ("10.0.0.7", {}, None, TRUSTED, False),
+        ("10.0.0.7", {"Authorization": BOB}, LOGINS, {}, True),
+        ("10.0.0.7", {}, None, TOKEN, True),
+    ],
+)
+def test_nsqadmin_lends_no_stranger_its_place_beside_an_nsqd(
+    host: str, headers: dict[str, str], guard: Any, options: dict[str, Any], may_promote: bool
+) -> None:
+    """An nsqd without accounts lets its own machine promote it, and nsqadmin may run there."""
+    access, request = access_of(guard, **options), request_of(host, **headers)
+    if may_promote:
+        access.check_promotion(request)
+    else:
+        with pytest.raises(RequestRefused, match="only its own machine may promote an nsqd"):
+            access.check_promotion(request)
+
+
 def test_only_a_trusted_proxy_names_groups() -> None:
     access = access_of(acl_http_header_from=("11.0.0.0/8",), topic_permission=RULES)
     assert not access.scope(request_of(X_Forwarded_Groups="shop")).sees("orders.eu")

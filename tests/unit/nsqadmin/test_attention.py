@@ -333,6 +333,18 @@ def test_an_nsqd_that_was_started_four_times_in_ten_minutes() -> None:
     assert console.kinds() == []
 
 
+def test_nsqds_of_several_versions() -> None:
+    """An upgrade is planned work. Go's nsqd reports no version of this project, and does not count."""
+    console = Console()
+    same = {node: stats() | {"project_version": "1.0.1"} for node in "abcde"}
+    console.say(**same, go=stats())
+    assert console.kinds() == []
+    console.say(**same | {node: stats() | {"project_version": "1.0.0rc1"} for node in "ae"}, go=stats())
+    (row,) = console.rows()
+    assert (row["kind"], row["severity"]) == ("versions", "info")
+    assert row["text"] == "3 of 5 nsqds run 1.0.1; the others: 2 run 1.0.0rc1"
+
+
 def test_old_messages_have_a_limit_by_topic() -> None:
     console = Console()
     console.findings.limits = Limits(ByTopic(600 * 10**9, (("slow.*", 3600 * 10**9),)))

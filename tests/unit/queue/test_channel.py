@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from nsqd_py.queue.message_reader import MOST_ATTEMPTS
@@ -195,6 +197,60 @@ def test_a_channel_is_stalled_while_its_consumers_finish_nothing(bench: Bench) -
     assert channel.stalled_ns == clock.now_ns - 11 * SECOND
     assert channel.finish(consumer, [consumer.received[0].id]) == []
     assert channel.stalled_ns == 0
+
+
+def become_due(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=3)
+    bench.release(*numbered(3))
+    bench.run()
+    consumer.rdy = 1
+    for message in consumer.take():
+        consumer.requeue(message, 100 * SECOND)
+    bench.pass_time(100 * SECOND)
+
+
+def come_back_after_a_seek(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=3)
+    bench.release(*numbered(3))
+    bench.run()
+    consumer.finish(*consumer.take())
+    consumer.rdy = 1
+    bench.pass_time(100 * SECOND)
+    bench.channel.seek(0, [], [], 0)
+    bench.run()
+
+
+def time_out_after_their_consumer_has_left(bench: Bench) -> None:
+    other = bench.consumer(rdy=0)
+    leaving = bench.consumer(rdy=3, msg_timeout_ns=100 * SECOND)
+    bench.release(*numbered(3))
+    bench.run()
+    leaving.leave()
+    other.set_rdy(1)
+    bench.pass_time(100 * SECOND)
+
+
+def are_requeued(bench: Bench) -> None:
+    consumer = bench.consumer(rdy=3, msg_timeout_ns=200 * SECOND)
+    bench.release(*numbered(3))
+    bench.run()
+    consumer.rdy = 1
+    bench.pass_time(100 * SECOND)
+    for message in consumer.take():
+        consumer.requeue(message)
+    bench.run()
+
+
+@pytest.mark.parametrize("begin", [become_due, come_back_after_a_seek, time_out_after_their_consumer_has_left, are_requeued])
+def test_old_messages_that_begin_to_wait_are_not_stalled_yet(bench: Bench, begin: Callable[[Bench], None]) -> None:
+    """They are much older than ten seconds, and nothing was finished since; but until now nothing waited."""
+    begin(bench)
+    channel, clock = bench.channel, bench.world.clock
+    assert (channel.depth, channel.in_flight_count) == (2, 1)
+    assert channel.stalled_ns == 0
+    began_ns = clock.now_ns
+    bench.pass_time(11 * SECOND)
+    assert channel.stalled_ns == began_ns
 
 
 def test_the_message_that_was_tried_most_often_is_known_until_it_is_finished(bench: Bench) -> None:

@@ -46,6 +46,22 @@ def test_emptying_a_paused_topic_lets_go_of_its_files(bench: Bench) -> None:
     assert not topic.is_needed(0, 2)
 
 
+def test_what_a_paused_topic_held_does_not_stall_its_channels_at_once(bench: Bench) -> None:
+    """The messages are old, and nothing was finished since before the pause."""
+    topic = bench.topic()
+    channel = bench.channel(topic)
+    FakeConsumer(bench.world).subscribe(channel)
+    topic.pause()
+    bench.publish(topic, b"1", b"2")
+    bench.world.run()
+    bench.world.pass_time(100 * SECOND)
+    topic.unpause()
+    bench.world.run()
+    assert (channel.depth, channel.in_flight_count, channel.stalled_ns) == (1, 1, 0)
+    bench.world.pass_time(11 * SECOND)
+    assert channel.stalled_ns == bench.world.clock() - 11 * SECOND
+
+
 # --- ephemeral topics
 
 

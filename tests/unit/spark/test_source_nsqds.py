@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +22,9 @@ from nsq_spark.source.live import LiveBatchReader, LiveReader
 from nsq_spark.source.live_options import HttpAccess, live_options
 from nsq_spark.source.nsqds import ask
 from nsqd_py.client.options import ClientOptions
+from tests.support.certificates import make_certificates
 from tests.support.hostile_answers import answering
+from tests.support.web_server import Reply, WebServer
 
 ACCESS = HttpAccess(ClientOptions(), timeout_s=5, answer_s=0.3)
 
@@ -104,3 +108,52 @@ def test_an_answer_that_drips_ends() -> None:
 def test_an_answer_that_is_cut() -> None:
     with answering(b"{}", status="200 OK\r\nContent-Length: 9") as server, pytest.raises(ArchiveError, match="IncompleteRead"):
         ask(server, "/info", ACCESS)
+
+
+# ---- secrets
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[WebServer, WebServer, str]]:
+    """A server that answers plain requests with the port of another one, whose certificate the system trusts; its authority."""
+    certificates = make_certificates(tmp_path / "certificates")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    with WebServer(lambda _: Reply(401, body=b"{}"), tls=context) as secure:
+        refusal = json.dumps({"message": "TLS_REQUIRED", "https_port": secure.port}).encode()
+        with WebServer(lambda _: Reply(403, body=refusal)) as plain:
+            yield plain, secure, str(certificates.authority)
+
+
+WITHHELD = "Logins and tokens are sent over TLS to addresses that options name"
+
+
+@pytest.mark.parametrize("by", ["nsqlookupd", "plain", "secure"])
+@pytest.mark.parametrize("authority", ["the system's", "own", "unchecked"])
+def test_an_answer_moves_no_secret_to_a_server_that_options_do_not_name(
+    servers: tuple[WebServer, WebServer, str], by: str, authority: str
+) -> None:
+    """Everybody can register with an nsqlookupd, and get a certificate for a name of his own."""
+    plain, secure, file = servers
+    given = {"topic": "orders", "giveUpAfter": "100ms", "nsq.auth_secret": "s3cret"}
+    given |= {"own": {"nsq.tls_root_ca_file": file}, "unchecked": {"nsq.tls_insecure_skip_verify": "true"}}.get(authority, {})
+    with lookupd_that_names(f"localhost:{plain.port}") as lookupd:
+        places = {
+            "nsqlookupd": {"nsqlookupd": lookupd},
+            "plain": {"nsqd": f"localhost:{plain.port}"},
+            "secure": {"nsqd": f"https://LOCALHOST:{secure.port}"},
+        }
+        options = live_options(given | places[by], 0)
+        with pytest.raises(ArchiveError, match="answers 401") as refused:
+            LiveReader(options, ("body",)).initialOffset()
+    may_see = authority == "own" or by == "secure"
+    assert not any("authorization" in asked.headers for asked in plain.asked)
+    assert {asked.headers.get("authorization") for asked in secure.asked} == {"Bearer s3cret" if may_see else None}
+    assert (WITHHELD in str(refused.value)) == (not may_see)
+
+
+def test_a_login_is_for_the_same_servers_as_a_token() -> None:
+    options = live_options({"nsqd": "https://me:pass%3Aword@a:4152", "nsqlookupd": "b:4161", "topic": "t"}, 0)
+    shown = {server: "Authorization" in options.access.headers_for(server) for server in ("a:4152", "a:4153", "b:4161", "c:4152")}
+    assert shown == {"a:4152": True, "a:4153": False, "b:4161": True, "c:4152": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 
@@ -111,10 +112,33 @@ def test_what_nsq_to_http_takes() -> None:
     assert list(headers_of(TO_HTTP.read([*HTTP[:2], "--get=http://x/%s"]))) == ["User-Agent"]
 
 
-# --- the examples of each tool are understood
-
-
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
+
+
+# --- what --help shows
+
+VARIABLES = {"--nsqd-tcp-address": "NSQD_TCP_ADDRESS", "--lookupd-http-address": "NSQLOOKUPD_HTTP_ADDRESS"}
+SHORT = {"--topic": "-t", "--channel": "-c", "--n": "-n"}
+
+
+@tools
+def test_help_begins_with_what_one_needs_and_names_short_flags_and_variables(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        program.read(["--help"])
+    usage, common = re.sub(r"\s+", " ", capsys.readouterr().out).split(" This program: ")
+    shown = {setting.name for setting in program.settings}
+    for flag, letter in SHORT.items():
+        if flag.removeprefix("--") in shown:
+            assert f" {letter}, {flag} " in usage
+    for flag, variable in VARIABLES.items():
+        if flag.removeprefix("--") in shown:
+            assert f"[env: {variable}]" in usage.partition(f" {flag} ")[2].partition(" --")[0]
+    assert "--version" in common and "--version" not in usage
+
+
+# --- the examples of each tool are understood
 
 
 @tools

@@ -104,6 +104,8 @@ def test_an_nsqd_says_itself_that_nothing_is_finished() -> None:
     text = "stuck: 5 messages wait, and nothing was finished for 1 min 1 s: RDY is 0: 2 consumers ask for no messages"
     status, found = lines(a=stats(topic("t", channel("c", **stalled))))
     assert (status, found) == (2, [f"error t/c: {text}, perhaps in back-off after errors"])
+    (found_again,) = lines(a=stats(topic("t", channel("c", **stalled | {"ready_count": 7}))))[1]
+    assert found_again.endswith("nothing is sent although RDY is 7: 2 consumers take no data from the connection")
     for other in ({"stalled_timestamp": int((TIME_S - 59) * 1e9)}, {"paused": True}, {"depth": 0}):
         assert "stuck" not in str(lines(a=stats(topic("t", channel("c", **stalled | other)))))
 

@@ -11,6 +11,7 @@ The packages are extras. Credentials and endpoints are those of the environment,
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -25,6 +26,7 @@ import orjson
 
 from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import ManifestEntry
+from nsqd_py.runtime.private_files import open_directory
 from nsqd_py.stores.object_stores import delta_options, iceberg_properties, open_store
 from nsqd_py.stores.tables import is_in, pointer_to
 
@@ -44,6 +46,7 @@ _ICEBERG_LIMITS = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
 }
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
 # Google's client repeats a request for 15 minutes, also if there are no credentials: too long for the check of a start.
 _CHECK_S = 5
 # Topics of a process commit one after the other: Iceberg refuses all but one of several commits at the same time.
@@ -170,13 +173,20 @@ def _iceberg_table(table: str, root: str) -> Iterator[Any]:
 
 
 def _leave_pointer(root: str, location: str) -> None:
-    """Note in the output-dir where the table of its files is, so that its readers pass over files that were rewritten."""
+    """Note in the output-dir where the table of its files is, so that its readers pass over files that were rewritten.
+
+    Raises OSError, also if the directory of these notes is a symbolic link.
+    """
     if is_in(root, location):
         return
     if "://" not in root:
         pointer = Path(root, pointer_to(location))
         pointer.parent.mkdir(exist_ok=True)
-        pointer.touch()
+        directory = open_directory(pointer.parent)
+        try:
+            os.close(os.open(pointer.name, _NEW_FILE, 0o666, dir_fd=directory))
+        finally:
+            os.close(directory)
         return
     store = _opened_store(root)
     with store.files.open_output_stream(store.inner(f"{root.rstrip('/')}/{pointer_to(location)}")):
