@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.source import options
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.lookup import lookup_headers
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
+
+if TYPE_CHECKING:
+    from nsqd_py.client.blocking.http_requests import HttpAccess
 
 _ID = re.compile("[0-9a-f]{16}")
 EARLIEST, LATEST = "earliest", "latest"
@@ -92,25 +91,6 @@ LIVE_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class HttpAccess:
-    """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty.
-
-    timeout_s  of each read of an answer; `answer_s` of all of it
-    """
-
-    client: ClientOptions
-    login: str = field(default="", repr=False)
-    timeout_s: float = 30.0
-    answer_s: float = 120.0
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of a request: the login, or else the token."""
-        login = {"Authorization": f"Basic {b64encode(unquote(self.login).encode()).decode()}"} if self.login else {}
-        return lookup_headers(self.client) | login
-
-
-@dataclass(frozen=True)
 class LiveOptions:
     """See LIVE_OPTIONS. `most_messages` None: any number. `archive` None: the logs of nsqds only."""
 
@@ -138,6 +118,8 @@ def is_live(given: Mapping[str, str]) -> bool:
 
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
+    from nsqd_py.client.blocking.http_requests import HttpAccess  # takes 20 ms, which readers of archives do not need
+
     of_archive = [option for option in options.READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
     values = options.Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(options.CLIENT, options.HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["nsqlookupd"] or ())

@@ -1,0 +1,166 @@
+"""GET requests to nsqlookupds and nsqds. They block only the thread or greenlet that asks."""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.client.lookup import lookup_headers
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.protocol.wrong_port import not_http
+from nsqd_py.runtime.documents import load_foreign_json
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+_READ_BYTES = 256 * 1024
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+
+
+class NoAnswer(Exception):
+    """A request failed; str(error) says why, without the address."""
+
+
+class Answer(NamedTuple):
+    """An answer to a request."""
+
+    status: int
+    reason: str
+    headers: HTTPMessage
+    body: bytes
+
+
+def login_header(login: str) -> dict[str, str]:
+    """Return the header of a login, which is quoted as in a URL."""
+    return {"Authorization": f"Basic {b64encode(unquote(login).encode()).decode()}"} if login else {}
+
+
+def get(
+    url: str,
+    headers: Mapping[str, str],
+    options: ClientOptions,
+    answer_s: float | None,
+    most_bytes: int,
+    *,
+    step_s: float | None = None,
+    most_lines: int | None = None,
+    backend: Backend = THREADS,
+) -> Answer:
+    """Return the answer to a GET. The server ends it by closing the connection. Raises NoAnswer.
+
+    answer_s    time limit of the whole answer, `step_s` of connecting and of each read; None: no limit
+    most_bytes  of the whole answer; `most_lines` of it, also of chunks, which take time to parse
+    """
+    import http.client  # takes 20 ms
+
+    wait_s = partial(_wait_s, monotonic() + answer_s if answer_s else None, step_s)
+    try:
+        data = _received(url, headers, options, wait_s, most_bytes, backend)
+        if most_lines is not None and data.count(b"\r\n") > most_lines:
+            raise ValueError("the answer has too many lines or chunks")
+        received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))  # the part of a socket that is read from
+        response = http.client.HTTPResponse(received, method="GET")
+        response.begin()
+        return Answer(response.status, response.reason, response.headers, response.read())
+    except TimeoutError as error:
+        limits_s = [limit_s for limit_s in (answer_s, step_s) if limit_s]
+        raise NoAnswer(f"no answer within {min(limits_s):g}s" if limits_s else "timed out") from error
+    except http.client.BadStatusLine as error:
+        raise NoAnswer(not_http(str(error))) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NoAnswer(getattr(error, "strerror", None) or str(error)) from error
+
+
+def _received(
+    url: str,
+    headers: Mapping[str, str],
+    options: ClientOptions,
+    wait_s: Callable[[], float | None],
+    most_bytes: int,
+    backend: Backend,
+) -> bytes:
+    """Return all bytes that a server sends. `wait_s` says how long the next step may take. Raises OSError and ValueError."""
+    parts = urlsplit(url)
+    lines = [f"{name}: {value}" for name, value in {"Host": parts.netloc, "Connection": "close", **headers}.items()]
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    sock = backend.create_connection((parts.hostname, parts.port), wait_s())
+    try:
+        if parts.scheme == "https":
+            context = tls_context(options, backend.ssl_context_class())
+            sock = context.wrap_socket(sock, server_hostname=parts.hostname)
+        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
+        answer = bytearray()
+        while data := sock.recv(_READ_BYTES):
+            answer += data
+            if len(answer) > most_bytes:
+                raise ValueError(f"the answer is longer than {most_bytes} bytes")
+            sock.settimeout(wait_s())
+    finally:
+        sock.close()
+    if not answer:
+        raise ValueError("the connection was closed before an answer came")
+    return bytes(answer)
+
+
+def _wait_s(deadline_s: float | None, step_s: float | None) -> float | None:
+    """Return how long the next step may take. Raises TimeoutError."""
+    if deadline_s is None:
+        return step_s
+    left_s = deadline_s - monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s if step_s is None else min(left_s, step_s)
+
+
+# ---- nsqds, which may require TLS
+
+
+@dataclass(frozen=True)
+class HttpAccess:
+    """The settings of requests to nsqds. `login` is the `user:password` of an address, or empty.
+
+    timeout_s  of each read of an answer; `answer_s` of all of it
+    """
+
+    client: ClientOptions
+    login: str = field(default="", repr=False)
+    timeout_s: float = 30.0
+    answer_s: float = 120.0
+
+    def get(self, address: str, path: str, most_bytes: int) -> tuple[str, Answer]:
+        """Return the address that has answered, and its answer. Raises NoAnswer.
+
+        The token or login is sent over TLS only: an nsqd that refuses a plain request is asked again at its HTTPS port.
+        """
+        answer = self._get(address, path, most_bytes)
+        if "://" not in address and (port := self._https_port(address, answer)):
+            address = f"https://{address.rpartition(':')[0]}:{port}"
+            answer = self._get(address, path, most_bytes)
+        return address, answer
+
+    def _get(self, address: str, path: str, most_bytes: int) -> Answer:
+        if address.startswith("https://"):
+            headers = lookup_headers(self.client) | login_header(self.login)
+            return get(f"{address}{path}", headers, self.client, self.answer_s, most_bytes, step_s=self.timeout_s)
+        url = f"http://{address.removeprefix('http://')}{path}"
+        return get(url, {}, self.client, self.answer_s, most_bytes, step_s=self.timeout_s)
+
+    def _https_port(self, address: str, answer: Answer) -> int | None:
+        """Return the port that a refusal without TLS names; after one without a token, that of /info. None if there is none."""
+        if answer.status == _UNAUTHORIZED:
+            answer = self._get(address, "/info", _READ_BYTES)
+        elif answer.status != _FORBIDDEN:
+            return None
+        with suppress(ValueError, TypeError, KeyError):
+            return int(load_foreign_json(answer.body)["https_port"])
+        return None
