@@ -62,6 +62,7 @@ class Kept:
     end           behind the last message of the topic
     next_seq      to ask for next
     earliest_seq  kept of the topic
+    ended         epochs of the logs of this name that were deleted, and how many messages each had
     """
 
     data: bytes
@@ -69,6 +70,7 @@ class Kept:
     end: Position
     next_seq: int
     earliest_seq: int
+    ended: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +99,9 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: in
             Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
             for name, seq in (("Before", "First"), ("End", "End"))
         )
-        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"))
+        ended = (one.split(":") for one in headers.get("X-Nsq-Ended", "").split(",") if one)
+        by_epoch = tuple((int(epoch), int(count)) for epoch, count in ended)
+        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"), by_epoch)
     except (NoPath, ValueError):
         raise Refused(
             f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
