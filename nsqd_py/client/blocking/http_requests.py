@@ -122,12 +122,12 @@ def _wait_s(deadline_s: float | None, step_s: float | None) -> float | None:
     return left_s if step_s is None else min(left_s, step_s)
 
 
-# ---- nsqds, which may require TLS
+# ---- with a login or a token, which is sent over TLS only
 
 
 @dataclass(frozen=True)
 class HttpAccess:
-    """The settings of requests to nsqds. `login` is the `user:password` of an address, or empty.
+    """The settings of requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty.
 
     timeout_s  of each read of an answer; `answer_s` of all of it
     """
