@@ -64,6 +64,8 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
         f"X-Nsq-Damaged-Bytes: {kept.damaged_bytes}\r\n"
     )
+    if ended := request.app.logs.ended.get(topic.name):
+        headers += f"X-Nsq-Ended: {','.join(f'{epoch}:{count}' for epoch, count in ended)}\r\n"
     if ids_rise:
         headers += f"X-Nsq-Before-Id: {kept.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
     return Reply(200, headers, kept.encode(), "application/octet-stream")

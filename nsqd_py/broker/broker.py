@@ -145,7 +145,7 @@ class Broker:
     def encode_epochs(self) -> bytes:
         """Return the content of `nsqd.epochs`."""
         logs = {topic.name: topic.log.epochs for topic in self.topics.values() if topic.log is not None}
-        return encode_epoch_file(self.epoch, logs)
+        return encode_epoch_file(self.epoch, logs, self.logs.ended)
 
     def _save_positions(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
@@ -315,6 +315,8 @@ class Broker:
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
+        if topic.log is not None:
+            self.logs.remember(name, topic.log)
         self.sync.forget(topic)
         self.removed_files.forget(topic)
         self.space.forget(topic)

@@ -13,7 +13,7 @@ from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SavedEpochs
+from nsqd_py.diskqueue.ranges import EndedLog, EndedLogs, Epoch, EpochNumbers, Epochs, SavedEpochs, with_ended
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
 from nsqd_py.queue.disk_limits import DiskSpace
@@ -25,10 +25,14 @@ _SMALLEST_FILE_BYTES = 64 * 1024
 
 
 class LogMaker:
-    """Creates logs, and runs their slow work in threads."""
+    """Creates logs, and runs their slow work in threads.
+
+    ended  the logs that were deleted, by topic
+    """
 
     def __init__(self, services: BrokerServices, space: DiskSpace) -> None:
         self.epoch_numbers = EpochNumbers(services.clock)
+        self.ended: EndedLogs = {}
         self._kept_epochs: dict[str, Epochs] = {}
         self._services = services
         self._space = space
@@ -37,6 +41,7 @@ class LogMaker:
     def keep(self, saved: SavedEpochs) -> None:
         """Give logs that are made with these names their earlier epochs, until `forget_kept`."""
         self._kept_epochs = saved.logs
+        self.ended = saved.ended
         self.epoch_numbers.skip_past(saved.node)
         for epochs in saved.logs.values():
             self.epoch_numbers.skip_past(epochs[-1].number if epochs else 0)
@@ -44,6 +49,11 @@ class LogMaker:
     def forget_kept(self) -> None:
         """All logs that there were are made: others are new ones."""
         self._kept_epochs = {}
+
+    def remember(self, topic_name: str, log: TopicLog) -> None:
+        """Remember how many messages a log had that is deleted now: a reader may not have read all of them."""
+        if log.next_seq:
+            self.ended = with_ended(self.ended, topic_name, EndedLog(log.epochs[0].number, log.next_seq))
 
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""

@@ -223,6 +223,8 @@ class ByteRanges:
 EPOCHS_FILE = "nsqd.epochs"
 
 _MOST_EPOCHS = 32
+# Of topics whose logs were deleted. Those that were deleted last are remembered.
+_MOST_ENDED_TOPICS = 1000
 
 
 class Epoch(NamedTuple):
@@ -253,26 +255,52 @@ class EpochNumbers:
         self._last = max(self._last, number)
 
 
+class EndedLog(NamedTuple):
+    """A log that was deleted with its topic: its first epoch, and the number of messages that were published to it."""
+
+    epoch: int
+    messages: int
+
+
+EndedLogs = dict[str, tuple[EndedLog, ...]]
+
+
+def with_ended(ended: EndedLogs, topic: str, log: EndedLog) -> EndedLogs:
+    """Return the ended logs by topic with one more."""
+    others = {name: logs for name, logs in ended.items() if name != topic}
+    logs = (*ended.get(topic, ()), log)[-_MOST_EPOCHS:]
+    return dict([*others.items(), (topic, logs)][-_MOST_ENDED_TOPICS:])
+
+
 class SavedEpochs(NamedTuple):
     """The content of `nsqd.epochs`.
 
-    node  number of the epoch in which this nsqd was promoted; 0 if it never was a standby
-    logs  the epochs of each log, by topic
+    node   number of the epoch in which this nsqd was promoted; 0 if it never was a standby
+    logs   the epochs of each log, by topic
+    ended  logs that were deleted, by topic, the last one last
     """
 
     node: int
     logs: dict[str, Epochs]
+    ended: EndedLogs
 
 
-def encode_epoch_file(node: int, logs: Mapping[str, Epochs]) -> bytes:
-    content = json.dumps({"node": node, "logs": logs}).encode()
+def encode_epoch_file(node: int, logs: Mapping[str, Epochs], ended: EndedLogs | None = None) -> bytes:
+    content = json.dumps({"node": node, "logs": logs, "ended": ended or {}}).encode()
     return b"%08x\n%b" % (extend(0, content), content)
 
 
 def decode_epochs_of_logs(fields: dict[str, Any]) -> SavedEpochs:
     """Return the JSON of the file as objects. Raises BAD_CONTENT."""
     logs = {topic: decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
-    return SavedEpochs(checked_number(fields["node"]), logs)
+    ended = {topic: _decode_ended(one) for topic, one in fields.get("ended", {}).items()}
+    return SavedEpochs(checked_number(fields["node"]), logs, ended)
+
+
+def _decode_ended(fields: object) -> tuple[EndedLog, ...]:
+    if not isinstance(fields, list):
+        raise TypeError("the ended logs are no list")
+    return tuple(EndedLog(*map(checked_number, pair)) for pair in fields)
 
 
 def decode_epochs(fields: object) -> Epochs:

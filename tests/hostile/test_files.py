@@ -62,6 +62,7 @@ ODD_STATE: dict[str, tuple[str, Any]] = {
     "epochs: deeply nested": ("nsqd.epochs", DEEP),
     "epochs: text for numbers": ("nsqd.epochs", {"node": 1, "logs": {"t": [["1", "2"]]}}),
     "epochs: a huge number": ("nsqd.epochs", {"node": 1, "logs": {"t": [[1, FAR]]}}),
+    "epochs: text for a log that ended": ("nsqd.epochs", {"node": 1, "logs": {}, "ended": {"t": [["1", "2"]]}}),
     "standby: a list": ("nsqd.standby", [1]),
     "standby: text for a flag": ("nsqd.standby", {"primary": "127.0.0.1:1", "is_complete": "no"}),
     "standby: a lone surrogate": ("nsqd.standby", b'{"primary": "\\ud800:1", "is_complete": true}'),

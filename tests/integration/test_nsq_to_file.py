@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import resource
@@ -12,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
@@ -87,6 +90,32 @@ def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
             assert part["epoch"] == int(answer.headers["X-Nsq-Epoch"])
             behind = nsqd.http("GET", f"/topic/read?topic=t&id={part['last_id']}&max_bytes=1")
             assert int(behind.headers["X-Nsq-First-Seq"]) == 37 + 30 * number
+
+
+def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd: MakeNsqd, tmp_path: Path, output: Path) -> None:
+    """nsq-to-file asks with the certificates and the token of its connections."""
+    certificates = make_certificates(tmp_path / "certificates")
+    logins = tmp_path / "logins"
+    logins.write_text(f"token:reader:{hashlib.sha256(b'secret').hexdigest()}\n")
+    logins.chmod(0o600)
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={logins}")
+    (port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
+
+    def asked(path: str, body: bytes | None = None) -> bytes:
+        request = Request(f"https://127.0.0.1:{port}{path}", body, {"Authorization": "Bearer secret"})
+        with urlopen(request, context=certificates.client_context()) as answer:
+            return bytes(answer.read())
+
+    assert asked("/pub?topic=t", b"1") == b"OK"
+    options = {"tls_v1": "true", "tls_root_ca_file": certificates.authority, "auth_secret": "secret"}
+    flags = [f"--consumer-opt={name},{value}" for name, value in options.items()]
+    flags += [f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", f"--output-dir={output}", "--sync-interval=100ms"]
+    with ToolProcess(*MODULE, *flags, "--format=jsonl", log_path=tmp_path / "log") as tool:
+        wait_until(lambda: b'"finish_count":1' in asked("/stats?format=json").replace(b" ", b""), what="the message in the file")
+        assert tool.stop() == 0
+    (entry,) = manifest(output)
+    (part,) = entry["nsqds"]
+    assert part["first_seq"] == 0 and part["epoch"]
 
 
 # Runs the tool as a user without an entry in /etc/passwd.

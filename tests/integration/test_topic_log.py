@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPMessage
 from urllib.parse import quote
 
 import pytest
@@ -216,6 +217,24 @@ def test_the_epoch_says_which_log_it_is(nsqd: NsqdProcess) -> None:
     nsqd.post("/topic/delete?topic=kept")
     nsqd.create("kept", "c")
     assert epoch() != first
+
+
+def test_how_far_the_log_of_a_deleted_topic_went(nsqd: NsqdProcess) -> None:
+    def headers() -> HTTPMessage:
+        return nsqd.http("GET", "/topic/read?topic=kept&seq=0").headers
+
+    expected = []
+    for count in 30, 0, 7:
+        nsqd.create("kept", "c")
+        publish(nsqd, "kept", 0, count)
+        assert headers().get("X-Nsq-Ended", "") == ",".join(expected)
+        if count:  # of an empty log, nothing can be missing
+            expected.append(f"{headers()['X-Nsq-Epoch']}:{count}")
+        nsqd.post("/topic/delete?topic=kept")
+    nsqd.create("kept", "c")
+    assert headers()["X-Nsq-Ended"] == ",".join(expected)
+    nsqd.restart(clean=False)  # at once: who has read it may remember it
+    assert headers()["X-Nsq-Ended"] == ",".join(expected)
 
 
 def test_a_damaged_record_is_passed_over(nsqd: NsqdProcess) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import HttpAccess
 from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
 from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.blocking.http_requests import HttpAccess
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.gevent import Producer as GeventProducer

@@ -391,15 +391,15 @@ def test_nsqds_that_nsqlookupd_names(make_nsqd: MakeNsqd, make_nsqlookupd: MakeN
     ("answer", "text"),
     [
         (b"[" * 100_000, "gives no JSON"),
-        (PRODUCER % (b"h", b'"x"'), "nonnumeric port"),
+        (PRODUCER % (b"h", b'"x"'), "Port could not be cast"),
         (PRODUCER % (b"h" * 64, b"1"), "label"),
         (b'{"producers":[%s]}' % b",".join([b"0"] * 2001), "2001 nsqds"),
-        (b" " * 1000, "no complete answer within 2 s"),
+        (b" " * 1000, "no answer within 2s"),
     ],
     ids=["deep", "port", "host", "many", "slow"],
 )
 def test_an_nsqlookupd_that_names_no_nsqds(answer: bytes, text: str) -> None:
-    is_slow = "2 s" in text
+    is_slow = "2s" in text
     with answering(answer, pause_s=0.1 if is_slow else 0) as lookupd:
         options = live_options({"lookupd": lookupd, "topic": TOPIC, "giveUpAfter": "1s"}, 0)
         one = LiveReader(replace(options, access=replace(options.access, answer_s=2 if is_slow else 60)), ("body",))

@@ -116,6 +116,44 @@ def test_what_was_lost_with_a_topic_is_said_and_only_that_is_lost(make_nsqd: Mak
     assert followed(lax, end, 33)[0] == list(range(400, 500))
 
 
+def test_a_topic_that_is_deleted_while_nsq_to_file_has_its_end(make_nsqd: MakeNsqd, place: Place) -> None:
+    """The stream has not seen that end, and goes on with the new topic only when nsq-to-file has finished its file."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    publish(nsqd, range(100))
+    place.archive(nsqd, "--format=framed")
+    one = place.reader(nsqd)
+    found, start = followed(one, one.initialOffset())
+    with place.archiving(nsqd, "--format=framed"):
+        publish(nsqd, range(100, 180))
+        wait_until(lambda: is_finished(nsqd), what="everything to be archived")
+        nsqd.post(f"/topic/delete?topic={TOPIC}")
+        nsqd.create(TOPIC, "archive")
+        publish(nsqd, range(180, 200))
+        for again in (place.reader(nsqd), one):
+            with pytest.raises(LostMessages, match=r"nsq: 80 messages of topic orders .* start again when nsq-to-file has"):
+                again.latestOffset(start, ALL)
+    more, _ = followed(place.reader(nsqd), start, 33)
+    assert sorted(found + more) == list(range(200))
+
+
+def test_what_was_neither_read_nor_archived_of_a_deleted_topic(make_nsqd: MakeNsqd, place: Place) -> None:
+    nsqd = make_nsqd(*SMALL_FILES)
+    publish(nsqd, range(360))
+    place.archive(nsqd, "--format=framed")
+    one = place.reader(nsqd)
+    start = one.initialOffset()
+    publish(nsqd, range(360, 400))
+    for first in 400, 410:
+        nsqd.post(f"/topic/delete?topic={TOPIC}")
+        nsqd.create(TOPIC, "archive")
+        publish(nsqd, range(first, first + 10))
+    for again in (place.reader(nsqd), one):
+        with pytest.raises(LostMessages, match=rf"nsq: 50 messages of topic orders on {address(nsqd)}"):
+            again.latestOffset(start, ALL)
+    lax = place.reader(nsqd, failOnDataLoss="false")
+    assert sorted(followed(lax, start, 33)[0]) == [*range(360), *range(410, 420)]
+
+
 # ---- 3
 
 
@@ -230,7 +268,12 @@ def test_a_plan_reads_no_file(make_nsqd: MakeNsqd, place: Place, monkeypatch: py
 
 @pytest.mark.parametrize("has_location", [False, True])
 def test_files_without_a_manifest_are_read_once(
-    make_nsqd: MakeNsqd, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_location: bool
+    make_nsqd: MakeNsqd,
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    has_location: bool,
 ) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     for first in range(0, 200, 100):
@@ -244,10 +287,12 @@ def test_files_without_a_manifest_are_read_once(
     reads: list[str] = []
     read = archive_read.read
     monkeypatch.setattr(history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1])
+    monkeypatch.setattr(history, "_REPORT_EVERY_S", 0)
     more = {"checkpointLocation": str(tmp_path / "checkpoint")} if has_location else {}
     for _ in range(2):
         one = place.reader(nsqd, **more)
         assert sorted(followed(one, one.initialOffset(), 1000)[0]) == list(range(200))
+    assert "reading files that no manifest describes, once: 1 of 1" in caplog.text
     assert {Path(path).name for path in reads} == {older["path"]}
     assert len(reads) == (1 if has_location else 2)
 

@@ -18,6 +18,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")
 
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from nsq_tools.to_file.formats import convert
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
@@ -151,6 +155,26 @@ def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_pat
     assert "no message matches; there are topics orders; --allow-empty makes this a success" in done.stderr
     done = run(COMMAND, *(word.replace("=order", "=orders") for word in words), *host)
     assert (done.returncode, arrived(target)) == (0, 1), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--dedupe=id",)], ids=["read and sent in Python", "read by Spark"])
+def test_a_table_that_was_rewritten_is_sent_once(
+    scratch: Path, java: None, tmp_path: Path, target: NsqdProcess, words: tuple[str, ...]
+) -> None:
+    """Rows that DELETE and OPTIMIZE have written again are not sent from the old files too."""
+    table, part, file = (tmp_path / name for name in ("table", "part.framed", "part.parquet"))
+    everything = [Message(body, TOPIC, id=f"{number:016x}") for number, body in enumerate(numbered(60))]
+    for low in 0, 20, 40:
+        part.write_bytes(framed([everything[low : low + 20]]))
+        convert(part, file, "zstd")
+        write_deltalake(table, parquet.read_table(file), mode="append")
+        file.unlink()
+    DeltaTable(table).delete(f"id = '{everything[7].id}'")
+    assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
+    done = run(COMMAND, str(table), to(target), "--yes", *words)
+    assert (done.returncode, arrived(target)) == (0, 59), done.stderr
+    compare([message.body for message in everything if message is not everything[7]], copies(target)).require_sound()
 
 
 # ---- messages that nsqd refuses, and bodies that Spark cannot take

@@ -6,6 +6,7 @@ publishing_core    the non-blocking core of all producers, and the `NonBlockingP
 nsqd_subscription  one nsqd of a consumer
 connection         a connection on a blocking socket
 lookup             asks nsqlookupds
+http_requests      requests to nsqlookupds and nsqds over HTTP
 backend            the primitives: threads, locks, sockets, and what waits for them
 
 Threads

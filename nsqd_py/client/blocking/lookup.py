@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from functools import partial
 from time import monotonic
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
-from nsqd_py.client.blocking.connection import ClientContext, tls_context
+from nsqd_py.client.blocking.connection import ClientContext
+from nsqd_py.client.blocking.http_requests import Answer, NoAnswer, get, login_header
 from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
+from nsqd_py.protocol.wrong_port import not_lookupd_http
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS, load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-
-_READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
 # Go's servers send chunks of 2 KiB or more; 16 MiB in chunks of one byte would take 2 s to read.
 _MAX_LINES = 20_000
@@ -34,73 +27,27 @@ def find_nsqds(address: str, topic: str, options: ClientOptions, backend: Backen
 
     Uses the time limit and secret of the options. Raises LookupFailed.
     """
-    import http.client  # takes 20 ms
-
-    limit_s = options.lookupd_poll_timeout_s
-    url = lookup_url(address, topic) if topic else nodes_url(address)
-    try:
-        answer = io.BytesIO(_get(url, monotonic() + limit_s if limit_s else None, options, backend))
-        received: Any = SimpleNamespace(makefile=lambda mode: answer)  # the part of a socket that is read from
-        return _nsqds_of(http.client.HTTPResponse(received, method="GET"))
-    except TimeoutError as error:
-        raise LookupFailed(f"{hidden_url(address)}: no answer within {limit_s:g}s") from error
-    except http.client.BadStatusLine as error:
-        raise LookupFailed(f"{hidden_url(address)}: {not_http(str(error))}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise LookupFailed(f"{hidden_url(address)}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Backend) -> bytes:
-    """Return the whole answer. The server ends it by closing the connection."""
-    parts = urlsplit(url)
+    parts = urlsplit(lookup_url(address, topic) if topic else nodes_url(address))
     login, _, place = parts.netloc.rpartition("@")
-    headers = {"Host": place, "Connection": "close", **lookup_headers(options)}
-    if login:
-        headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
-    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    sock = backend.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
+    headers = lookup_headers(options) | login_header(login)
+    limits = options.lookupd_poll_timeout_s, _MAX_ANSWER_BYTES
     try:
-        if parts.scheme == "https":
-            context = tls_context(options, backend.ssl_context_class())
-            sock = context.wrap_socket(sock, server_hostname=parts.hostname)
-        sock.sendall("\r\n".join(lines).encode())
-        answer = bytearray()
-        while data := sock.recv(_READ_BYTES):
-            answer += data
-            if len(answer) > _MAX_ANSWER_BYTES:
-                raise ValueError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")
-            sock.settimeout(_left_s(deadline_s))
-    finally:
-        sock.close()
-    if not answer:
-        raise ValueError("the connection was closed before an answer came")
-    if answer.count(b"\r\n") > _MAX_LINES:
-        raise ValueError("the answer has too many lines or chunks")
-    return bytes(answer)
+        url = urlunsplit(parts._replace(netloc=place))
+        return _nsqds_of(get(url, headers, options, *limits, most_lines=_MAX_LINES, backend=backend))
+    except (NoAnswer, ValueError) as error:
+        raise LookupFailed(f"{hidden_url(address)}: {error}") from error
 
 
-def _left_s(deadline_s: float | None) -> float | None:
-    if deadline_s is None:
-        return None
-    left_s = deadline_s - monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s
-
-
-def _nsqds_of(response: HTTPResponse) -> tuple[str, ...]:
-    """Return the nsqds of an answer. Raises ValueError, HTTPException."""
-    response.begin()
-    body = response.read()
-    if response.status == _NOT_FOUND:
-        wrong_port = not_lookupd_http(body)
+def _nsqds_of(answer: Answer) -> tuple[str, ...]:
+    """Return the nsqds of an answer. Raises ValueError."""
+    if answer.status == _NOT_FOUND:
+        wrong_port = not_lookupd_http(answer.body)
         if wrong_port:
             raise ValueError(wrong_port)
         return ()
-    if response.status != _OK:
-        raise ValueError(f"got response {response.status} {response.reason} {body[:200].decode(errors='replace')!r}")
-    return nsqds_in(load_foreign_json(body))
+    if answer.status != _OK:
+        raise ValueError(f"got response {answer.status} {answer.reason} {answer.body[:200].decode(errors='replace')!r}")
+    return nsqds_in(load_foreign_json(answer.body))
 
 
 class Finder:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -239,13 +239,21 @@ class History:
                 place, left = Position(int(wanted[-1]), None, one.epoch), left - len(wanted)
         return place
 
-    def missing(self, log: LogKey, low: Position, high: Position, count_at: Callable[[int], int | None]) -> int:
+    def missing(
+        self,
+        log: LogKey,
+        low: Position,
+        high: Position,
+        count_at: Callable[[int], int | None],
+        ended: Sequence[tuple[int, int]] = (),
+    ) -> int:
         """Return how many messages between two places the archive lacks.
 
         Messages are missing where the next stretch, or the end, has more messages before it than were found up to there. Where
         the archive begins, nothing is missing, unless the number of messages before that is not known.
 
         count_at  returns the number of messages that a log has up to an id, if it keeps that message
+        ended     epochs of earlier logs, which were deleted with the topic, and how many messages each had
         """
         lost, reached = 0, Position(0, None, None)
         counted = self._counted(log, low, high)
@@ -253,16 +261,16 @@ class History:
             if low.count is not None and reached.last_id <= low.last_id < one.first_id:
                 reached = low
             if one.first_id > low.last_id:
-                lost += _lacking(reached, one.beginning)
+                lost += _lacking(reached, one.beginning, ended)
             reached = self._behind(log, one, low, reached)
         if low.count is not None and reached.last_id <= low.last_id:
             reached = low
         if reached.last_id > high.last_id:
-            if not _lacking(reached, replace(high, count=count_at(reached.last_id))):
+            if not _lacking(reached, replace(high, count=count_at(reached.last_id)), ended):
                 return lost
             behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)  # the log may have what is missing there
             reached = replace(reached, count=reached.seq - int(behind))
-        return lost + _lacking(reached, high)
+        return lost + _lacking(reached, high, ended)
 
     def _counted(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
         """Return the stretches between two places, and where it is not known how many messages are before those, earlier ones."""
@@ -330,12 +338,15 @@ class History:
         return found
 
 
-def _lacking(reached: Position, place: Position) -> int:
+def _lacking(reached: Position, place: Position, ended: Sequence[tuple[int, int]]) -> int:
     """Return how many messages are too few up to a place where it is known how many there should be."""
     if place.count is None:
         return 0
-    if None not in (reached.epoch, place.epoch) and reached.epoch != place.epoch:
-        return place.count  # the topic was created again, and none of these was found
+    if reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch:  # the topic was created again
+        left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < place.epoch}
+        if reached.epoch in left:
+            left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)
+        return sum(left.values()) + place.count
     return 0 if reached.count is None else max(0, place.count - reached.count)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.source import options
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.lookup import lookup_headers
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
+
+if TYPE_CHECKING:
+    from nsqd_py.client.blocking.http_requests import HttpAccess
 
 _ID = re.compile("[0-9a-f]{16}")
 EARLIEST, LATEST = "earliest", "latest"
@@ -92,54 +91,6 @@ LIVE_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class HttpAccess:
-    """The settings of HTTPS requests to nsqds and nsqlookupds.
-
-    login      the `user:password` of an address, or empty
-    named      the servers that the options name, as `host:port` in lower case
-    timeout_s  of each read of an answer; `answer_s` of all of it
-    """
-
-    client: ClientOptions
-    login: str = field(default="", repr=False)
-    named: frozenset[str] = frozenset()
-    timeout_s: float = 30.0
-    answer_s: float = 120.0
-
-    def may_see_secrets(self, server: str) -> bool:
-        """True if the login or token may be sent over TLS to a server (`host:port`).
-
-        Anybody can register with an nsqlookupd, and answer with another port for HTTPS. A certificate of a public
-        authority proves only that he owns the name that he registered.
-        """
-        has_own_authority = bool(self.client.tls_root_ca_file) and not self.client.tls_insecure_skip_verify
-        return has_own_authority or server.lower() in self.named
-
-    def headers_for(self, server: str) -> dict[str, str]:
-        """Return the headers of a request over TLS: with the login, or else the token, if the server may see it."""
-        headers = lookup_headers(self.client)
-        if self.login:
-            headers["Authorization"] = f"Basic {b64encode(unquote(self.login).encode()).decode()}"
-        if not self.may_see_secrets(server):
-            headers.pop("Authorization", None)
-        return headers
-
-    def why_unauthorized(self, server: str) -> str:
-        """Return why a server that wants a login or token did not get it; empty if it did, or there is none."""
-        if self.may_see_secrets(server) or not (self.login or self.client.auth_secret):
-            return ""
-        return (
-            ". Logins and tokens are sent over TLS to addresses that options name as https://host:port, and to servers with "
-            "a certificate of tls_root_ca_file"
-        )
-
-
-def servers_in(addresses: Iterable[str]) -> frozenset[str]:
-    """Return addresses without logins, such as https://a:4152, as `HttpAccess.named` has them."""
-    return frozenset(address.removeprefix("https://").removeprefix("http://").lower() for address in addresses)
-
-
-@dataclass(frozen=True)
 class LiveOptions:
     """See LIVE_OPTIONS. `most_messages` None: any number. `archive` None: the logs of nsqds only."""
 
@@ -167,6 +118,8 @@ def is_live(given: Mapping[str, str]) -> bool:
 
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
+    from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in  # takes 20 ms, which readers of archives do not need
+
     of_archive = [option for option in options.READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
     values = options.Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(options.CLIENT, options.HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["nsqlookupd"] or ())

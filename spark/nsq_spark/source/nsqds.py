@@ -4,33 +4,28 @@ behind a message id, or from a sequence number or a time on.
 
 from __future__ import annotations
 
-import http.client
-import io
 import logging
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
+from http import HTTPStatus
+from http.client import HTTPMessage
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import LATEST, HttpAccess, LiveOptions, LogKey, Place, Position
+from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Position
 from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
-from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
-from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
-_READ_BYTES = 1024 * 1024
 _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 BEHIND_ALL = 2**63 - 1
@@ -67,6 +62,7 @@ class Kept:
     end           behind the last message of the topic
     next_seq      to ask for next
     earliest_seq  kept of the topic
+    ended         epochs of the logs of this name that were deleted, and how many messages each had
     """
 
     data: bytes
@@ -74,6 +70,7 @@ class Kept:
     end: Position
     next_seq: int
     earliest_seq: int
+    ended: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -102,7 +99,9 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: in
             Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
             for name, seq in (("Before", "First"), ("End", "End"))
         )
-        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"))
+        ended = (one.split(":") for one in headers.get("X-Nsq-Ended", "").split(",") if one)
+        by_epoch = tuple((int(epoch), int(count)) for epoch, count in ended)
+        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"), by_epoch)
     except (NoPath, ValueError):
         raise Refused(
             f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
@@ -110,66 +109,22 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: in
         ) from None
 
 
-def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMessage, bytes]:
-    """Return headers and body of a GET. The token or login is sent over TLS only, to servers that may see it: an nsqd that
-    refuses a plain request is asked again at its HTTPS port. Raises NoTopic if there is no such topic, NoPath and ArchiveError.
-    """
-    answer = _get(address, path, access)
-    if "://" not in address and (port := _https_port(address, answer, access)):
-        address = f"https://{address.rpartition(':')[0]}:{port}"
-        answer = _get(address, path, access)
-    status, headers, body = answer
-    if status == http.client.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
-        raise NoTopic(f"nsq: {address} has no such topic")
-    if status == http.client.NOT_FOUND:
-        raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
-    if status != http.client.OK:
-        said = body[:200].decode(errors="replace").strip()
-        why = access.why_unauthorized(address.rpartition("/")[2]) if status == http.client.UNAUTHORIZED else ""
-        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}{why}")
-    return headers, body
-
-
-def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.HTTPMessage, bytes]:
-    """Return status, headers and body. Raises ArchiveError."""
-    scheme, _, host = address.rpartition("://")
-    is_secure = scheme == "https"
-    deadline_s = time.monotonic() + access.answer_s
-    answer = bytearray()
+def ask(address: str, path: str, access: HttpAccess) -> tuple[HTTPMessage, bytes]:
+    """Return headers and body of a GET. Raises NoTopic if there is no such topic, NoPath and ArchiveError."""
     try:
-        connection = http.client.HTTPConnection(host, timeout=access.timeout_s)
-        with closing(connection):
-            connection.connect()
-            if is_secure:
-                context = tls_context(access.client, ssl.SSLContext)
-                connection.sock = context.wrap_socket(connection.sock, server_hostname=connection.host)
-            connection.request("GET", path, headers={"Connection": "close"} | (access.headers_for(host) if is_secure else {}))
-            while piece := connection.sock.recv(_READ_BYTES):  # a timeout is that of each piece only
-                answer += piece
-                if len(answer) > _MOST_ANSWER_BYTES:
-                    raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
-                if time.monotonic() > deadline_s:
-                    raise TimeoutError(f"no complete answer within {access.answer_s:g} s")
-        received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(answer))  # the part of a socket that is read from
-        response = http.client.HTTPResponse(received, method="GET")
-        response.begin()
-        return response.status, response.headers, response.read()
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an nsqlookupd may name any host and port
-        is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
-        reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
-        raise ArchiveError(f"nsq: {address}: {reason}") from error
-
-
-def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: HttpAccess) -> int | None:
-    """Return the port that a refusal without TLS names; after one without a token, that of /info. None if there is none."""
-    status, _, body = answer
-    if status == http.client.UNAUTHORIZED:
-        status, _, body = _get(address, "/info", access)
-    elif status != http.client.FORBIDDEN:
-        return None
-    with suppress(ValueError, TypeError, KeyError):
-        return int(load_foreign_json(body)["https_port"])
-    return None
+        address, answer = access.get(address, path, _MOST_ANSWER_BYTES)
+    except NoAnswer as error:
+        raise ArchiveError(f"nsq: {address}: {error}") from error
+    status, body = answer.status, answer.body
+    if status == HTTPStatus.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
+        raise NoTopic(f"nsq: {address} has no such topic")
+    if status == HTTPStatus.NOT_FOUND:
+        raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
+    if status != HTTPStatus.OK:
+        said = body[:200].decode(errors="replace").strip()
+        why = access.why_unauthorized(address.rpartition("/")[2]) if status == HTTPStatus.UNAUTHORIZED else ""
+        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}{why}")
+    return answer.headers, body
 
 
 def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:

@@ -269,8 +269,9 @@ class Planner:
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two places that the archive does not have, after looking for new files."""
+        ended = self._there[log].ended if log in self._there else ()
         for _ in range(2):
-            lost = self._archive.missing(log, low, high, partial(self._count_at, log))
+            lost = self._archive.missing(log, low, high, partial(self._count_at, log), ended)
             if not lost:
                 return
             self._archive.forget()

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.ranges import (
     ByteRanges,
+    EndedLog,
+    EndedLogs,
     Epoch,
     EpochNumbers,
     Epochs,
@@ -16,6 +18,7 @@ from nsqd_py.diskqueue.ranges import (
     common_end,
     decode_epochs_of_logs,
     encode_epoch_file,
+    with_ended,
 )
 from nsqd_py.runtime.documents import BAD_CONTENT
 
@@ -103,8 +106,21 @@ def test_numbers_rise_though_the_clock_stands_still_or_goes_back() -> None:
 
 
 def test_the_file_says_what_was_written() -> None:
-    _, _, content = encode_epoch_file(200, {"t": PROMOTED, "u": CREATED}).partition(b"\n")
-    assert decode_epochs_of_logs(json.loads(content)) == (200, {"t": PROMOTED, "u": CREATED})
+    ended = {"u": (EndedLog(50, 7), EndedLog(60, 1))}
+    _, _, content = encode_epoch_file(200, {"t": PROMOTED, "u": CREATED}, ended).partition(b"\n")
+    assert decode_epochs_of_logs(json.loads(content)) == (200, {"t": PROMOTED, "u": CREATED}, ended)
+    assert decode_epochs_of_logs({"node": 1, "logs": {}}) == (1, {}, {}), "of an earlier version"
+
+
+def test_the_logs_that_ended_last_are_remembered() -> None:
+    ended: EndedLogs = {}
+    for number in range(1001):
+        ended = with_ended(ended, f"t{number}", EndedLog(number, 1))
+    for number in range(40):
+        ended = with_ended(ended, "t5", EndedLog(2000 + number, 2))
+    assert (len(ended), "t0" in ended, "t1" in ended) == (1000, False, True)
+    assert [log.epoch for log in ended["t5"]] == list(range(2008, 2040))
+    assert with_ended(ended, "new", EndedLog(3000, 1)).keys() == {*ended, "new"} - {"t1"}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,9 @@ def test_the_file_says_what_was_written() -> None:
         b'{"node":0,"logs":{"t":[[1]]}}',
         b'{"node":0,"logs":{"t":[[2,0],[1,5]]}}',
         b'{"node":0,"logs":{"t":{}}}',
+        b'{"node":0,"logs":{},"ended":[]}',
+        b'{"node":0,"logs":{},"ended":{"t":{}}}',
+        b'{"node":0,"logs":{},"ended":{"t":[[1]]}}',
         b"\xff",
     ],
 )

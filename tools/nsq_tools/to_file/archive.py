@@ -16,6 +16,7 @@ from nsq_tools.to_file.log_parts import LogPlaces
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
 from nsqd_py.stores.compression import Codec
@@ -57,6 +58,7 @@ class Plan:
     store          the object store that finished files are uploaded to from the output_dir
     table          the table that they are committed to
     is_utc         True if <DATETIME> is in UTC; otherwise it is in local time
+    client         settings of requests to nsqds
     """
 
     topic: str
@@ -74,6 +76,7 @@ class Plan:
     store: str = ""
     table: str = ""
     is_utc: bool = False
+    client: ClientOptions = ClientOptions()
 
     def name(self, now_ns: int) -> str:
         moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
@@ -132,7 +135,7 @@ class Archive:
         self._synced: list[MessageBatch] = []
         self._finished: list[FinishedFile] = []
         self._current: _Current | None = None
-        self._places = LogPlaces(plan.topic)
+        self._places = LogPlaces(plan.topic, plan.client)
         self._last_name = ""
         self._revision = 0
 

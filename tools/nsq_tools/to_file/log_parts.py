@@ -6,20 +6,22 @@ some are missing between two files.
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from operator import lt
 from time import monotonic
 from urllib.parse import urlencode
 
+from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.net.addresses import parse_host_port
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.net.addresses import join_address, parse_host_port
 
 _TIMEOUT_S = 2.0
 # An nsqd that does not answer, or does not know the message, is asked again after this time.
 _PAUSE_S = 10.0
+# The answer has the record of the message: a whole publish.
+_MOST_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -63,10 +65,14 @@ def last_part(parts: Sequence[LogPart], nsqd: str) -> LogPart | None:
 
 
 class LogPlaces:
-    """Asks nsqds over HTTP for the places of messages in the logs of a topic. Its method blocks."""
+    """Asks nsqds over HTTP for the places of messages in the logs of a topic. Its method blocks.
 
-    def __init__(self, topic: str) -> None:
+    client  has the certificates and the token for an nsqd that requires TLS
+    """
+
+    def __init__(self, topic: str, client: ClientOptions) -> None:
         self._topic = topic
+        self._access = HttpAccess(client, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._connections: dict[str, object] = {}
         self._ask_after_s: dict[str, float] = {}
 
@@ -97,18 +103,17 @@ class LogPlaces:
             return False
         try:
             part.epoch, part.first_seq = self._place(part, http_port)
-        except (OSError, ValueError, http.client.HTTPException):
+        except (NoAnswer, ValueError):
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
         return True
 
     def _place(self, part: LogPart, http_port: int) -> tuple[int, int]:
-        """Raises OSError, HTTPException, and ValueError if the answer is not about this message."""
+        """Raises NoAnswer, and ValueError if the answer is not about this message."""
         before_id = f"{int(part.first_id, 16) - 1:016x}"
         host, _ = parse_host_port(part.nsqd)
-        with closing(http.client.HTTPConnection(host, http_port, timeout=_TIMEOUT_S)) as connection:
-            connection.request("GET", f"/topic/read?{urlencode({'topic': self._topic, 'id': before_id, 'max_bytes': 1})}")
-            headers = connection.getresponse().headers
+        path = f"/topic/read?{urlencode({'topic': self._topic, 'id': before_id, 'max_bytes': 1})}"
+        headers = self._access.get(join_address(host, http_port), path, _MOST_ANSWER_BYTES)[1].headers
         epoch, seq, end_seq = (int(headers.get(f"X-Nsq-{name}", "")) for name in ("Epoch", "First-Seq", "End-Seq"))
         if headers["X-Nsq-Before-Id"] != before_id or seq >= end_seq:
             raise ValueError("the log does not have the message")

@@ -308,6 +308,7 @@ class Service:
             skips_empty=options.skip_empty_files or bool(options.table),
             store=store(options),
             table=options.table,
+            client=client_options(options.consumer_opt, "consumer-opt"),
         )
 
     def _warn_once(self, text: str) -> None:
