@@ -81,7 +81,7 @@ def test_a_driver_that_is_killed_twenty_times(spark_environment: dict[str, str],
                 except (OSError, AssertionError):
                     continue  # it restarts; the next turn publishes the same bodies, which may be there twice
                 published[number] += 10
-            time.sleep(0.05)
+            time.sleep(0.2)  # a driver that has just begun must be able to catch up
 
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
