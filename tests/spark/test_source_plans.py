@@ -243,6 +243,13 @@ def test_what_is_remembered_of_a_file_is_for_all_topics(make_nsqd: MakeNsqd, pla
     more = {"checkpointLocation": str(tmp_path / "checkpoint")}
     assert place.table(nsqd, **more) == list(range(200))
     assert place.table(nsqd, topicPattern="^orders", **more) == [*range(200), *range(1000, 1200)]
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    remembered = tmp_path / "checkpoint.nsq_files"
+    remembered.unlink()
+    remembered.symlink_to(victim)
+    assert place.table(nsqd, **more) == list(range(200))
+    assert victim.read_text() == "mine"
 
 
 def test_small_batches_of_two_nsqds_read_the_ids_of_a_file_once(

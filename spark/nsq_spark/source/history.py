@@ -32,6 +32,7 @@ from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS
 from nsq_spark.source.options import ReadOptions, split_bytes
+from nsqd_py.runtime.private_files import open_file
 
 _REPORT_EVERY_S = 10.0
 # Files that a table has rewritten stay for an hour or longer, until VACUUM.
@@ -449,7 +450,7 @@ class _KnownFiles:
         if self._path is not None:
             with suppress(OSError):  # it is read again by the next process
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a") as file:
+                with open(self._path, "a", opener=open_file) as file:  # not through a link that somebody has left there
                     file.write(f"{json.dumps([key, found])}\n")
 
 
