@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, constant, equal_runs
+from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, constant, equal_runs, numbers_of
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
@@ -99,7 +99,7 @@ def _first(columns: Mapping[str, pa.Array], name: str) -> str | None:
 
 
 def _numbers(columns: Mapping[str, pa.Array], name: str) -> Any:
-    return columns[name].to_numpy(zero_copy_only=False) if name in columns else None
+    return numbers_of(columns[name]) if name in columns else None
 
 
 def _nsqds(column: pa.Array | None) -> Nsqds:
