@@ -10,6 +10,7 @@ The processor time of a run is that of all processes (driver, JVM, Python worker
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -36,6 +37,7 @@ from nsq_tools.to_file.output import MANIFEST
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.stores.compression import CODECS, NONE
 
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _LOOK_EVERY_S = 0.1
 _START_NS = 1_795_000_000_000_000_000
 _PER_BATCH = 2500
@@ -301,6 +303,8 @@ def main() -> None:
     sides = [side for side in SIDES if options.sides.search(side)]
     if not chosen or not sides:
         parser.error("--only, --sides: nothing matches")
+    # Workers that outlive their parents become children of this process: else their processor time would be lost.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     print(f"{this_machine()}; commit {commit()}; {datetime.now(UTC):%Y-%m-%d}; {options.rounds} runs of each side")
     with session() as spark:
         print(f"Spark's start: {procfs.cpu_with_ended_s(os.getpid()):.1f} CPU s")
