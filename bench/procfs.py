@@ -7,7 +7,8 @@ from pathlib import Path
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
 _ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
-_UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
+# Fields 14 to 17 of /proc/pid/stat, counted from the first after the name; the last two are of children that were waited for.
+_UTIME, _STIME, _CUTIME, _CSTIME = 11, 12, 13, 14
 
 
 def family(pid: int) -> list[int]:
@@ -25,6 +26,17 @@ def cpu_s(pid: int) -> float:
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
 
 
+def cpu_with_ended_s(pid: int) -> float:
+    """User and system seconds used so far, also by processes of the family that have ended and were waited for."""
+    fields = (_UTIME, _STIME, _CUTIME, _CSTIME)
+    return sum(_cpu_ticks(member, fields) for member in family(pid)) / _TICKS_PER_SECOND
+
+
+def own_cpu_s(pid: int) -> float:
+    """User and system seconds used so far, without those of descendants."""
+    return _cpu_ticks(pid) / _TICKS_PER_SECOND
+
+
 def busy_s() -> float:
     """Seconds that all cores together have been busy since the machine started, or taken away by its host."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
@@ -33,14 +45,19 @@ def busy_s() -> float:
 
 def rss_bytes(pid: int) -> int:
     """Resident memory now."""
-    return sum(_kilobytes(f"/proc/{member}/status", "VmRSS:") for member in family(pid)) * 1024
+    return sum(map(own_rss_bytes, family(pid)))
 
 
-def _cpu_ticks(pid: int) -> int:
+def own_rss_bytes(pid: int) -> int:
+    """Resident memory now, without that of descendants."""
+    return _kilobytes(f"/proc/{pid}/status", "VmRSS:") * 1024
+
+
+def _cpu_ticks(pid: int, fields: tuple[int, ...] = (_UTIME, _STIME)) -> int:
     """0 of a process that has ended."""
     with suppress(*_ENDED):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(after_name[place]) for place in (_UTIME, _STIME))
+        return sum(int(after_name[place]) for place in fields)
     return 0
 
 

@@ -17,7 +17,7 @@ import pyarrow.json as pajson
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
-from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
+from nsq_spark.archive.parquet import STORED_TYPES, chunks_of, needed_columns
 from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File
@@ -137,26 +137,28 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         yield Chunk(origin, positions_of(block.starts + block.offset), payload)
 
 
-_TYPES = {**STORED_TYPES, "body": pa.string(), "body_base64": pa.string()}
-_PARSING = pajson.ParseOptions(explicit_schema=pa.schema(_TYPES), unexpected_field_behavior="ignore")
+_BODIES = {"body": pa.string(), "body_base64": pa.string()}
 
 
 def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises OSError and DamagedArchive."""
+    needed = needed_columns(wanted)
+    # Bodies are always parsed, since an object without one is no message.
+    schema = pa.schema({name: kind for name, kind in STORED_TYPES.items() if name in needed} | _BODIES)
     for block in LineReader(file, split, damage).blocks():
         if block.offset == 0 and len(block.starts) and block.data.startswith(BYTE_ORDER_MARK):
             block.starts[0] = len(BYTE_ORDER_MARK)
-        yield from _chunks(block, split, wanted, damage)
+        yield from _chunks(block, schema, split, wanted, damage)
 
 
-def _chunks(block: LineBlock, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
     count = len(block.starts)
     if not count:
         return
     first, last = int(block.starts[0]), int(block.ends[-1])
     try:
-        columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count)
+        columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count, schema)
     except (ValueError, pa.ArrowException) as error:
         if count == 1 and not block.data[first:last].strip(JSON_BLANKS):
             return
@@ -166,19 +168,20 @@ def _chunks(block: LineBlock, split: Split, wanted: Wanted, damage: Damage) -> I
             return
         for part in (slice(0, count // 2), slice(count // 2, count)):
             half = block._replace(starts=block.starts[part], ends=block.ends[part])
-            yield from _chunks(half, split, wanted, damage)
+            yield from _chunks(half, schema, split, wanted, damage)
         return
     yield from chunks_of(columns, positions_of(block.starts + block.offset), split, wanted)
 
 
-def _parsed(lines: pa.Buffer, count: int) -> dict[str, pa.Array]:
-    """Return the columns of so many lines. Raises ValueError and pyarrow's errors if one is no message."""
+def _parsed(lines: pa.Buffer, count: int, schema: pa.Schema) -> dict[str, pa.Array]:
+    """Return the columns of `count` lines. Raises ValueError and pyarrow's errors if one is no message."""
     options = pajson.ReadOptions(use_threads=False, block_size=lines.size + 1)
-    table = pajson.read_json(pa.BufferReader(lines), options, _PARSING)
+    parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    table = pajson.read_json(pa.BufferReader(lines), options, parsing)
     if table.num_rows != count:
         raise ValueError("it is not one object")
     table.validate(full=True)  # the parser does not check UTF-8
-    columns = {name: table.column(name).combine_chunks() for name in _TYPES}
+    columns = {name: table.column(name).combine_chunks() for name in schema.names}
     columns["body"] = _bodies(columns["body"], columns.pop("body_base64"))
     return columns
 

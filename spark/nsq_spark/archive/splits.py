@@ -88,16 +88,28 @@ class Wanted:
 
     start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time is not known
                       is not in any range; files of `lines` are chosen by their times in the manifest, or in their names.
+    columns           the columns of `nsq_spark.schema` that are used; None: all. Readers may leave out what others store, and
+                      then find no damage in it
     """
 
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None
     start_ns: int | None = None
     end_ns: int | None = None
+    columns: frozenset[str] | None = None
 
     @property
     def has_range(self) -> bool:
         return self.start_ns is not None or self.end_ns is not None
+
+    @property
+    def needs_times(self) -> bool:
+        return self.has_range or self.columns is None or not self.columns.isdisjoint(("timestamp", "timestamp_ns"))
+
+    @property
+    def needs_topics(self) -> bool:
+        has_choice = self.topics is not None or self.topic_pattern is not None
+        return has_choice or self.columns is None or "topic" in self.columns
 
     def has_topic(self, topic: str) -> bool:
         """Raises ArchiveError for a pattern that is none."""

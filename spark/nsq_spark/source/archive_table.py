@@ -13,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from nsq_spark.source.options import ReadOptions, read_options
 # Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LISTING_TASKS, _MOST_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism", 32
 _POSITION = "position"
 _TYPES = {SLICE: "STRING", **{column.name: column.ddl for column in COLUMNS}}
 _COLUMNS = [column.name for column in COLUMNS if column.name != _POSITION]
@@ -116,7 +118,8 @@ def table_of(
         own = OwnReader(partitions_of(ours, read, columns, done))
     frames = []
     for choice, paths in by_spark.items():
-        rows = _by_spark(spark, choice, paths, [name for name in columns if name != SLICE], read.wanted)
+        with _listed_by_few_tasks(spark):
+            rows = _by_spark(spark, choice, paths, [name for name in columns if name != SLICE], read.wanted)
         if done:
             rows = rows.withColumn(SLICE, F.expr(_SLICE)).where(~F.col(SLICE).isin(list(done)))
         rows = where(rows)
@@ -226,6 +229,17 @@ def _time_column(path: str, storage: Storage) -> str:
 
 
 # ---- reading with Spark
+
+
+@contextmanager
+def _listed_by_few_tasks(spark: SparkSession) -> Iterator[None]:
+    """Let Spark look at the paths in few tasks. It does so in a job if there are many, by default with a task for each path."""
+    before = str(spark.conf.get(_LISTING_TASKS))
+    spark.conf.set(_LISTING_TASKS, str(min(int(before), _MOST_LISTING_TASKS)))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING_TASKS, before)
 
 
 def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from nsq_spark.archive.chunk import Chunk, constant
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, FileInfo, Split, pack, plan_splits
+from nsq_spark.archive.splits import OPEN_COST_BYTES, ArchiveError, Damage, DamagedArchive, FileInfo, Split, pack, plan_splits
 from nsq_spark.source.options import ReadOptions, split_bytes
 
 # The slice of a file that a message is read from, as text: a column for spark-replay, not for users.
@@ -59,8 +59,10 @@ def partitions_of(
     files: Sequence[FileInfo], options: ReadOptions, columns: Sequence[str], done: frozenset[str] = frozenset()
 ) -> list[ArchivePartition]:
     """Return a partition for each task; none of slices that are done."""
-    target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
-    splits = [split for split in plan_splits(files, target_bytes, options.wanted) if slice_name(split) not in done]
+    sizes = [info.size_bytes for info in files]
+    planned = plan_splits(files, split_bytes(options.split_bytes, sum(sizes)), options.wanted)
+    splits = [split for split in planned if slice_name(split) not in done]
+    target_bytes = split_bytes(options.split_bytes, sum(sizes) + OPEN_COST_BYTES * len(sizes))
     return [ArchivePartition(options, tuple(columns), group) for group in pack(splits, target_bytes=target_bytes)]
 
 
@@ -73,9 +75,13 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     options = partition.options
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
     choose = partition.chooser()
+    wanted = options.wanted
+    # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.
+    if choose is None and not options.skip_damaged:
+        wanted = replace(wanted, columns=frozenset(partition.columns))
     try:
         for split in partition.splits:
-            for chunk in read(split, options.storage, options.wanted, damage):
+            for chunk in read(split, options.storage, wanted, damage):
                 chunk = choose(chunk) if choose is not None else chunk
                 if not chunk.count:
                     continue

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -441,6 +442,68 @@ def test_rows_of_groups(tmp_path: Path) -> None:
         assert rows == list(range(1000))
     wanted = Wanted(start_ns=BASE_NS + 250, end_ns=BASE_NS + 330)
     assert [one.body for one in read_messages(splits_of(path, 5000), wanted)] == columns["body"][250:330]
+
+
+def unlike(count: int) -> list[Message]:
+    """Messages of changing topics, channels and nsqds, some without them."""
+    return [
+        Message(
+            b"%d" % number,
+            ("t", "u")[number // 7 % 2],
+            ("c", None)[number // 5 % 2],
+            BASE_NS + number,
+            number,
+            f"{number:016x}",
+            ("a:1", "b:2", None)[number % 3],
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", ["orders.parquet", "orders.jsonl"])
+@pytest.mark.parametrize(
+    "columns", [("body",), ("position",), ("nsqd", "file"), ("timestamp", "attempts"), ("id", "topic", "channel")]
+)
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(topics=frozenset("u")), Wanted(start_ns=BASE_NS + 5, end_ns=BASE_NS + 80)])
+def test_columns_are_the_same_without_others(tmp_path: Path, name: str, columns: tuple[str, ...], wanted: Wanted) -> None:
+    documents = [{**one._asdict(), "body": one.body.decode(), "timestamp": one.timestamp_ns} for one in unlike(100)]
+    if name.endswith(".jsonl"):
+        path = written(tmp_path, name, b"".join(orjson.dumps(document) + b"\n" for document in documents))
+    else:
+        path = table_file(tmp_path, {"body": pa.array([one.body for one in unlike(100)])} | columns_of(documents))
+    rows = [row for chunk in chunks_of(splits_of(path), wanted) for row in chunk.arrow(columns).to_pylist()]
+    few = replace(wanted, columns=frozenset(columns))
+    assert [row for chunk in chunks_of(splits_of(path), few) for row in chunk.arrow(columns).to_pylist()] == rows
+    assert len(rows) in (100, 49, 75)
+
+
+def columns_of(documents: list[dict[str, Any]]) -> dict[str, pa.Array]:
+    names = ("topic", "channel", "timestamp", "id", "attempts", "nsqd")
+    return {name: pa.array([document[name] for document in documents]) for name in names}
+
+
+def test_damage_in_a_column_that_is_not_needed_is_not_found(tmp_path: Path) -> None:
+    bodies = pa.array([b"%064d" % number for number in range(3000)])
+    whole = pa.schema([pa.field("body", pa.binary(), nullable=False), pa.field("attempts", pa.int32())])
+    path = tmp_path / "orders.parquet"
+    table = pa.table([bodies, pa.array([1] * 3000, pa.int32())], whole)
+    pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"%064d" % 1500)] ^= 1
+    path.write_bytes(data)
+    (chunk,) = chunks_of(splits_of(path), Wanted(columns=frozenset(["position"])))
+    assert chunk.positions.tolist() == list(range(3000))
+    with pytest.raises(DamagedArchive, match="rows 0 to 2999 cannot be read"):
+        list(chunks_of(splits_of(path), Wanted(columns=frozenset(["body"]))))
+
+
+def test_a_row_without_a_body_is_found_whatever_columns_are_needed(tmp_path: Path) -> None:
+    path = table_file(tmp_path, {"body": [b"a", None, b"c"], "attempts": [1, 2, 3]})
+    few = Wanted(columns=frozenset(["attempts"]))
+    with pytest.raises(DamagedArchive, match="there are rows without a body"):
+        list(chunks_of(splits_of(path), few))
+    (chunk,) = chunks_of(splits_of(path), few, Damage("skip"))
+    assert chunk.arrow(["attempts"]).to_pylist() == [{"attempts": 1}, {"attempts": 3}]
 
 
 def test_a_table_without_messages(tmp_path: Path) -> None:
