@@ -319,6 +319,7 @@ class Broker:
             self.logs.remember(name, topic.log)
         self.sync.forget(topic)
         self.removed_files.forget(topic)
+        self.housekeeper.forget(topic)
         self.space.forget(topic)
         self.disk.forget(topic)
         topic.shrink(0)

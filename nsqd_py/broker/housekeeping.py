@@ -172,7 +172,14 @@ class Housekeeper:
                 if self._disk_speed.is_slow:
                     self._clean_later(topic, makes_room=True)
 
+    def forget(self, topic: Topic) -> None:
+        """Let go of a deleted topic, which would wait until the disk is fast."""
+        self._to_clean.pop(topic, None)
+        self._to_compact.pop(topic, None)
+
     def _clean_later(self, topic: Topic, *, makes_room: bool = False) -> None:
+        if topic.is_closed:
+            return
         self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
         self._look_if_slow(topic)
         if not self._is_closing:
