@@ -16,7 +16,7 @@ from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
-from nsqd_py.client.blocking.http_requests import HttpAccess
+from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
 _TIMEOUT_S = 5.0
@@ -28,7 +28,7 @@ class StoredBefore:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        named = frozenset(_parts_of(lookupd).netloc.rpartition("@")[2].lower() for lookupd in destination.lookupd_http_addresses)
+        named = servers_in(_parts_of(lookupd).netloc.rpartition("@")[2] for lookupd in destination.lookupd_http_addresses)
         self._access = HttpAccess(destination.options, named=named, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._nsqds: set[str] = set()  # their HTTP addresses
         self._ends: dict[LogKey, Position] = {}
