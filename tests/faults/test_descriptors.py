@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,20 +144,31 @@ def test_more_segments_than_descriptors(limited: MakeLimited) -> None:
 
 
 def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
+    """While files wait for a sync, all that are left are kept for files: a connection is refused until then."""
     nsqd = limited(256)
     names = [f"t{place}" for place in range(400)]
     with nsqd.connect() as publisher:
         for name in names:
             publisher.pub(name, b"x")
-    idle = [wait_until(lambda: connected(nsqd), what="a connection") for _ in range(150)]
-    with nsqd.connect() as publisher:
+    *idle, publisher = [wait_until(lambda: connected(nsqd), what="a connection") for _ in range(151)]
+    assert publisher is not None
+    with publisher:
         for name in names:
             publisher.pub(name, b"y")
-    assert nsqd.is_healthy()
+    assert wait_until(lambda: ping(nsqd), what="an answer to /ping") == (200, b"OK")
     for client in idle:
         assert client is not None
         client.pub("t0", b"z")
         client.close()
+
+
+def ping(nsqd: NsqdProcess) -> tuple[int, bytes] | None:
+    """The answer to /ping; None where the connection is refused."""
+    try:
+        answer = nsqd.http("GET", "/ping")
+    except (OSError, http.client.HTTPException):
+        return None
+    return answer.status, answer.body
 
 
 def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path: Path) -> None:
