@@ -262,8 +262,8 @@ WORK: dict[Place, Work] = {
     Place("nsqadmin_py.web.message_queries", "_matching", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsqadmin_py.web.message_queries", "_matching", "match"): Work(why=VALUES),
     # ---- tools
-    Place("nsq_tools.tail.tailing", "Output.__init__", "DiskThreads(1)"): Work(why=POOL),
-    Place("nsq_tools.tail.tailing", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
+    Place("nsq_tools.tail.output", "Output.__init__", "DiskThreads(1)"): Work(why=POOL),
+    Place("nsq_tools.tail.output", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
     Place("nsq_tools.to_file.service", "Service.__init__", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsq_tools.to_file.service", "Service._check_directories", "self._check_destinations"): Work(why=VALUES),
     Place("nsq_tools.to_file.service", "Service.run", "self._repair"): Work(

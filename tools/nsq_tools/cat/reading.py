@@ -36,7 +36,8 @@ OnDamage = Callable[[str], None]
 
 def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
-    renderer, limit = Renderer(options), MessageLimit(options.n)
+    renderer = Renderer(options)
+    limit = MessageLimit(options.n)
     status = DONE
     for name, failure in files_of(options.files):
 

@@ -9,8 +9,8 @@ from time import monotonic
 from urllib.parse import quote
 
 from nsq_tools.tail.options import TailOptions
+from nsq_tools.tail.output import LAST_WRITES_S, open_output
 from nsq_tools.tail.rendering import MessageLimit, Renderer
-from nsq_tools.tail.tailing import LAST_WRITES_S, open_output
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
@@ -61,7 +61,8 @@ class LogReader:
             header = self._header_of(data)
             try:
                 for batch in batches_in(data, header.salt):
-                    low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
+                    low = max(0, self._next_seq - batch.first_seq)
+                    self._next_seq = max(self._next_seq, batch.end_seq)
                     if low < batch.count:
                         yield Messages.of_batch(batch.part(low, batch.count) if low else batch, self._topic, self._address)
             except NO_LOG as error:
@@ -186,7 +187,9 @@ def run(options: TailOptions, log: Log) -> int:
 
     Return FAILED if a part of a log could not be read.
     """
-    output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
+    output = open_output()
+    renderer = Renderer(options)
+    limit = MessageLimit(options.n)
     with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
         found = tail.first()
@@ -196,8 +199,7 @@ def run(options: TailOptions, log: Log) -> int:
                 output.write(renderer.render(messages, shown))
                 if limit.is_over or stop.is_asked:
                     return FAILED if tail.has_damage else DONE
-            if output.is_reader_gone():
-                raise BrokenPipeError
+            output.check_reader()
             stop.wait(_POLL_S)
             found = tail.more()
     return FAILED if tail.has_damage else DONE
