@@ -51,7 +51,8 @@ def lines(series: Mapping[str, Points], across: str, up: str) -> str:
 
 
 def _grid(x: Axis, y: Axis, across: str, up: str) -> Iterator[str]:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    bottom = _HEIGHT - _BOTTOM
+    right = _WIDTH - _RIGHT
     for tick in x.ticks:
         place = x.place(tick)
         yield f'<line x1="{place:.1f}" y1="{_TOP}" x2="{place:.1f}" y2="{bottom}" stroke="#ddd"/>'
@@ -68,7 +69,8 @@ def _grid(x: Axis, y: Axis, across: str, up: str) -> Iterator[str]:
 
 def _curves(series: Mapping[str, Points], x: Axis, y: Axis) -> Iterator[str]:
     for number, (name, points) in enumerate(series.items()):
-        colour, width = _COLOURS[number % len(_COLOURS)], _OTHER_WIDTH if number else _FIRST_WIDTH
+        colour = _COLOURS[number % len(_COLOURS)]
+        width = _OTHER_WIDTH if number else _FIRST_WIDTH
         places = [(x.place(across), y.place(up)) for across, up in points]
         path = " ".join(f"{across:.1f},{up:.1f}" for across, up in places)
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'

@@ -149,7 +149,8 @@ def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]
             first = _joined(rest, rest_bytes, on_damage)
             *lines, last = behind.split(b"\n")
             yield [line for line in (first, *lines) if line]
-            rest, rest_bytes = [last], len(last)
+            rest = [last]
+            rest_bytes = len(last)
     line = _joined(rest, rest_bytes, on_damage)
     yield [line] if line else []
 
@@ -185,7 +186,8 @@ def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Mes
 
 def _body(message: Any) -> str | bytes:
     """Return the body of an object. Raises ValueError and TypeError."""
-    body, encoded = message.get("body"), message.get("body_base64")
+    body = message.get("body")
+    encoded = message.get("body_base64")
     if (body is None) == (encoded is None):
         raise ValueError("there is no body" if body is None else "there are two bodies")
     return body if encoded is None else b64decode(encoded, validate=True)

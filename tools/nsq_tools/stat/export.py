@@ -31,6 +31,8 @@ HEADER = f"{_GROUPS}\n{_TITLES}\n"
 NAMED_HEADER = f"{_GROUPS}+------name------\n{_TITLES} | topic/channel\n"
 REPORTS_PER_HEADER = 25
 _RATE_DIGITS = 3
+# Columns that are aligned to the left.
+_TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
 
 
 # --- lines of Go's nsq_stat
@@ -132,7 +134,6 @@ STANDBY_FIELDS: Fields = {
     "set_aside_messages": attrgetter("pair.set_aside"),
     "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
 }
-_TEXTS = frozenset(("topic", "channel", "node", "primary", "standby", "state", "trouble"))
 
 
 # --- forms

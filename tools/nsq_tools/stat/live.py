@@ -67,7 +67,8 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
 
     def _read(self) -> None:
-        descriptor, keys = sys.stdin.fileno(), KeyReader()
+        descriptor = sys.stdin.fileno()
+        keys = KeyReader()
         while True:
             try:
                 wait_read(descriptor, _SEQUENCE_S if keys.is_in_sequence else None)

@@ -14,6 +14,12 @@ from typing import Any, NamedTuple
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Rates
 from nsqd_py.settings.regex import BadExpression, compiled
 
+# Of filters: a regular expression, and what is a pattern where one types.
+_EXPRESSION = re.compile("/(.*)/", re.DOTALL)
+_PATTERN = re.compile(r".*[*?\[].*|/.*/", re.DOTALL)
+# Columns that are sorted from A to Z; the others from the largest.
+_FROM_A_TO_Z = ("topic", "channel")
+
 
 class Name(NamedTuple):
     """A topic, or one of its channels; `channel` is empty for the topic itself. Without control characters."""
@@ -55,8 +61,6 @@ class BadPattern(ValueError):
 # --- filters
 
 _Matches = Callable[[str], object]
-_EXPRESSION = re.compile("/(.*)/", re.DOTALL)
-_PATTERN = re.compile(r".*[*?\[].*|/.*/", re.DOTALL)
 
 
 class Filter:
@@ -144,7 +148,6 @@ VALUES: dict[str, Value] = {
 }
 # Those of the live table, in which "disk" is the size of the log. In Go's reports it counts messages.
 LIVE_VALUES = VALUES | {"disk": attrgetter("log_bytes")}
-_FROM_A_TO_Z = frozenset(("topic", "channel"))
 
 
 class Order(NamedTuple):
