@@ -204,7 +204,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.runtime.process", "StopSignals.__enter__", "self._on_signal"): Work(why=IN_LOOP),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsqadmin_py.daemon", "Nsqadmin.run", "self._reload"): Work(why=IN_LOOP),
-    Place("nsq_tools.stat.live", "_on_signal", "act"): Work(why=IN_LOOP),
+    Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
     Place("nsq_spark.replay.command", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),

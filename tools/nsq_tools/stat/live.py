@@ -11,8 +11,8 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +125,14 @@ class LiveTable:
             screen = stack.enter_context(
                 Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             )
-            stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
-            stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
-            stack.enter_context(_on_signal(signal.SIGQUIT, self._stop))
+            acts: dict[signal.Signals, Callable[[], None]] = {
+                signal.SIGWINCH: self._changed.set,
+                signal.SIGTSTP: lambda: self._suspend(keyboard, screen),
+                signal.SIGQUIT: self._stop,
+            }
+            for number, act in acts.items():
+                handler: Any = gevent.signal_handler(number, act)
+                stack.callback(handler.cancel)
             asking = [gevent.spawn(self._ask), gevent.spawn(self._ask_clients)]
             for greenlet in asking:
                 greenlet.link(lambda _: self._changed.set())
@@ -236,12 +241,3 @@ class LiveTable:
             clients=self._clients,
             now_s=time.time(),
         )
-
-
-@contextmanager
-def _on_signal(number: signal.Signals, act: Callable[[], None]) -> Iterator[None]:
-    handler: Any = gevent.signal_handler(number, act)
-    try:
-        yield
-    finally:
-        handler.cancel()

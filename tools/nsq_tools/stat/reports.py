@@ -221,20 +221,18 @@ def run(options: StatOptions, log: Log) -> int:
         checks_tcp=form == LIVE,
     )
 
-    def work() -> int:
-        if form != LIVE:
-            return Reports(options, poller, model, log).run(form)
-        from nsq_tools.stat.live import LiveTable  # rich takes 70 ms to import
-
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
-        LiveTable(options, cluster, model, rounds(options, poller, waits_for_all=False), signals.stop, upstream).run()
-        return DONE
-
     status = DONE
     with StopSignals() as signals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
             gevent.signal_handler(signal.SIGHUP, signals.stop)
         with closing(poller), signals.cutting():
-            status = work()
+            if form != LIVE:
+                status = Reports(options, poller, model, log).run(form)
+            else:
+                from nsq_tools.stat.live import LiveTable  # rich takes 70 ms to import
+
+                if isinstance(sys.stdout, io.TextIOWrapper):
+                    sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
+                polled = rounds(options, poller, waits_for_all=False)
+                LiveTable(options, cluster, model, polled, signals.stop, upstream).run()
     return status

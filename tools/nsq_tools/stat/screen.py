@@ -12,7 +12,7 @@ from nsq_tools.stat.cursor import Cursor, Scroll
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
 from nsq_tools.stat.rows import Row
-from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, quiet, select
+from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
 from nsq_tools.stat.views import (
     TopicFacts,
     counts_text,
@@ -57,23 +57,24 @@ class ScreenView:
     topic: TopicFacts | None = None
 
 
-def draw(view: ScreenView, width: int, height: int) -> list[Text]:
+def draw(view: ScreenView, width: int, height: int) -> Lines:
     """Return at most `height` lines of at most `width` characters. A number that does not fit is left out.
 
     The cursors of the navigation learn which lines there are, and how many of them are visible.
     """
     uppermost = view.navigation.view
+    failures = _failures(view, width)
     if isinstance(uppermost, HelpView):
         head = [Text("nsq-stat: help", style="bold")]
         body = _scrolled(help_lines(width), uppermost, height - 2)
     elif isinstance(uppermost, TopicView) and view.topic is not None:
-        head = [_topic_title(view, view.topic, width), topic_totals(view.topic, width), *_failures(view, width)]
+        head = [_topic_title(view, view.topic, width), topic_totals(view.topic, width), *failures]
         body = _scrolled(topic_lines(view.topic, width, height), uppermost, height - len(head) - 1)
     elif isinstance(uppermost, ProblemTable):
-        head = [problem_head(view.problems, width), *_failures(view, width)]
+        head = [problem_head(view.problems, width), *failures]
         body = _problems(view, uppermost, width, height, height - len(head) - 1)
     else:
-        head = [_title(view, width), _totals(view, width), *_failures(view, width)]
+        head = [_title(view, width), _totals(view, width), *failures]
         body = _table(view, width, height - len(head) - 1)
     lines = [*head, *body][: max(height - 1, 0)]
     lines += [Text() for _ in range(height - 1 - len(lines))]
@@ -117,7 +118,7 @@ def _totals(view: ScreenView, width: int) -> Text:
     return line
 
 
-def _failures(view: ScreenView, width: int) -> list[Text]:
+def _failures(view: ScreenView, width: int) -> Lines:
     texts = [f"failed: {failure}" for failure in view.failures[:_MOST_FAILURES]]
     more = len(view.failures) - len(texts)
     if more > 0:
@@ -144,11 +145,11 @@ def _foot(view: ScreenView, width: int) -> Text:
 # --- the views
 
 
-def _scrolled(lines: Sequence[Text], scroll: Scroll, room: int) -> list[Text]:
+def _scrolled(lines: Lines, scroll: Scroll, room: int) -> Lines:
     """Return the visible lines of a text and, if some do not fit, a line with their number."""
     scroll.fit(len(lines), _page(len(lines), room))
     end = scroll.top + scroll.page
-    visible = list(lines[scroll.top : end])
+    visible = lines[scroll.top : end]
     if scroll.page < len(lines):
         visible.append(quiet(f"… {len(lines) - end} more lines" if end < len(lines) else "(end)"))
     return visible
@@ -165,12 +166,12 @@ def _page_of(cursor: Cursor, keys: Sequence[Hashable], room: int) -> range:
     return range(cursor.top, cursor.top + cursor.page)
 
 
-def _more(visible: range, total: int) -> list[Text]:
+def _more(visible: range, total: int) -> Lines:
     """Return a line with the number of lines that are not visible, if there are any."""
     return [quiet(f"… {total - len(visible)} more")] if len(visible) < total else []
 
 
-def _table(view: ScreenView, width: int, room: int) -> list[Text]:
+def _table(view: ScreenView, width: int, room: int) -> Lines:
     """Return the heading and rows in `room` lines and, if some do not fit, a line with their number."""
     cursor = view.navigation.table
     visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(room - 1, 0))
@@ -191,7 +192,7 @@ def _nothing(view: ScreenView) -> str:
     return "no topic or channel" if view.node_count else "no nsqd"
 
 
-def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, room: int) -> list[Text]:
+def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, room: int) -> Lines:
     """Return a list of problems, and the details of the selected one below it."""
     table.topics = {problem.key: one_line(problem.topic) for problem in view.problems}
     keys = [problem.key for problem in view.problems]

@@ -38,6 +38,7 @@ _MIN_WIDTH_WITH_MARKS = 24
 
 Cell = tuple[str, str]  # a text and its style
 Severities = Mapping[Name, str]
+Lines = list[Text]
 
 
 def quiet(text: str) -> Text:
@@ -142,7 +143,7 @@ def heading(layout: Layout, order: Order) -> Text:
     return layout.line("", ("topic/channel", underlined("topic", "channel")), titles, "bold reverse")
 
 
-def lines_of(rows: Sequence[Row], layout: Layout, severities: Severities, *, is_by_topic: bool) -> list[Text]:
+def lines_of(rows: Sequence[Row], layout: Layout, severities: Severities, *, is_by_topic: bool) -> Lines:
     """Return a line for each row. If `is_by_topic`, channels are indented below their topic."""
     lines = []
     topic_above = ""

@@ -14,7 +14,7 @@ from nsq_tools.stat.checking import line_of, place_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
-from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, quiet, select
+from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.statistics import MILLI
@@ -67,7 +67,7 @@ class TopicFacts(NamedTuple):
 # --- a topic
 
 
-def topic_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+def topic_lines(facts: TopicFacts, width: int, height: int) -> Lines:
     """Return all lines of a topic; more than fit on the screen are scrolled."""
     lines = _problem_lines(facts.problems)
     if not facts.rows and not facts.nodes:
@@ -110,7 +110,7 @@ def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     )
 
 
-def _problem_lines(problems: Sequence[Problem]) -> list[Text]:
+def _problem_lines(problems: Sequence[Problem]) -> Lines:
     lines = []
     for problem in problems[:_MOST_PROBLEMS]:
         severity = KINDS[problem.kind].severity
@@ -121,7 +121,7 @@ def _problem_lines(problems: Sequence[Problem]) -> list[Text]:
     return lines
 
 
-def _plot_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+def _plot_lines(facts: TopicFacts, width: int, height: int) -> Lines:
     """Return a plot of the depth, with its title and an empty line below: a third of the height at most."""
     count = min(height // _PLOT_PART - 2, _MOST_PLOT_LINES)
     room = width - _SCALE_WIDTH - 1
@@ -138,7 +138,7 @@ def _plot_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
     return [*lines, Text()]
 
 
-def _channel_lines(facts: TopicFacts, width: int) -> list[Text]:
+def _channel_lines(facts: TopicFacts, width: int) -> Lines:
     layout = layout_of(facts.rows, width)
     lines = [heading(layout, Order()), *lines_of(facts.rows, layout, facts.severities, is_by_topic=True)]
     if not any(row.name.channel for row in facts.rows):
@@ -146,7 +146,7 @@ def _channel_lines(facts: TopicFacts, width: int) -> list[Text]:
     return lines
 
 
-def _node_lines(nodes: Sequence[NodePart], width: int) -> list[Text]:
+def _node_lines(nodes: Sequence[NodePart], width: int) -> Lines:
     rows = [
         (
             node.address,
@@ -164,7 +164,7 @@ def _node_lines(nodes: Sequence[NodePart], width: int) -> list[Text]:
     return lines
 
 
-def _client_lines(clients: Clients | None, now_s: float, width: int) -> list[Text]:
+def _client_lines(clients: Clients | None, now_s: float, width: int) -> Lines:
     if clients is None:
         return [quiet("clients: asking …")]
     rows = [_client_row(client, now_s) for client in clients.listed]
@@ -192,19 +192,19 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
     )
 
 
-def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> list[Text]:
+def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    columns = list(zip(titles, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     widths[0] = max(min(widths[0], width - sum(widths[1:4]) - 3), min(widths[0], 8))
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            shorten(text, size).ljust(size) if index in left else text.rjust(size)
-            for index, (text, size) in enumerate(zip(row, widths, strict=True))
-        ]
-        return fitted([shorten(cells[0], max(width, 1)), *cells[1:]], width, " ")
-
-    return [Text(line(titles).ljust(width), style="bold reverse"), *(Text(line(row)) for row in rows)]
+    padded = []
+    for index, (column, size) in enumerate(zip(columns, widths, strict=True)):
+        if index in left:
+            padded.append([shorten(text, size).ljust(size) for text in column])
+        else:
+            padded.append([text.rjust(size) for text in column])
+    head, *lines = (fitted((shorten(name, max(width, 1)), *cells), width, " ") for name, *cells in zip(*padded, strict=True))
+    return [Text(head.ljust(width), style="bold reverse"), *map(Text, lines)]
 
 
 # --- problems
@@ -225,7 +225,7 @@ def worst_style(problems: Sequence[Problem]) -> str:
     return STYLES[KINDS[problems[0].kind].severity] if problems else ""
 
 
-def problem_table(problems: Sequence[Problem], selected: int, offset: int, width: int) -> list[Text]:
+def problem_table(problems: Sequence[Problem], selected: int, offset: int, width: int) -> Lines:
     """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
     places = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
     place_width = max(map(len, ["place", *places]))
@@ -240,7 +240,7 @@ def problem_table(problems: Sequence[Problem], selected: int, offset: int, width
     return lines
 
 
-def problem_details(problem: Problem, width: int) -> list[Text]:
+def problem_details(problem: Problem, width: int) -> Lines:
     """Return the whole text of a problem, what to do, and where its runbook is."""
     kind = KINDS[problem.kind]
     lines = [Text(line, style=STYLES[kind.severity]) for line in _wrapped(line_of(problem), width)]
@@ -256,7 +256,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 # --- help
 
 
-def help_lines(width: int) -> list[Text]:
+def help_lines(width: int) -> Lines:
     keys = max(map(len, _HELP | _MEANINGS)) + 2
     lines = []
     for title, rows in (("Keys", _HELP), ("Colours and columns", _MEANINGS)):

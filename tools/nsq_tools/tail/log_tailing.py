@@ -125,26 +125,20 @@ class LogTail:
         self._look_up_at_s = 0.0
         self._fixed = options.nsqd_http_address or tuple(map(self._http_address, options.nsqd_tcp_address))
 
-    def first(self) -> Iterator[Messages]:
-        """Yield what --since or --last asks for. Raises ToolError."""
+    def batches(self) -> Iterator[Messages]:
+        """Return what --since or --last asks for; in later calls, what is new. Raises ToolError."""
+        is_first = not self._look_up_at_s
         self._look_up()
-        for reader in self._readers.values():
-            reader.begin(self._options.since_ns, self._options.last)
-        return self._merged()
-
-    def more(self) -> Iterator[Messages]:
-        """Yield what is new. Raises ToolError."""
-        self._look_up()
-        return self._merged()
+        if is_first:
+            for reader in self._readers.values():
+                reader.begin(self._options.since_ns, self._options.last)
+        logs = [reader.messages() for reader in self._readers.values()]
+        return heapq.merge(*logs, key=lambda messages: messages.timestamps_ns[0])
 
     @property
     def has_damage(self) -> bool:
         """True if a part of a log could not be read."""
         return any(reader.damaged_bytes for reader in self._readers.values())
-
-    def _merged(self) -> Iterator[Messages]:
-        logs = [reader.messages() for reader in self._readers.values()]
-        return heapq.merge(*logs, key=lambda messages: messages.timestamps_ns[0])
 
     # --- the nsqds
 
@@ -192,14 +186,12 @@ def run(options: TailOptions, log: Log) -> int:
     limit = MessageLimit(options.n)
     with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
-        found = tail.first()
         while not stop.is_asked:
-            for messages in found:
+            for messages in tail.batches():
                 shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
                 output.write(renderer.render(messages, shown))
                 if limit.is_over or stop.is_asked:
                     return FAILED if tail.has_damage else DONE
             output.check_reader()
             stop.wait(_POLL_S)
-            found = tail.more()
     return FAILED if tail.has_damage else DONE

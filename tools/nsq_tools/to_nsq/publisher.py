@@ -212,7 +212,8 @@ class InputPublisher:
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield parts of the batch at the speed of --rate, for a short time also after a stop signal."""
-        pace, count = self._pace, len(batch.records)
+        pace = self._pace
+        count = len(batch.records)
         start = 0
         while start < count:
             if wait_s := pace.wait_s(monotonic()):
