@@ -46,8 +46,8 @@ class JsonFilter:
             return FilterResult.UNREADABLE, body
         verdict = self._judge(document) if self._field else FilterResult.PASS
         if verdict is FilterResult.PASS and self._allowed:
-            kept = {name: document[name] for name in self._allowed if name in document}
-            body = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+            allowed = {name: document[name] for name in self._allowed if name in document}
+            body = orjson.dumps(allowed, option=orjson.OPT_SORT_KEYS)
         return verdict, body
 
     def _judge(self, document: dict[str, Any]) -> FilterResult:

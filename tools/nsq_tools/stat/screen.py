@@ -145,9 +145,9 @@ def _foot(view: ScreenView, width: int) -> Text:
 # --- the views
 
 
-def _scrolled(lines: Lines, scroll: Scroll, room: int) -> Lines:
+def _scrolled(lines: Lines, scroll: Scroll, most_lines: int) -> Lines:
     """Return the visible lines of a text and, if some do not fit, a line with their number."""
-    scroll.fit(len(lines), _page(len(lines), room))
+    scroll.fit(len(lines), _page(len(lines), most_lines))
     end = scroll.top + scroll.page
     visible = lines[scroll.top : end]
     if scroll.page < len(lines):
@@ -155,14 +155,14 @@ def _scrolled(lines: Lines, scroll: Scroll, room: int) -> Lines:
     return visible
 
 
-def _page(count: int, room: int) -> int:
+def _page(count: int, most_lines: int) -> int:
     """Return how many of `count` lines are visible: one less than there is room for if some do not fit."""
-    return count if count <= room else max(room - 1, 0)
+    return count if count <= most_lines else max(most_lines - 1, 0)
 
 
-def _page_of(cursor: Cursor, keys: Sequence[Hashable], room: int) -> range:
+def _page_of(cursor: Cursor, keys: Sequence[Hashable], most_lines: int) -> range:
     """Note the lines of a list in its cursor, and return which of them are visible."""
-    cursor.show(keys, _page(len(keys), room))
+    cursor.show(keys, _page(len(keys), most_lines))
     return range(cursor.top, cursor.top + cursor.page)
 
 
@@ -171,10 +171,10 @@ def _more(visible: range, total: int) -> Lines:
     return [quiet(f"… {total - len(visible)} more")] if len(visible) < total else []
 
 
-def _table(view: ScreenView, width: int, room: int) -> Lines:
-    """Return the heading and rows in `room` lines and, if some do not fit, a line with their number."""
+def _table(view: ScreenView, width: int, most_lines: int) -> Lines:
+    """Return the heading and rows in `most_lines` lines and, if some do not fit, a line with their number."""
     cursor = view.navigation.table
-    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(room - 1, 0))
+    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(most_lines - 1, 0))
     layout = layout_of(view.rows, width)
     order = view.navigation.order
     rows = view.rows[visible.start : visible.stop]
@@ -183,7 +183,7 @@ def _table(view: ScreenView, width: int, room: int) -> Lines:
         select(lines[cursor.index - visible.start], width)
     if not view.rows:
         lines.append(quiet(_nothing(view)))
-    return [heading(layout, order), *lines, *_more(visible, len(view.rows))][: max(room, 0)]
+    return [heading(layout, order), *lines, *_more(visible, len(view.rows))][: max(most_lines, 0)]
 
 
 def _nothing(view: ScreenView) -> str:
@@ -192,17 +192,17 @@ def _nothing(view: ScreenView) -> str:
     return "no topic or channel" if view.node_count else "no nsqd"
 
 
-def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, room: int) -> Lines:
+def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, most_lines: int) -> Lines:
     """Return a list of problems, and the details of the selected one below it."""
     table.topics = {problem.key: one_line(problem.topic) for problem in view.problems}
     keys = [problem.key for problem in view.problems]
     table.show(keys, table.page)  # it may have moved
     if not keys:
-        return [quiet("no problems")][: max(room, 0)]
+        return [quiet("no problems")][: max(most_lines, 0)]
     details = problem_details(view.problems[table.index], width)[: height // _DETAILS_PART]
-    list_room = max(room - 2 - len(details), 1)
-    visible = _page_of(table, keys, list_room)
+    list_lines = max(most_lines - 2 - len(details), 1)
+    visible = _page_of(table, keys, list_lines)
     lines = problem_table(view.problems[visible.start : visible.stop], table.index, visible.start, width)
     lines += _more(visible, len(keys))
-    lines += [Text() for _ in range(list_room + 1 - len(lines))]
-    return [*lines[: list_room + 1], Text(), *details][: max(room, 0)]
+    lines += [Text() for _ in range(list_lines + 1 - len(lines))]
+    return [*lines[: list_lines + 1], Text(), *details][: max(most_lines, 0)]

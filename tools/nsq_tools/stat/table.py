@@ -108,14 +108,14 @@ class Layout:
         """Numbers are not cut. The rest of the width is for names, then for trends."""
         mark_width = _MARK_WIDTH if width >= _MIN_WIDTH_WITH_MARKS else 0
         width -= mark_width
-        kept = list(_COLUMNS)
-        while kept and width - _total(kept) < (_MIN_NAME_WIDTH if len(kept) > 1 else 1):
-            kept.pop()
-        rest = width - _total(kept)
+        fitting = list(_COLUMNS)
+        while fitting and width - _total(fitting) < (_MIN_NAME_WIDTH if len(fitting) > 1 else 1):
+            fitting.pop()
+        rest = width - _total(fitting)
         name_width = min(rest, max(longest_name, _MIN_NAME_WIDTH), _MAX_NAME_WIDTH)
         most = max(_MIN_TREND_WIDTH, min(_MAX_TREND_WIDTH, width // _TREND_PART))
         trend_width = min(_MIN_TREND_WIDTH + rest - name_width, most)
-        columns = [replace(column, width=trend_width) if column.title == TREND else column for column in kept]
+        columns = [replace(column, width=trend_width) if column.title == TREND else column for column in fitting]
         return cls(mark_width, name_width, columns)
 
     def line(self, mark: str, name: Cell, cells: Sequence[Cell], style: str) -> Text:
@@ -127,8 +127,8 @@ class Layout:
         return line
 
 
-def _total(kept: Sequence[Column]) -> int:
-    return sum(column.width + GAP for column in kept)
+def _total(fitting: Sequence[Column]) -> int:
+    return sum(column.width + GAP for column in fitting)
 
 
 def layout_of(rows: Iterable[Row], width: int) -> Layout:

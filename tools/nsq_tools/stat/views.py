@@ -124,12 +124,12 @@ def _problem_lines(problems: Sequence[Problem]) -> Lines:
 def _plot_lines(facts: TopicFacts, width: int, height: int) -> Lines:
     """Return a plot of the depth, with its title and an empty line below: a third of the height at most."""
     count = min(height // _PLOT_PART - 2, _MOST_PLOT_LINES)
-    room = width - _SCALE_WIDTH - 1
-    if count < 1 or room < 1 or not facts.depths:
+    most_columns = width - _SCALE_WIDTH - 1
+    if count < 1 or most_columns < 1 or not facts.depths:
         return []
-    seconds = (min(len(facts.depths), room) - 1) * facts.interval_s
-    columns = plot(facts.depths, min(room, len(facts.depths)), count)
-    highest = max(facts.depths[-room:])
+    seconds = (min(len(facts.depths), most_columns) - 1) * facts.interval_s
+    columns = plot(facts.depths, min(most_columns, len(facts.depths)), count)
+    highest = max(facts.depths[-most_columns:])
     labels = {count - 1: "0", 0: short_number(highest)}
     lines = [Text(fitted([f"depth of the last {short_span(seconds)}"], width), style="bold")]
     for number, column in enumerate(columns):
