@@ -15,7 +15,7 @@ import orjson
 
 from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
-from nsq_tools.tail.rendering import MessageLimit, Renderer
+from nsq_tools.tail.rendering import Renderer
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data, FileHeader, decode
@@ -37,7 +37,6 @@ OnDamage = Callable[[str], None]
 def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
     renderer = Renderer(options)
-    limit = MessageLimit(options.n)
     status = DONE
     for name, failure in files_of(options.files):
 
@@ -53,9 +52,9 @@ def run(options: CatOptions, log: Log) -> int:
             is_input = name == STANDARD_INPUT
             with open(0 if is_input else name, "rb", closefd=not is_input) as file:
                 for messages in _read(file, name, on_damage):
-                    shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
-                    sys.stdout.buffer.write(renderer.render(messages, shown))
-                    if limit.is_over:
+                    data, _ = renderer.show(messages)
+                    sys.stdout.buffer.write(data)
+                    if renderer.is_over:
                         return status
         except OSError as error:
             if error.filename is None:  # of standard output

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.output import LAST_WRITES_S, open_output
-from nsq_tools.tail.rendering import MessageLimit, Renderer
+from nsq_tools.tail.rendering import Renderer
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
@@ -183,14 +183,13 @@ def run(options: TailOptions, log: Log) -> int:
     """
     output = open_output()
     renderer = Renderer(options)
-    limit = MessageLimit(options.n)
     with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
         while not stop.is_asked:
             for messages in tail.batches():
-                shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
-                output.write(renderer.render(messages, shown))
-                if limit.is_over or stop.is_asked:
+                data, _ = renderer.show(messages)
+                output.write(data)
+                if renderer.is_over or stop.is_asked:
                     return FAILED if tail.has_damage else DONE
             output.check_reader()
             stop.wait(_POLL_S)

@@ -101,6 +101,17 @@ class Renderer:
         self._as_objects = options.jsonl
         self._print_topic = options.print_topic
         self._is_terminal = is_terminal(sys.stdout) if on_terminal is None else on_terminal
+        self._limit = MessageLimit(options.n)
+
+    @property
+    def is_over(self) -> bool:
+        """True if all messages of `-n` are shown."""
+        return self._limit.is_over
+
+    def show(self, messages: Columns) -> tuple[bytes, int]:
+        """Return the bytes to write for a batch, and the number of its messages to finish."""
+        indexes, seen = self._limit.take(self.matching(messages.bodies), len(messages))
+        return self.render(messages, indexes), seen
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
         """Return the indexes of the bodies to show."""

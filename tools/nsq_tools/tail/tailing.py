@@ -9,7 +9,7 @@ import gevent
 from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.output import LAST_WRITES_S, Output, open_output
-from nsq_tools.tail.rendering import MessageLimit, Renderer, check_shown
+from nsq_tools.tail.rendering import Renderer, check_shown
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
@@ -72,7 +72,6 @@ class Tail:
         self._stop = stop
         self._log = log
         self._renderer = Renderer(options)
-        self._limit = MessageLimit(options.n)
         self._turns = GreenletLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None
@@ -125,13 +124,13 @@ class Tail:
         """Write the messages to show. Return the number of messages to finish."""
         if self._failure is not None:
             return 0
-        shown, seen = self._limit.take(self._renderer.matching(batch.bodies), len(batch))
+        data, seen = self._renderer.show(batch)
         try:
-            self._output.write(self._renderer.render(batch, shown))
+            self._output.write(data)
         except OSError as error:
             self._failure = error
             seen = 0
-        if self._failure is not None or self._limit.is_over:
+        if self._failure is not None or self._renderer.is_over:
             self._stop.stop()
         return seen
 
