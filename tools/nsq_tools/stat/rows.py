@@ -122,7 +122,7 @@ def _rate(name: str) -> Value:
     def value(row: Row) -> float | None:
         if row.rates is None:
             return None
-        rate = getattr(row.rates, name)
+        rate: int = getattr(row.rates, name)
         return rate / MILLI if rate % MILLI else rate // MILLI
 
     return value
