@@ -32,6 +32,7 @@ _BATCH_ROWS = 10_000
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
+Batches = Iterator[Messages]
 
 
 def run(options: CatOptions, log: Log) -> int:
@@ -65,7 +66,7 @@ def run(options: CatOptions, log: Log) -> int:
     return status
 
 
-def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
     """Yield the messages of a file. Raises OSError with the name of the file: one without a name is of standard output."""
     try:
         yield from messages_in(file, name, on_damage)
@@ -74,7 +75,7 @@ def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
         raise
 
 
-def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
+def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
     """Yield the messages of a file. Raises OSError, and ToolError if a package is missing."""
     # Another program may cut a file while it is read, which would end this process if it were mapped.
     is_file = file.seekable() and os.fstat(file.fileno()).st_size > 0
@@ -162,13 +163,13 @@ def _joined(parts: list[bytes], size_bytes: int, on_damage: OnDamage) -> bytes:
     return b"".join(parts)
 
 
-def _bodies(blocks: Iterable[list[bytes]]) -> Iterator[Messages]:
+def _bodies(blocks: Iterable[list[bytes]]) -> Batches:
     for lines in blocks:
         count = len(lines)
         yield Messages("", "", "", [0] * count, [0] * count, [b""] * count, lines)
 
 
-def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Messages]:
+def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Batches:
     for lines in blocks:
         rows = []
         for line in lines:
@@ -224,7 +225,7 @@ def _reason_of(error: Exception) -> str:
     return f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:
     """Yield rows in a batch for each run with the same topic, channel and nsqd."""
     for names, group in groupby(rows, key=lambda row: row[:3]):
         yield Messages(*names, *map(list, zip(*(row[3:] for row in group), strict=True)))
@@ -233,7 +234,7 @@ def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
 # --- records
 
 
-def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _records(data: Data, topic: str, on_damage: OnDamage) -> Batches:
     try:
         header = FileHeader.decode(data[:FILE_HEADER_BYTES])
     except Damaged as error:
@@ -259,7 +260,7 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
 # --- parquet
 
 
-def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
     try:
         import pyarrow
         from pyarrow import parquet

@@ -17,6 +17,7 @@ from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.durations import SECOND_NS
 
+Problems = Sequence[Problem]
 # The exit statuses of a Nagios plugin.
 _STATUSES = {ERROR: 2, WARNING: 1}
 # The answers in a row that must be slow before an nsqd counts as slow in the live table.
@@ -99,7 +100,7 @@ class Watch(_Finder):
         self._memory = SeenNodes()
         self._trends = Trends()
         self._begun: dict[str, float] | None = None  # when each problem was found first; None before the first round
-        self.problems: Sequence[Problem] = ()
+        self.problems: Problems = ()
         self.severities: dict[Name, str] = {}
 
     def note_round(self, now_s: float, time_s: float) -> None:
@@ -114,7 +115,7 @@ class Watch(_Finder):
                 name = Name(one_line(problem.topic), one_line(problem.channel))
                 self.severities.setdefault(name, KINDS[problem.kind].severity)
 
-    def _lasting(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
+    def _lasting(self, found: Problems, now_s: float) -> list[Problem]:
         """Leave out what may be over in a moment: an nsqd that starts or ends is not at all its nsqlookupds yet."""
         if self._begun is None:
             begun = dict.fromkeys((problem.key for problem in found), -math.inf)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from nsq_tools.stat.cells import ALARMING, fitted, shorten
+from nsq_tools.stat.checking import Problems
 from nsq_tools.stat.cursor import Cursor, Scroll
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
@@ -25,7 +26,6 @@ from nsq_tools.stat.views import (
     totals_of,
     worst_style,
 )
-from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.runtime.logs import one_line
 
 _KEYS: Sequence[str] = ("q quit", "? help", "Enter open", "/ filter", "p problems", "s next column", "r turn order")
@@ -52,7 +52,7 @@ class ScreenView:
     failures: Sequence[Failure]
     interval: str
     clock: str
-    problems: Sequence[Problem] = ()
+    problems: Problems = ()
     severities: Severities = field(default_factory=dict)
     topic: TopicFacts | None = None
 

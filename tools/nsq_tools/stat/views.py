@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from nsq_tools.stat.cells import ALARMING, MARKS, STYLES, fitted, plot, short_bytes, short_number, short_rate, short_span, shorten
-from nsq_tools.stat.checking import line_of, place_of
+from nsq_tools.stat.checking import Problems, line_of, place_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
@@ -56,7 +56,7 @@ class TopicFacts(NamedTuple):
     name: str
     rows: Sequence[Row]
     severities: Severities
-    problems: Sequence[Problem]
+    problems: Problems
     depths: Sequence[float]
     interval_s: float
     nodes: Sequence[NodePart]
@@ -110,7 +110,7 @@ def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     )
 
 
-def _problem_lines(problems: Sequence[Problem]) -> Lines:
+def _problem_lines(problems: Problems) -> Lines:
     lines = []
     for problem in problems[:_MOST_PROBLEMS]:
         severity = KINDS[problem.kind].severity
@@ -210,7 +210,7 @@ def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, l
 # --- problems
 
 
-def problem_head(problems: Sequence[Problem], width: int) -> Text:
+def problem_head(problems: Problems, width: int) -> Text:
     """Return "problems: 2 errors, 1 warning", in the colour of the worst."""
     return Text(fitted([f"problems: {counts_text(problems) or 'none'}"], width), style=worst_style(problems))
 
@@ -221,11 +221,11 @@ def counts_text(problems: Iterable[Problem]) -> str:
     return ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
 
 
-def worst_style(problems: Sequence[Problem]) -> str:
+def worst_style(problems: Problems) -> str:
     return STYLES[KINDS[problems[0].kind].severity] if problems else ""
 
 
-def problem_table(problems: Sequence[Problem], selected: int, offset: int, width: int) -> Lines:
+def problem_table(problems: Problems, selected: int, offset: int, width: int) -> Lines:
     """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
     places = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
     place_width = max(map(len, ["place", *places]))

@@ -71,7 +71,9 @@ class HttpRequest:
         """`has_place`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
         self.method = method
         self._headers = headers
-        self._url = fill(address, _MARKER) if has_place else address
+        self._url = address
+        if has_place:
+            self._url = address.replace("%%", "\0").replace(PLACEHOLDER, _MARKER).replace("\0", "%")
         url = parse_url(self._url)
         path = quote(url.path, safe=_PRINTABLE)
         if has_place and _MARKER not in path:
@@ -104,11 +106,6 @@ class HttpRequest:
         if is_less_secure or url.host != self.server.host:
             headers = {name: value for name, value in headers.items() if name.lower() in _NO_SECRETS}
         return HttpRequest(self.method, address, headers)
-
-
-def fill(address: str, escaped: str) -> str:
-    """Replace %s in the address with `escaped`, and %% with %."""
-    return address.replace("%%", "\0").replace(PLACEHOLDER, escaped).replace("\0", "%")
 
 
 def _fields(url: Url, headers: Headers) -> Headers:
