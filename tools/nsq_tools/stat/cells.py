@@ -86,6 +86,12 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def padded(column: Sequence[str], *, is_left: bool) -> list[str]:
+    """Return texts of the same width."""
+    width = max(map(len, column))
+    return [text.ljust(width) if is_left else text.rjust(width) for text in column]
+
+
 def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
     """Join the first parts that fit completely. Return an ellipsis if not even the first one fits."""
     text = ""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts
@@ -201,8 +202,7 @@ def _aligned(fields: Fields, rows: Sequence[Any]) -> list[str]:
     columns = []
     for name, read in fields.items():
         cells = [name, *(_shown(read(row)) for row in rows)]
-        width = max(map(len, cells))
-        columns.append([cell.ljust(width) if name in _TEXTS else cell.rjust(width) for cell in cells])
+        columns.append(padded(cells, is_left=name in _TEXTS))
     return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 

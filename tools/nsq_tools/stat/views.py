@@ -9,7 +9,19 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from nsq_tools.stat.cells import ALARMING, MARKS, STYLES, fitted, plot, short_bytes, short_number, short_rate, short_span, shorten
+from nsq_tools.stat.cells import (
+    ALARMING,
+    MARKS,
+    STYLES,
+    fitted,
+    padded,
+    plot,
+    short_bytes,
+    short_number,
+    short_rate,
+    short_span,
+    shorten,
+)
 from nsq_tools.stat.checking import Problems, line_of, place_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
@@ -194,16 +206,13 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    columns = list(zip(titles, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    widths[0] = max(min(widths[0], width - sum(widths[1:4]) - 3), min(widths[0], 8))
-    padded = []
-    for index, (column, size) in enumerate(zip(columns, widths, strict=True)):
-        if index in left:
-            padded.append([shorten(text, size).ljust(size) for text in column])
-        else:
-            padded.append([text.rjust(size) for text in column])
-    head, *lines = (fitted((shorten(name, max(width, 1)), *cells), width, " ") for name, *cells in zip(*padded, strict=True))
+    columns = [padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))]
+    longest, *others = (len(column[0]) for column in columns)
+    most = max(min(longest, width - sum(others[:3]) - 3), min(longest, 8))
+    head, *lines = (
+        fitted((shorten(shorten(name.rstrip(), most).ljust(most), max(width, 1)), *cells), width, " ")
+        for name, *cells in zip(*columns, strict=True)
+    )
     return [Text(head.ljust(width), style="bold reverse"), *map(Text, lines)]
 
 
@@ -227,14 +236,13 @@ def worst_style(problems: Problems) -> str:
 
 def problem_table(problems: Problems, selected: int, offset: int, width: int) -> Lines:
     """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
-    places = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
-    place_width = max(map(len, ["place", *places]))
-    lines = [Text(f"{'':8}{'place'.ljust(place_width)} problem".ljust(width), style="bold reverse")]
-    for number, (problem, place) in enumerate(zip(problems, places, strict=True)):
+    names = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
+    title, *places = padded(["place", *names], is_left=True)
+    lines = [Text(f"{'':8}{title} problem".ljust(width), style="bold reverse")]
+    for index, (problem, place) in enumerate(zip(problems, places, strict=True), offset):
         kind = KINDS[problem.kind]
-        text = f"{kind.severity:8}{place.ljust(place_width)} {kind.word}: {one_line(problem.text)}"
-        line = Text(text, style=STYLES[kind.severity])
-        if number + offset == selected:
+        line = Text(f"{kind.severity:8}{place} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity])
+        if index == selected:
             select(line, width)
         lines.append(line)
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPMessage
 from time import monotonic
 from urllib.parse import quote
@@ -52,35 +53,34 @@ class LogReader:
         """Begin `since_ns` or `last` messages back. Raises ToolError if this nsqd has no log to read."""
         self._next = f"time=-{format_duration(since_ns)}" if since_ns else "time=latest"
         if last and (data := self._read()):
-            self._next_seq = max(0, self._header_of(data).first_seq - last)
+            with self._reading():
+                self._next_seq = max(0, FileHeader.decode(data).first_seq - last)
             self._next = f"seq={self._next_seq}"
 
     def messages(self) -> Iterator[Messages]:
         """Yield the batches up to the end of the log. Raises ToolError."""
         while data := self._read():
-            header = self._header_of(data)
-            try:
+            with self._reading():
+                header = FileHeader.decode(data)
                 for batch in batches_in(data, header.salt):
                     low = max(0, self._next_seq - batch.first_seq)
                     self._next_seq = max(self._next_seq, batch.end_seq)
                     if low < batch.count:
                         yield Messages.of_batch(batch.part(low, batch.count) if low else batch, self._topic, self._address)
-            except NO_LOG as error:
-                raise self._no_log(error) from error
-            if is_end := len(data) == FILE_HEADER_BYTES:
+            is_end = len(data) == FILE_HEADER_BYTES
+            if is_end:
                 self._next_seq = max(self._next_seq, header.first_seq)
             self._next = f"seq={self._next_seq}"
             if is_end:
                 return
 
-    def _header_of(self, data: bytes) -> FileHeader:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise ToolError for what is not a log."""
         try:
-            return FileHeader.decode(data)
+            yield
         except NO_LOG as error:
-            raise self._no_log(error) from error
-
-    def _no_log(self, error: Exception) -> ToolError:
-        return ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}")
+            raise ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}") from error
 
     def _read(self) -> bytes:
         """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
