@@ -1,9 +1,12 @@
 """The commands, a module for each. It reads its options, checks them and runs its program.
 
-nsqd, nsqlookupd, nsqadmin                     the daemons
-nsq_cat, nsq_stat, nsq_tail, nsq_to_file,
-nsq_to_http, nsq_to_nsq, to_nsq, spark_replay  the tools
+Daemons
+nsqd, nsqlookupd, nsqadmin
 
+Tools
+nsq_cat, nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq, spark_replay
+
+What they share
 starting   the start and the end of every daemon and tool
 manual     prints reference pages
 man_pages  makes the pages of `man`
