@@ -73,8 +73,9 @@ def _measure(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     runs: dict[str, list[Run]] = {}
     versions: dict[str, str] = {}
     failures: dict[str, str] = {}
-    for number in range(options.rounds):
-        for role in (record.OURS, record.OTHER) if number % 2 == 0 else (record.OTHER, record.OURS):
+    roles = [record.OURS, record.OTHER]
+    for _ in range(options.rounds):
+        for role in roles:
             try:
                 found = None if role in failures else _run(row, role, options)
             except LoadError as error:
@@ -83,6 +84,7 @@ def _measure(row: Row, options: argparse.Namespace) -> dict[str, Any]:
                 if found:
                     runs.setdefault(role, []).append(found[0])
                     versions[role] = found[1]
+        roles.reverse()
     return {
         "section": row.section,
         "scenario": row.name,

@@ -62,7 +62,8 @@ class Archive(NamedTuple):
     def counts(self) -> list[int]:
         """Return the number of messages of each file."""
         first = round(self.messages * (self.largest or 1 / self.files))
-        rest, others = self.messages - first, self.files - 1
+        rest = self.messages - first
+        others = self.files - 1
         return [first, *(rest * (one + 1) // others - rest * one // others for one in range(others))]
 
 
@@ -116,7 +117,8 @@ def write_archive(directory: Path, archive: Archive, form: str) -> None:
 
 def _write_file(path: Path, numbers: range, form: str) -> dict[str, Any]:
     """Write a file, and return its line of the manifest."""
-    kind, tally = FORMATS[form], Tally()
+    kind = FORMATS[form]
+    tally = Tally()
     work = path.with_suffix(".work")
     with work.open("wb") as file:
         encoder = kind.encoder(CODECS[NONE], 0, print)
@@ -229,9 +231,8 @@ def measure(spark: Any, side: str, row: Row, directory: Path) -> Measured:
 
 
 def _answer(spark: Any, side: str, form: str, query: str, directory: str) -> int:
-    table, body = _table(spark, side, form, query, directory), "body"
-    if side == _SPARK and form == "lines":
-        body = "value"
+    table = _table(spark, side, form, query, directory)
+    body = "value" if side == _SPARK and form == "lines" else "body"
     if query == _FILTER:
         table = table.where(f"contains(CAST({body} AS STRING), '{_IS_ERROR}')")
     return int(table.count())
@@ -254,9 +255,11 @@ def _table(spark: Any, side: str, form: str, query: str, directory: str) -> Any:
 def measured(spark: Any, row: Row, sides: list[str], rounds: int, directory: Path) -> dict[str, list[Measured]]:
     """Run all sides in turn, in an order that changes with each round."""
     runs: dict[str, list[Measured]] = {side: [] for side in sides}
-    for number in range(rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
+    order = list(sides)
+    for _ in range(rounds):
+        for side in order:
             runs[side].append(measure(spark, side, row, directory))
+        order.reverse()
     expected = row.archive.messages if row.query == _COUNT else len(range(0, row.archive.messages, _ERRORS_EVERY))
     if wrong := {one.found for some in runs.values() for one in some} - {expected}:
         sys.exit(f"{row.name}: {wrong.pop()} messages found, and not {expected}")

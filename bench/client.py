@@ -141,9 +141,9 @@ class Consumer:
         self.sock.sendall(f"RDY {rdy}\n".encode())
         self._frame_bytes = _BEFORE_BODY_BYTES + size_bytes
         self._header = _HEADER.pack(self._frame_bytes - 4, _MESSAGE)
-        room = max(_BUFFER_BYTES // self._frame_bytes, 2)
-        self._buffer = bytearray(room * self._frame_bytes)
-        self._fins = _FIN * room
+        frames = max(_BUFFER_BYTES // self._frame_bytes, 2)
+        self._buffer = bytearray(frames * self._frame_bytes)
+        self._fins = _FIN * frames
         self._view = memoryview(self._buffer)
         self._filled = 0
         self.sent_ns = 0  # nsqd's timestamp of the first message of the last read

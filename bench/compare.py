@@ -21,12 +21,12 @@ Rows = dict[tuple[str, str], list[float]]
 
 def rows(content: dict[str, Any]) -> Rows:
     """Return the ratios of a record, by row and other server."""
-    return {
-        (entry["scenario"], role): found
-        for entry in content["results"]
-        for role in entry["runs"]
-        if role != record.OURS and (found := record.ratios(entry, role))
-    }
+    found = {}
+    for entry in content["results"]:
+        for role in entry["runs"].keys() - {record.OURS}:
+            if ratios := record.ratios(entry, role):
+                found[entry["scenario"], role] = ratios
+    return found
 
 
 def changes(old: Rows, new: Rows) -> Iterator[tuple[str, str]]:
@@ -35,8 +35,9 @@ def changes(old: Rows, new: Rows) -> Iterator[tuple[str, str]]:
         before, after = old[name], new[name]
         share = statistics.median(after) / statistics.median(before) - 1
         if abs(share) > TOLERANCE:
-            is_certain = min(len(before), len(after)) > 1 and (min(after) > max(before) or max(after) < min(before))
-            kind = ("worse" if share < 0 else "better") if is_certain else "uncertain"
+            kind = "worse" if share < 0 else "better"
+            if min(len(before), len(after)) < 2 or (max(before) >= min(after) and max(after) >= min(before)):
+                kind = "uncertain"
             yield kind, f"{kind}: {share:+.0%}  {name[0]}, compared with {name[1]}: {_text(before)} → {_text(after)}"
 
 
@@ -61,7 +62,8 @@ def main() -> None:
     if len(names) not in (0, 2):
         parser.error("name two records, or none")
     old, new = (json.loads(name.read_text()) for name in names) if names else newest_two()
-    before, after = rows(old), rows(new)
+    before = rows(old)
+    after = rows(new)
     both = len(before.keys() & after.keys())
     print(f"{old['date']} {old['commit']} → {new['date']} {new['commit']}: {both} ratios in both")
     if old["machine"] != new["machine"]:

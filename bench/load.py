@@ -40,7 +40,8 @@ def publish(publishers: Sequence[Publisher], requests: int, seconds: float) -> i
         poll.register(number, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
         publisher.limit = publisher.answered + requests
     deadline_s = time.perf_counter() + seconds
-    heard_s, is_late = time.perf_counter(), False
+    heard_s = time.perf_counter()
+    is_late = False
     for publisher in publishers:
         publisher.push()
     while not all(publisher.is_done for publisher in publishers):
@@ -67,7 +68,8 @@ def consume(port: int, arguments: argparse.Namespace, state: Any, finished: Any,
     gc.disable()
     ages_ns = []
     try:
-        poll, by_number = select.epoll(), dict[int, Consumer]()
+        poll = select.epoll()
+        by_number: dict[int, Consumer] = {}
         for number in range(arguments.consumers):
             channel = f"channel{number % arguments.channels}"
             consumer = Consumer(port, topic_name(0), channel, arguments.size, arguments.rdy)
@@ -101,7 +103,8 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Publish for a time, with consumers in another process if there are any."""
     port = int(arguments.addr.rpartition(":")[2])
     context = multiprocessing.get_context("fork")
-    state, finished = RawValue("i", _STARTS), RawValue("q", 0)
+    state = RawValue("i", _STARTS)
+    finished = RawValue("q", 0)
     here, there = context.Pipe()
     child = context.Process(target=consume, args=(port, arguments, state, finished, there), daemon=True)
     if arguments.consumers:
@@ -114,10 +117,13 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
     for publisher in publishers:
         del publisher.waits_ns[:]
     print("measuring", flush=True)
-    state.value, before, started_s = _MEASURES, finished.value, time.perf_counter()
+    state.value = _MEASURES
+    before = finished.value
+    started_s = time.perf_counter()
     requests = publish(publishers, 1 << 40, arguments.seconds)
     elapsed_s = time.perf_counter() - started_s
-    consumed, state.value = finished.value - before, _ENDS
+    consumed = finished.value - before
+    state.value = _ENDS
     ages_ns = answer(here) if arguments.consumers else []
     waits_ns = [wait for publisher in publishers for wait in publisher.waits_ns]
     published = requests * (arguments.batch if arguments.mode == "mpub" else 1)

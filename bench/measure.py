@@ -36,7 +36,8 @@ class Stopwatch:
         """Return a run; `rate` is the number of messages a second."""
         elapsed_s = time.perf_counter() - self._started_s
         server_s, load_s, busy_s = self._now()
-        server_s, load_s = server_s - self._server_s, load_s - self._load_s
+        server_s -= self._server_s
+        load_s -= self._load_s
         others_s = max(busy_s - self._busy_s - server_s - load_s, 0.0)
         if rate:
             details["server_cpu_us"] = server_s / (rate * elapsed_s) * 1e6

@@ -23,7 +23,7 @@ class Axis:
         self._start = start
         self._pixels = (end - start) / (self._high - self._low)
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         return self._start + (math.log10(value) - self._low) * self._pixels
 
     @property
@@ -51,15 +51,16 @@ def lines(series: Mapping[str, Points], across: str, up: str) -> str:
 
 
 def _grid(x: Axis, y: Axis, across: str, up: str) -> Iterator[str]:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    bottom = _HEIGHT - _BOTTOM
+    right = _WIDTH - _RIGHT
     for tick in x.ticks:
-        place = x.place(tick)
-        yield f'<line x1="{place:.1f}" y1="{_TOP}" x2="{place:.1f}" y2="{bottom}" stroke="#ddd"/>'
-        yield f'<text x="{place:.1f}" y="{bottom + _LINE_HEIGHT}" text-anchor="middle">{_short(tick)}</text>'
+        position = x.position(tick)
+        yield f'<line x1="{position:.1f}" y1="{_TOP}" x2="{position:.1f}" y2="{bottom}" stroke="#ddd"/>'
+        yield f'<text x="{position:.1f}" y="{bottom + _LINE_HEIGHT}" text-anchor="middle">{_short(tick)}</text>'
     for tick in y.ticks:
-        place = y.place(tick)
-        yield f'<line x1="{_LEFT}" y1="{place:.1f}" x2="{right}" y2="{place:.1f}" stroke="#ddd"/>'
-        yield f'<text x="{_LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        position = y.position(tick)
+        yield f'<line x1="{_LEFT}" y1="{position:.1f}" x2="{right}" y2="{position:.1f}" stroke="#ddd"/>'
+        yield f'<text x="{_LEFT - 6}" y="{position + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
     middle = (_LEFT + right) / 2
     yield f'<text x="{middle:.1f}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(across)}</text>'
     height = (_TOP + bottom) / 2
@@ -68,11 +69,12 @@ def _grid(x: Axis, y: Axis, across: str, up: str) -> Iterator[str]:
 
 def _curves(series: Mapping[str, Points], x: Axis, y: Axis) -> Iterator[str]:
     for number, (name, points) in enumerate(series.items()):
-        colour, width = _COLOURS[number % len(_COLOURS)], _OTHER_WIDTH if number else _FIRST_WIDTH
-        places = [(x.place(across), y.place(up)) for across, up in points]
-        path = " ".join(f"{across:.1f},{up:.1f}" for across, up in places)
+        colour = _COLOURS[number % len(_COLOURS)]
+        width = _OTHER_WIDTH if number else _FIRST_WIDTH
+        positions = [(x.position(across), y.position(up)) for across, up in points]
+        path = " ".join(f"{across:.1f},{up:.1f}" for across, up in positions)
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
-        for across, up in places:
+        for across, up in positions:
             yield f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" fill="{colour}"/>'
         legend = _TOP + (number + 1) * _LINE_HEIGHT
         left = _WIDTH - _RIGHT + 14

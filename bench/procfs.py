@@ -62,7 +62,7 @@ def _cpu_ticks(pid: int, fields: tuple[int, ...] = (_UTIME, _STIME)) -> int:
     """0 of a process that has ended."""
     with suppress(*_ENDED):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(after_name[place]) for place in fields)
+        return sum(int(after_name[index]) for index in fields)
     return 0
 
 

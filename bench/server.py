@@ -27,8 +27,11 @@ class Nsqd:
     """
 
     def __init__(self, command: Sequence[str], flags: Sequence[str] = (), *, with_standby: bool = False) -> None:
-        self._command = [*command, *flags, *(["--accept-standbys"] if with_standby else [])]
-        self._standby_command = list(command) if with_standby else None
+        self._command = [*command, *flags]
+        self._standby_command: list[str] | None = None
+        if with_standby:
+            self._command.append("--accept-standbys")
+            self._standby_command = list(command)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:

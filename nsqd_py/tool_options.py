@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
-from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING
+from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, Strings
 from nsqd_py.tool_completion import channel_names, topic_names
 
 TOPIC = string("NSQ topic.", short="t", complete=topic_names)
@@ -30,9 +30,9 @@ PRODUCER_OPT = setting(
 class SourceOptions(Options):
     """The settings of a tool that consumes: addresses of nsqds, or of nsqlookupds that list them."""
 
-    nsqd_tcp_address: tuple[str, ...] = strings(
+    nsqd_tcp_address: Strings = strings(
         "TCP address (host:port) of an nsqd to consume from (may be given several times)."
     )
-    lookupd_http_address: tuple[str, ...] = urls(
+    lookupd_http_address: Strings = urls(
         "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
     )

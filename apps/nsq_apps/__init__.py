@@ -1,10 +1,15 @@
-"""The commands. Each reads its options and runs its program.
+"""The commands, a module for each. It reads its options, checks them and runs its program.
 
-nsqd, nsqlookupd, nsqadmin  the daemons
-tools                       nsq-tail, nsq-cat, nsq-stat, nsq-to-file, nsq-to-http, nsq-to-nsq, to-nsq, spark-replay
-starting                    the start and the end of every daemon and tool
-manual                      prints reference pages
-man_pages                   makes the pages of `man`
-__main__                    runs any of these in a checkout
-contrib                     lists the files for administrators that are installed
+Daemons
+nsqd, nsqlookupd, nsqadmin
+
+Tools
+nsq_cat, nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq, spark_replay
+
+What they share
+starting   the start and the end of every daemon and tool
+manual     prints reference pages
+man_pages  makes the pages of `man`
+__main__   runs any of these in a checkout
+contrib    lists the files for administrators that are installed
 """

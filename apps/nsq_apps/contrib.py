@@ -24,8 +24,7 @@ def directory() -> Path:
 
 def names() -> list[str]:
     """Return the names of the files with their folders, such as `systemd/nsqd.service`."""
-    found = (path for folder in _FOLDERS for path in (directory() / folder).iterdir() if path.is_file())
-    return sorted(str(path.relative_to(directory())) for path in found)
+    return sorted(f"{folder}/{path.name}" for folder in _FOLDERS for path in (directory() / folder).iterdir())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,10 +37,10 @@ def _print(requested: Sequence[str]) -> int:
     if unknown:
         complain(f"{unknown[0]}: no such file; choose from {', '.join(names())}")
         return 2
+    if not requested:
+        print(*(directory() / name for name in names()), sep="\n")
     for name in requested:
         print((directory() / name).read_text("utf-8"), end="")
-    for name in () if requested else names():
-        print(directory() / name)
     return 0
 
 

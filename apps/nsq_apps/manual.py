@@ -23,7 +23,8 @@ PRINTED_BY = "python -m nsq_apps.manual"
 _CHECKOUT = Path(__file__).parent.parent.parent
 # In a table, the `...` after a flag says this.
 _SEVERAL = " (may be given several times)"
-PAGES = _CHECKOUT / "docs" / "tools"
+# What a metric of some types has at the end of its name.
+_SUFFIXES = {"counter": "_total", "info": "_info"}
 
 # The modules in which the tools declare their settings, as `PROGRAM`.
 _TOOLS = (
@@ -42,6 +43,19 @@ _DAEMONS = (
     ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
     ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
 )
+
+HTTP_INTRODUCTION = """\
+Answers are JSON where this page does not say otherwise. An error is JSON with a `message`
+([troubleshooting](troubleshooting.md#errors-over-http)). Parameters are those of Go's NSQ
+([differences](compatibility.md)). The column "access" names one of the [access rules](security.md#access-rules).
+The same as OpenAPI, with all parameters: [nsqd](openapi.yaml), [nsqlookupd](openapi-nsqlookupd.yaml).
+"""
+
+METRICS_INTRODUCTION = """\
+`GET /metrics` of nsqd has these metrics in Prometheus' text format (`pip install 'nsqd-py[metrics]'`). Counters start at 0
+when nsqd starts. With `--e2e-processing-latency-percentile` there are percentiles too: `nsqd_topic_e2e_latency_seconds` and
+`nsqd_channel_e2e_latency_seconds`. `python -m nsq_apps.contrib` lists alerts and a dashboard that use these metrics.
+"""
 
 
 def printed_files() -> Iterator[tuple[Path, str]]:
@@ -139,20 +153,6 @@ def _row(setting: Setting) -> str:
 # ---- HTTP paths and metrics
 
 
-HTTP_INTRODUCTION = """\
-Answers are JSON where this page does not say otherwise. An error is JSON with a `message`
-([troubleshooting](troubleshooting.md#errors-over-http)). Parameters are those of Go's NSQ
-([differences](compatibility.md)). The column "access" names one of the [access rules](security.md#access-rules).
-The same as OpenAPI, with all parameters: [nsqd](openapi.yaml), [nsqlookupd](openapi-nsqlookupd.yaml).
-"""
-
-METRICS_INTRODUCTION = """\
-`GET /metrics` of nsqd has these metrics in Prometheus' text format (`pip install 'nsqd-py[metrics]'`). Counters start at 0
-when nsqd starts. With `--e2e-processing-latency-percentile` there are percentiles too: `nsqd_topic_e2e_latency_seconds` and
-`nsqd_channel_e2e_latency_seconds`. `python -m nsq_apps.contrib` lists alerts and a dashboard that use these metrics.
-"""
-
-
 def http_page() -> str:
     """Return docs/http-api.md."""
     from nsqd_py.api.routes import ROUTES as nsqd_routes
@@ -180,9 +180,8 @@ def metrics_page() -> str:
     rows = []
     for family in families:
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
-        suffix = "_total" if family.type == "counter" else "_info" if family.type == "info" else ""
         words = ", ".join(f"`{label}`" for label in labels)
-        rows.append(f"| `{family.name}{suffix}` | {family.type} | {words} | {family.documentation} |\n")
+        rows.append(f"| `{family.name}{_SUFFIXES.get(family.type, '')}` | {family.type} | {words} | {family.documentation} |\n")
     head = "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     return "".join([_head("Metrics", METRICS_INTRODUCTION), head, *rows])
 

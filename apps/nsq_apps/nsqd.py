@@ -31,7 +31,8 @@ def _serve(options: NsqdOptions, log: Log) -> int:
         from nsqd_py.runtime.systemd import Notifier
         from nsqd_py.standby.election import elect
 
-        notifier, asked = Notifier.from_environment(), Asked()
+        notifier = Notifier.from_environment()
+        asked = Asked()
         return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked))
     daemon = Daemon(options, log)
     status = daemon.run()

@@ -100,8 +100,9 @@ def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
                 "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md", reachable
             )
     path = getattr(options, "config", "")
-    for line in config_warnings(path, options.settings.values(), options.obsolete_keys) if path else ():
-        log.warning("%s: %s", path, line)
+    if path:
+        for line in config_warnings(path, options.settings.values(), options.obsolete_keys):
+            log.warning("%s: %s", path, line)
 
 
 def run_tool(

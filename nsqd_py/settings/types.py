@@ -23,6 +23,8 @@ FALSE_WORDS = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 T = TypeVar("T")
 
+Strings = tuple[str, ...]  # the values of a flag that may be given several times
+
 
 def _last(values: Sequence[Any]) -> Any:
     return values[-1]

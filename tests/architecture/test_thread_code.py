@@ -204,7 +204,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.runtime.process", "StopSignals.__enter__", "self._on_signal"): Work(why=IN_LOOP),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsqadmin_py.daemon", "Nsqadmin.run", "self._reload"): Work(why=IN_LOOP),
-    Place("nsq_tools.stat.live", "_on_signal", "act"): Work(why=IN_LOOP),
+    Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
     Place("nsq_spark.replay.command", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
@@ -262,8 +262,8 @@ WORK: dict[Place, Work] = {
     Place("nsqadmin_py.web.message_queries", "_matching", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsqadmin_py.web.message_queries", "_matching", "match"): Work(why=VALUES),
     # ---- tools
-    Place("nsq_tools.tail.tailing", "Output.__init__", "DiskThreads(1)"): Work(why=POOL),
-    Place("nsq_tools.tail.tailing", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
+    Place("nsq_tools.tail.output", "Output.__init__", "DiskThreads(1)"): Work(why=POOL),
+    Place("nsq_tools.tail.output", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
     Place("nsq_tools.to_file.service", "Service.__init__", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsq_tools.to_file.service", "Service._check_directories", "self._check_destinations"): Work(why=VALUES),
     Place("nsq_tools.to_file.service", "Service.run", "self._repair"): Work(

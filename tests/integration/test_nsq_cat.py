@@ -227,7 +227,7 @@ def test_parquet_files_of_other_programs(tmp_path: Path) -> None:
 
 _PEAK = """
 import re, sys
-from nsq_apps.tools import nsq_cat as main
+from nsq_apps.nsq_cat import main
 status = main(sys.argv[1:])
 print(re.search("VmHWM: *([0-9]+) kB", open("/proc/self/status").read().replace(chr(9), " "))[1], file=sys.stderr)
 sys.exit(status)
@@ -302,7 +302,7 @@ def test_layouts_that_exclude_each_other() -> None:
 
 def test_without_pyarrow_a_line_says_what_to_install(write: WriteFile) -> None:
     path = write("parquet")
-    code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.tools import nsq_cat as main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.nsq_cat import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "nsq-cat: parquet files need pyarrow: pip install 'nsqd-py[parquet]'\n"

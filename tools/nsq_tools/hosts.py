@@ -1,4 +1,6 @@
-"""Choosing the host for the next message, and status lines about how long the hosts take. Pure, but for the log.
+"""Choosing the host for the next message (HostShares), and status lines about how long hosts take (Timings).
+
+Pure, but for the log.
 
 The three modes are those of Go's tools, with the constants of go-hostpool (github.com/bitly/go-hostpool). Durations are
 seconds of a monotonic clock and are passed as arguments; so is the source of randomness.
@@ -7,6 +9,7 @@ seconds of a monotonic clock and are passed as arguments; so is the source of ra
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from random import Random
 
@@ -27,7 +30,12 @@ EPSILON_DECAY = 0.9
 # The weight of the newest duration in the average of a host.
 _NEWEST = 0.1
 _SHORTEST_S = 1e-6
-_NONE: frozenset[str] = frozenset()
+
+# With fewer values, the percentiles of a status line are inaccurate.
+FEW = 100
+AGGREGATE = "aggregate"
+
+# --- shares
 
 
 class _Host:
@@ -65,7 +73,7 @@ class HostShares:
         self._random = random
         self._epsilon = FIRST_EPSILON
 
-    def take(self, now_s: float, without: Collection[str] = _NONE) -> str | None:
+    def take(self, now_s: float, without: Collection[str] = ()) -> str | None:
         """Return a host for one message and count it, or None if every usable host is in `without`."""
         usable = [host for host in self._usable(now_s) if host.name not in without]
         if not usable:
@@ -80,14 +88,10 @@ class HostShares:
         host.sending += 1
         return host.name
 
-    def distribute(self, count: int, now_s: float, without: Collection[str] = _NONE) -> dict[str, int]:
+    def distribute(self, count: int, now_s: float, without: Collection[str]) -> Counter[str]:
         """Return hosts for `count` messages, with the number for each. Empty if every host is in `without`."""
-        counts: dict[str, int] = {}
-        for _ in range(count):
-            name = self.take(now_s, without)
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+        taken = (self.take(now_s, without) for _ in range(count))
+        return Counter(name for name in taken if name is not None)
 
     def give_back(self, name: str, is_good: bool, took_s: float, now_s: float, count: int = 1) -> None:
         """Record the result of `count` messages, and how long they took."""
@@ -120,9 +124,7 @@ class HostShares:
         return host
 
 
-# With fewer values, the percentiles are inaccurate.
-FEW = 100
-AGGREGATE = "aggregate"
+# --- status lines
 
 
 class StatusOptions(Options, title="Status"):
@@ -170,5 +172,5 @@ def status_line(took_s: Sequence[float]) -> str:
 
 def percentile(percent: float, ordered: Sequence[float]) -> float:
     """Return the value at the index that Go's tools use: half an index above the exact one, rounded up."""
-    place = math.ceil(percent / 100 * len(ordered) + 0.5)
-    return ordered[min(place, len(ordered) - 1)]
+    index = math.ceil(percent / 100 * len(ordered) + 0.5)
+    return ordered[min(index, len(ordered) - 1)]

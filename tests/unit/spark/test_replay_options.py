@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import nsq_spark.replay.options as replay_options
-from nsq_apps.tools import spark_replay as main
+from nsq_apps.spark_replay import main
 from nsq_spark.replay.job import Job, job_of, parse_conf
 from nsq_spark.replay.options import PROGRAM
 from nsqd_py.settings.declaration import Options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
+from nsq_apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from nsq_apps.manual import programs
-from nsq_apps.tools import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
 from nsq_tools.nsq_to_nsq.options import PROGRAM as NSQ_TO_NSQ
 from nsq_tools.to_http.options import PROGRAM as TO_HTTP
@@ -82,12 +82,12 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("main", "flags", "line"), LINES)
+@pytest.mark.parametrize(("command", "flags", "line"), LINES)
 def test_what_cannot_be_is_said_in_a_line_or_two(
-    main: Callable[[list[str]], int], flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
+    command: ModuleType, flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        status: object = main(list(flags))
+        status: object = command.main(list(flags))
     except SystemExit as ended:  # where a single flag is wrong
         status = ended.code
     output, complaint = capsys.readouterr()

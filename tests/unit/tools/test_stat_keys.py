@@ -72,7 +72,7 @@ moves = st.lists(st.sampled_from(["up", "down", "j", "k", "g", "G", "page up", "
 def test_the_selected_line_is_visible_and_no_line_is_empty(pressed: list[str], total: int, page: int) -> None:
     cursor, scroll = Cursor(), Scroll()
     cursor.show(list(range(total)), page)
-    scroll.show(total, page)
+    scroll.fit(total, page)
     for key in pressed:
         assert cursor.press(key)
         assert scroll.press(key)
@@ -87,7 +87,7 @@ def test_the_selected_line_is_visible_and_no_line_is_empty(pressed: list[str], t
 
 def pressed(*keys: str) -> Navigation:
     navigation = Navigation()
-    navigation.table.cursor.show([(Name("orders"), ""), (Name("users", "mail"), "")], 2)
+    navigation.table.show([(Name("orders"), ""), (Name("users", "mail"), "")], 2)
     for key in keys:
         navigation.press(key)
     return navigation
@@ -101,7 +101,7 @@ def test_views_lie_on_each_other() -> None:
     navigation.press("p")
     assert isinstance(navigation.view, ProblemTable)
     navigation.view.topics = {"one": "orders", "two": ""}
-    navigation.view.cursor.show(["one", "two"], 2)
+    navigation.view.show(["one", "two"], 2)
     navigation.press("enter")
     assert isinstance(navigation.view, TopicView) and navigation.view.topic == "orders"
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_a_problem_without_a_topic_opens_nothing() -> None:
     navigation = pressed("p")
     assert isinstance(navigation.view, ProblemTable)
     navigation.view.topics = {"two": ""}
-    navigation.view.cursor.show(["two"], 1)
+    navigation.view.show(["two"], 1)
     navigation.press("enter")
     assert isinstance(navigation.view, ProblemTable)
 
@@ -145,5 +145,5 @@ def test_a_filter_is_typed_kept_and_cleared(keys: str, text: str, is_typing: boo
 
 def test_order_and_filter_select_the_first_line_again() -> None:
     for keys in ("s",), ("r",), ("/", "x"):
-        assert pressed("j", *keys).table.cursor.index == 0
+        assert pressed("j", *keys).table.index == 0
     assert str(pressed("s", "r").order) == "-channel"

@@ -207,7 +207,7 @@ def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: 
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     left = [int(count) for line in lines for count in re.findall(r"^… (\d+) more$", line)]
-    cursor = seen.navigation.table.cursor
+    cursor = seen.navigation.table
     if height > failed + 8 and width > 40:
         heads = 3 + min(failed, 3) + (1 if failed > 3 else 0)
         shown = sum(1 for line in lines[heads : height - 1] if line) - (1 if left or not rows else 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsq_tools.stat.checking import Watch
 from nsq_tools.stat.options import PROGRAM
 from nsq_tools.stat.rows import Name
-from nsq_tools.stat.watching import Watch
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 NOW_S, TIME_S = 1000.0, 1_700_000_000.0

@@ -32,17 +32,17 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
         yield " ".join(names), NoMessages(str(error))
         return
     for name in given:
-        if name != STANDARD_INPUT and os.path.isdir(name):
-            try:
-                finished = _finished(name, files)
-            except UnreadableTable as error:
-                found.add(os.path.realpath(name))
-                yield name, NoMessages(str(error))
-                continue
-            paths = [path for path in finished if os.path.realpath(path) not in found]
+        is_directory = name != STANDARD_INPUT and os.path.isdir(name)
+        try:
+            paths = _finished(name, files) if is_directory else [name]
+        except UnreadableTable as error:
+            found.add(os.path.realpath(name))
+            yield name, NoMessages(str(error))
+            continue
+        seen = found if is_directory else in_directories
+        paths = [path for path in paths if os.path.realpath(path) not in seen]
+        if is_directory:
             in_directories.update(map(os.path.realpath, paths))
-        else:
-            paths = [name] if os.path.realpath(name) not in in_directories else []
         for path in paths:
             found.add(os.path.realpath(path))
             is_queue = is_go_queue(os.path.basename(path))

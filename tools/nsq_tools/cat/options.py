@@ -5,11 +5,11 @@ from __future__ import annotations
 from nsq_tools.tail.options import REMOVED, ShownOptions
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import STRINGS
+from nsqd_py.settings.types import STRINGS, Strings
 
 
 class _ShownFiles(Options, title="Files"):
-    files: tuple[str, ...] = setting(
+    files: Strings = setting(
         STRINGS,
         ("-",),
         "File to read; - is standard input. Of a directory, all files below it that nsq-to-file has finished, and the logs of "

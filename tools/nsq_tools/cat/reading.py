@@ -15,7 +15,7 @@ import orjson
 
 from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
-from nsq_tools.tail.rendering import MessageLimit, Renderer
+from nsq_tools.tail.rendering import Renderer
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data, FileHeader, decode
@@ -32,11 +32,12 @@ _BATCH_ROWS = 10_000
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
+Batches = Iterator[Messages]
 
 
 def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
-    renderer, limit = Renderer(options), MessageLimit(options.n)
+    renderer = Renderer(options)
     status = DONE
     for name, failure in files_of(options.files):
 
@@ -52,9 +53,9 @@ def run(options: CatOptions, log: Log) -> int:
             is_input = name == STANDARD_INPUT
             with open(0 if is_input else name, "rb", closefd=not is_input) as file:
                 for messages in _read(file, name, on_damage):
-                    shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
-                    sys.stdout.buffer.write(renderer.render(messages, shown))
-                    if limit.is_over:
+                    data, _ = renderer.show(messages)
+                    sys.stdout.buffer.write(data)
+                    if renderer.is_over:
                         return status
         except OSError as error:
             if error.filename is None:  # of standard output
@@ -65,7 +66,7 @@ def run(options: CatOptions, log: Log) -> int:
     return status
 
 
-def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
     """Yield the messages of a file. Raises OSError with the name of the file: one without a name is of standard output."""
     try:
         yield from messages_in(file, name, on_damage)
@@ -74,7 +75,7 @@ def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
         raise
 
 
-def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:
+def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
     """Yield the messages of a file. Raises OSError, and ToolError if a package is missing."""
     # Another program may cut a file while it is read, which would end this process if it were mapped.
     is_file = file.seekable() and os.fstat(file.fileno()).st_size > 0
@@ -148,7 +149,8 @@ def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]
             first = _joined(rest, rest_bytes, on_damage)
             *lines, last = behind.split(b"\n")
             yield [line for line in (first, *lines) if line]
-            rest, rest_bytes = [last], len(last)
+            rest = [last]
+            rest_bytes = len(last)
     line = _joined(rest, rest_bytes, on_damage)
     yield [line] if line else []
 
@@ -161,13 +163,13 @@ def _joined(parts: list[bytes], size_bytes: int, on_damage: OnDamage) -> bytes:
     return b"".join(parts)
 
 
-def _bodies(blocks: Iterable[list[bytes]]) -> Iterator[Messages]:
+def _bodies(blocks: Iterable[list[bytes]]) -> Batches:
     for lines in blocks:
         count = len(lines)
         yield Messages("", "", "", [0] * count, [0] * count, [b""] * count, lines)
 
 
-def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Messages]:
+def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Batches:
     for lines in blocks:
         rows = []
         for line in lines:
@@ -184,7 +186,8 @@ def _objects(blocks: Iterable[list[bytes]], on_damage: OnDamage) -> Iterator[Mes
 
 def _body(message: Any) -> str | bytes:
     """Return the body of an object. Raises ValueError and TypeError."""
-    body, encoded = message.get("body"), message.get("body_base64")
+    body = message.get("body")
+    encoded = message.get("body_base64")
     if (body is None) == (encoded is None):
         raise ValueError("there is no body" if body is None else "there are two bodies")
     return body if encoded is None else b64decode(encoded, validate=True)
@@ -222,7 +225,7 @@ def _reason_of(error: Exception) -> str:
     return f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:
     """Yield rows in a batch for each run with the same topic, channel and nsqd."""
     for names, group in groupby(rows, key=lambda row: row[:3]):
         yield Messages(*names, *map(list, zip(*(row[3:] for row in group), strict=True)))
@@ -231,7 +234,7 @@ def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
 # --- records
 
 
-def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _records(data: Data, topic: str, on_damage: OnDamage) -> Batches:
     try:
         header = FileHeader.decode(data[:FILE_HEADER_BYTES])
     except Damaged as error:
@@ -257,7 +260,7 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
 # --- parquet
 
 
-def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
+def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
     try:
         import pyarrow
         from pyarrow import parquet

@@ -1,5 +1,6 @@
 """nsq-to-nsq: publishes the messages of topics to other nsqds.
 
-options    the settings
-forwarder  one batch: filter, distribute, publish, finish; the tool         gevent
+options      the settings
+json_filter  filtering JSON messages, and reducing them to some fields   pure
+forwarder    one batch: filter, distribute, publish, finish; the tool    gevent
 """

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import enum
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from time import monotonic
-from typing import Any
 
 import gevent
-import orjson
 from gevent.pool import Group
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
+from nsq_tools.nsq_to_nsq.json_filter import FilterResult, JsonFilter
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
@@ -29,94 +25,6 @@ from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE
 from nsqd_py.tool_checks import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 
-
-class FilterResult(enum.Enum):
-    """The result of filtering a message."""
-
-    PASS = enum.auto()
-    # It does not meet the requirements.
-    DROP = enum.auto()
-    # It is not a JSON object.
-    UNREADABLE = enum.auto()
-    # The field that must have a certain value is missing.
-    INCOMPLETE = enum.auto()
-
-
-class JsonFilter:
-    """Passes JSON objects that have a required field, optionally with a required value; keeps only allowed fields.
-
-    The required value is compared with strings as text, and with numbers as a floating-point number if it is one;
-    true, false, null, lists and objects never match.
-    """
-
-    def __init__(self, required_field: str, required_value: str, allowed_fields: Sequence[str]) -> None:
-        """An empty argument disables its check."""
-        self._field = required_field
-        self._value = required_value
-        self._number = parse_number(required_value)
-        self._allowed = tuple(allowed_fields)
-
-    @property
-    def is_on(self) -> bool:
-        return bool(self._field or self._allowed)
-
-    def judge(self, body: bytes) -> tuple[FilterResult, bytes]:
-        """Return the verdict, and the body to send if it is PASS."""
-        try:
-            document = read_object(body)
-        except ValueError:
-            return FilterResult.UNREADABLE, body
-        verdict = self._judge(document) if self._field else FilterResult.PASS
-        if verdict is FilterResult.PASS and self._allowed:
-            kept = {name: document[name] for name in self._allowed if name in document}
-            return verdict, orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
-        return verdict, body
-
-    def _judge(self, document: dict[str, Any]) -> FilterResult:
-        if self._field not in document:
-            return FilterResult.INCOMPLETE if self._value else FilterResult.DROP
-        if not self._value or self._equals(document[self._field]):
-            return FilterResult.PASS
-        return FilterResult.DROP
-
-    def _equals(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value == self._value
-        # Not isinstance: a bool is an int in Python, and no number in JSON.
-        return self._number is not None and type(value) in (int, float) and float(value) == self._number  # type: ignore[arg-type]
-
-
-def parse_number(text: str) -> float | None:
-    """Return the number in the text, or None if the text is not a finite number."""
-    try:
-        number = float(text) if text.strip() == text else math.inf
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def read_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object; `null` is an empty object, as in Go. Raises ValueError.
-
-    Invalid UTF-8 and unpaired surrogates are replaced, as in Go. More than about 1000 levels are an error.
-    """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        try:
-            text = json.dumps(json.loads(body.decode("utf-8", "replace")), ensure_ascii=False)
-        except RecursionError as error:
-            raise ValueError("too deep") from error
-        document = orjson.loads(text.encode("utf-8", "replace"))
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError("not an object")
-    return document
-
-
-# --- forwarding
-
 # Time without an answer after which messages go to another destination.
 PUBLISH_TIMEOUT_S = 5.0
 # Longer, so that the messages that are being published at the end are answered.
@@ -125,6 +33,11 @@ STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 1.0
 _NO_LIMIT = 1 << 40
 # Well below the default of nsqd's --max-body-size, 5 MB.
 MAX_GROUP_BYTES = 1024 * 1024
+# Errors about one message; nsqd may accept other messages.
+_ABOUT_MESSAGES = ("E_BAD_MESSAGE", "E_BAD_BODY")
+# A message without the required field is requeued, as in Go's tool; after this number of attempts it is finished.
+MAX_INCOMPLETE_ATTEMPTS = 5
+_SHOWN_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,19 +65,12 @@ class PublishGroup:
     def publishable(self) -> Iterator[PublishGroup]:
         """Yield parts that are small enough for one publish."""
         start = size_bytes = 0
-        for place, body in enumerate(self.bodies):
-            if size_bytes + len(body) > MAX_GROUP_BYTES and place > start:
-                yield self.part(start, place)
-                start, size_bytes = place, 0
+        for index, body in enumerate(self.bodies):
+            if size_bytes + len(body) > MAX_GROUP_BYTES and index > start:
+                yield self.part(start, index)
+                start, size_bytes = index, 0
             size_bytes += len(body)
         yield self.part(start, len(self)) if start else self
-
-
-# Errors about one message; nsqd may accept other messages.
-_ABOUT_MESSAGES = frozenset(("E_BAD_MESSAGE", "E_BAD_BODY"))
-# A message without the required field is requeued, as in Go's tool; after this number of attempts it is finished.
-MAX_INCOMPLETE_ATTEMPTS = 5
-_SHOWN_BYTES = 200
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import choice
+from nsqd_py.settings.types import Strings, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions, channel_setting
 
 
 class _Messages(SourceOptions, title="Messages"):
-    topic: tuple[str, ...] = TOPICS
+    topic: Strings = TOPICS
     channel: str = channel_setting("nsq_to_nsq", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
-    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+    consumer_opt: Strings = CONSUMER_OPT
 
 
 class _Destinations(Options, title="Destinations"):
-    destination_nsqd_tcp_address: tuple[str, ...] = strings(
+    destination_nsqd_tcp_address: Strings = strings(
         "TCP address (host:port) of an nsqd to publish to (may be given several times)."
     )
     destination_topic: str = string("Publish to this topic.", default_text="the topic of the message")
@@ -27,7 +27,7 @@ class _Destinations(Options, title="Destinations"):
         "How to choose a destination: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
         "(faster ones more often).",
     )
-    producer_opt: tuple[str, ...] = PRODUCER_OPT
+    producer_opt: Strings = PRODUCER_OPT
 
 
 class _Json(Options, title="JSON"):
@@ -36,7 +36,7 @@ class _Json(Options, title="JSON"):
         "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
         "field is missing, the message is requeued, and finished after five attempts."
     )
-    whitelist_json_field: tuple[str, ...] = strings("Publish only this field of each JSON object (may be given several times).")
+    whitelist_json_field: Strings = strings("Publish only this field of each JSON object (may be given several times).")
 
 
 class _Log(LogOptions, title="Log"):

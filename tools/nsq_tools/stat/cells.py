@@ -19,8 +19,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def short_number(value: float) -> str:
     """Return the number in at most five characters: 9999, 12.3k, 456k, 7.8M."""
-    if abs(value) < 10_000:
-        return str(int(value))
+    return str(int(value)) if abs(value) < 10_000 else _with_unit(value)
+
+
+def _with_unit(value: float) -> str:
     for unit in "kMGTP":
         value /= 1000
         if abs(value) < 99.95:
@@ -39,13 +41,8 @@ def short_bytes(value: float) -> str:
     """Return a size in at most seven characters: 0 B, 999 B, 12.3 MB, 456 GB."""
     if value < 1000:
         return f"{int(value)} B"
-    for unit in ("kB", "MB", "GB", "TB", "PB"):
-        value /= 1000
-        if value < 99.95:
-            return f"{value:.1f} {unit}"
-        if value < 999.5:
-            return f"{value:.0f} {unit}"
-    return f"{value / 1000:.1f} EB"
+    text = _with_unit(value)
+    return f"{text[:-1]} {text[-1]}B"
 
 
 def short_span(seconds: float) -> str:
@@ -87,6 +84,12 @@ def shorten(text: str, width: int) -> str:
         return text
     head = (width - 1) // 2
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def padded(column: Sequence[str], *, is_left: bool) -> list[str]:
+    """Return texts of the same width."""
+    width = max(map(len, column))
+    return [text.ljust(width) if is_left else text.rjust(width) for text in column]
 
 
 def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:

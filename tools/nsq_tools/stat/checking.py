@@ -1,83 +1,80 @@
-"""What --check finds: the problems of `nsqd_py.cluster.problems` that the options choose, and the exit status. Pure."""
+"""The problems of `nsqd_py.cluster.problems` that the options choose: of one round, and of each round of the live table. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
+from nsq_tools.stat.memory import SeenNodes
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Name
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.finding import problems
 from nsqd_py.cluster.problems.kinds import ERROR, KINDS, LOOKUP_KINDS, SEVERITIES, WARNING, Problem
-from nsqd_py.cluster.problems.limits import Limits
-from nsqd_py.cluster.problems.of_nodes import NoMemory
+from nsqd_py.cluster.problems.limits import LISTED_AFTER_S, Limits
+from nsqd_py.cluster.problems.of_nodes import Memory, NoMemory
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.durations import SECOND_NS
 
+Problems = Sequence[Problem]
 # The exit statuses of a Nagios plugin.
 _STATUSES = {ERROR: 2, WARNING: 1}
+# The answers in a row that must be slow before an nsqd counts as slow in the live table.
+_SLOW_ANSWERS = 2
+_ORDER = {kind: (SEVERITIES.index(info.severity), index) for index, (kind, info) in enumerate(KINDS.items())}
 
 
-def limits_of(options: StatOptions, *, slow_answers: int) -> Limits:
-    return Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat")
+class _Finder:
+    """Finds all problems of nsqds, and those of the topics and channels that the options choose."""
 
-
-class Asked:
-    """The topics and channels whose problems the options choose. All problems of nsqds are."""
-
-    def __init__(self, options: StatOptions) -> None:
-        self._channel = options.channel
+    def __init__(self, options: StatOptions, cluster: Cluster, slow_answers: int) -> None:
+        self._options = options
+        self._cluster = cluster
         self._filter = Filter(options.filter)
+        self._limits = Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat")
 
-    def about(self, problem: Problem) -> bool:
-        return not problem.topic or self.shows(problem.topic, problem.channel)
+    def _find(self, memory: Memory, trends: Trends, now_s: float, time_s: float) -> list[Problem]:
+        found = problems(self._cluster, memory, trends, now_s, time_s, self._limits)
+        return [problem for problem in found if not problem.topic or self._shows(problem.topic, problem.channel)]
 
-    def shows(self, topic: str, channel: str) -> bool:
-        is_asked = self._channel in ("", channel)
+    def _shows(self, topic: str, channel: str) -> bool:
+        is_asked = self._options.channel in ("", channel)
         return is_asked and self._filter.shows(Name(one_line(topic), one_line(channel)))
 
 
-class Checked:
-    """The problems of a cluster, as of one round.
+# --- one round
+
+
+class Checked(_Finder):
+    """The problems that --check finds in one round.
 
     gone    topics that nsqlookupds list, and that no nsqd has
     status  0, or that of the worst problem that `findings` has yielded
     """
 
     def __init__(self, options: StatOptions, cluster: Cluster, gone: Iterable[str]) -> None:
-        self._options = options
-        self._cluster = cluster
+        super().__init__(options, cluster, slow_answers=1)
         self._gone = sorted(gone)
-        self._asked = Asked(options)
         self.status = 0
 
     def findings(self, now_s: float, time_s: float) -> Iterator[tuple[str, str]]:
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
-        options = self._options
-        limits = limits_of(options, slow_answers=1)
         self._cluster.is_settled = True  # there is no other round
-        found = [
-            problem
-            for problem in problems(self._cluster, NoMemory(), Trends(), now_s, time_s, limits)
-            if self._asked.about(problem)
-        ]
-        lines = [(KINDS[problem.kind].severity, _line(problem)) for problem in found]
-        for topic in self._gone:
-            if self._asked.shows(topic, ""):
-                lines.append((WARNING, f"{one_line(topic)}: no nsqd: listed by an nsqlookupd, but no nsqd has it"))
-        if not found and not self._cluster.topics and not self._gone and (options.topic or options.channel):
+        lines = [(KINDS[problem.kind].severity, line_of(problem)) for problem in self._find(NoMemory(), Trends(), now_s, time_s)]
+        if not (lines or self._cluster.topics or self._gone) and (self._options.topic or self._options.channel):
             lines.append((ERROR, "no nsqd has that topic and channel"))
+        for topic in self._gone:
+            if self._shows(topic, ""):
+                lines.append((WARNING, f"{one_line(topic)}: no nsqd: listed by an nsqlookupd, but no nsqd has it"))
         for severity, line in sorted(lines, key=lambda one: SEVERITIES.index(one[0])):
             self.status = max(self.status, _STATUSES.get(severity, 0))
             yield severity, line
 
 
-def _line(problem: Problem) -> str:
+def line_of(problem: Problem) -> str:
     """Return "orders/billing: stuck: 5 messages wait, …"."""
-    place = place_of(problem)
-    text = f"{KINDS[problem.kind].word}: {problem.text}"
-    return one_line(f"{place}: {text}" if place else text)
+    return one_line(": ".join(filter(None, (place_of(problem), KINDS[problem.kind].word, problem.text))))
 
 
 def place_of(problem: Problem) -> str:
@@ -86,3 +83,47 @@ def place_of(problem: Problem) -> str:
     if not place and problem.node:
         place = f"{'nsqlookupd' if problem.kind in LOOKUP_KINDS else 'nsqd'} {problem.node}"
     return one_line(place)
+
+
+# --- many rounds
+
+
+class Watch(_Finder):
+    """Finds the problems of the live table, round by round: those of --check, and those that take several rounds to see.
+
+    problems    those of the last round that the options choose, the worst first
+    severities  the worst severity of each topic and channel that has a problem
+    """
+
+    def __init__(self, options: StatOptions, cluster: Cluster) -> None:
+        super().__init__(options, cluster, _SLOW_ANSWERS)
+        self._memory = SeenNodes()
+        self._trends = Trends()
+        self._begun: dict[str, float] | None = None  # when each problem was found first; None before the first round
+        self.problems: Problems = ()
+        self.severities: dict[Name, str] = {}
+
+    def note_round(self, now_s: float, time_s: float) -> None:
+        """Take a round. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
+        self._memory.note_round(self._cluster, now_s, time_s)
+        self._trends.note_round(self._cluster, now_s)
+        lasting = self._lasting(self._find(self._memory, self._trends, now_s, time_s), now_s)
+        self.problems = sorted(lasting, key=lambda one: (_ORDER[one.kind], -one.weight, one.key))
+        self.severities = {}
+        for problem in self.problems:
+            if problem.topic:
+                name = Name(one_line(problem.topic), one_line(problem.channel))
+                self.severities.setdefault(name, KINDS[problem.kind].severity)
+
+    def _lasting(self, found: Problems, now_s: float) -> list[Problem]:
+        """Leave out what may be over in a moment: an nsqd that starts or ends is not at all its nsqlookupds yet."""
+        if self._begun is None:
+            begun = dict.fromkeys((problem.key for problem in found), -math.inf)
+        else:
+            begun = {problem.key: self._begun.get(problem.key, now_s) for problem in found}
+        self._begun = begun
+        return [one for one in found if now_s - begun[one.key] >= LISTED_AFTER_S.get(one.kind, 0.0)]
+
+    def of_topic(self, topic: str) -> list[Problem]:
+        """Return the problems of a topic and its channels, the worst first."""
+        return [problem for problem in self.problems if problem.topic and one_line(problem.topic) == topic]

@@ -52,9 +52,12 @@ def ask_for_clients(upstream: Upstream, topic: str, nodes: Mapping[str, str]) ->
 
 def _clients(answer: Any, topic: str, node: str) -> Iterator[Client]:
     for row in rows_in(answer, "topics"):
-        for channel in rows_in(row, "channels") if text_in(row, "topic_name") == topic else ():
+        if text_in(row, "topic_name") != topic:
+            continue
+        for channel in rows_in(row, "channels"):
+            name = one_line(text_in(channel, "channel_name"))
             for client in rows_in(channel, "clients"):
-                yield _client(client, node)._replace(channel=one_line(text_in(channel, "channel_name")))
+                yield _client(client, node)._replace(channel=name)
     for client in rows_in(answer, "producers"):
         published = sum(number_in(row, "count") for row in rows_in(client, "pub_counts") if text_in(row, "topic") == topic)
         if published:
@@ -62,10 +65,9 @@ def _clients(answer: Any, topic: str, node: str) -> Iterator[Client]:
 
 
 def _client(row: Mapping[str, Any], node: str) -> Client:
-    host, client_id = text_in(row, "hostname"), text_in(row, "client_id")
     return Client(
         channel="",
-        name=one_line(client_id or host),
+        name=one_line(text_in(row, "client_id") or text_in(row, "hostname")),
         address=one_line(text_in(row, "remote_address")),
         node=one_line(node),
         ready=number_in(row, "ready_count"),

@@ -11,10 +11,12 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import orjson
 
+from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts
@@ -29,6 +31,12 @@ _TITLES = (
 HEADER = f"{_GROUPS}\n{_TITLES}\n"
 NAMED_HEADER = f"{_GROUPS}+------name------\n{_TITLES} | topic/channel\n"
 REPORTS_PER_HEADER = 25
+_RATE_DIGITS = 3
+# Columns that are aligned to the left.
+_TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
+
+
+# --- lines of Go's nsq_stat
 
 
 def go_line(before: ChannelCounts, counts: ChannelCounts, interval_s: float) -> str:
@@ -44,7 +52,9 @@ def named_report(rows: Iterable[Row]) -> str:
 
 
 def _named_line(row: Row) -> str:
-    rates = " " * 15 if row.rates is None else f"{int(row.rates.messages / MILLI):7d} {int(row.rates.left / MILLI):7d}"
+    rates = " " * 15
+    if row.rates is not None:
+        rates = f"{int(row.rates.messages / MILLI):7d} {int(row.rates.left / MILLI):7d}"
     node = f" @{row.node}" if row.node else ""
     return f"{rates} | {_rest(row.counts)} | {row.name}{node}\n"
 
@@ -57,26 +67,25 @@ def _rest(counts: ChannelCounts) -> str:
     )
 
 
-_RATE_DIGITS = 3
-
+# --- fields
 
 Fields = dict[str, Callable[[Any], Any]]
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or value == math.inf else round(value, _RATE_DIGITS)
+    return None if value in (None, math.inf) else round(value, _RATE_DIGITS)
 
 
 # Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
 FIELDS: Fields = {
-    "topic": lambda row: row.name.topic,
-    "channel": lambda row: row.name.channel,
-    "node": lambda row: row.node,
+    "topic": attrgetter("name.topic"),
+    "channel": attrgetter("name.channel"),
+    "node": attrgetter("node"),
     "in_per_s": VALUES["in"],
     "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
     "finished_per_s": VALUES["out"],
     "depth": VALUES["depth"],
-    "memory_depth": lambda row: row.counts.memory_depth,
+    "memory_depth": attrgetter("counts.memory_depth"),
     "backend_depth": VALUES["disk"],
     "in_flight": VALUES["in-flight"],
     "deferred": VALUES["deferred"],
@@ -84,7 +93,7 @@ FIELDS: Fields = {
     "timed_out": VALUES["timed-out"],
     "messages": VALUES["messages"],
     "clients": VALUES["clients"],
-    "paused": lambda row: row.is_paused,
+    "paused": attrgetter("is_paused"),
     "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
     "drain_s": lambda row: _rounded(VALUES["drain"](row)),
 }
@@ -92,41 +101,40 @@ FIELDS: Fields = {
 
 # --- standbys
 
-Standbys = Sequence[tuple[Pair, tuple[Trouble, ...]]]
+
+class Standby(NamedTuple):
+    """A primary with one of its standbys, and what is wrong with them."""
+
+    pair: Pair
+    troubles: list[Trouble]
 
 
-def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[tuple[Pair, tuple[Trouble, ...]]]:
+def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
     """Return each pair with its troubles. Those in trouble come first."""
     found = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
     standbys = []
     for raw in pairs:
         pair = raw._replace(primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state))
-        standbys.append((pair, tuple(trouble for trouble in found if trouble.node in (pair.primary, pair.standby))))
-    return sorted(standbys, key=lambda entry: not entry[1])
-
-
-def all_troubles(standbys: Standbys) -> list[str]:
-    """Return a sentence for each trouble, without a full stop."""
-    return list(dict.fromkeys(f"nsqd {trouble.node}: {trouble.text}" for _, found in standbys for trouble in found))
+        standbys.append(Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)]))
+    return sorted(standbys, key=lambda standby: not standby.troubles)
 
 
 STANDBY_FIELDS: Fields = {
-    "primary": lambda entry: entry[0].primary,
-    "standby": lambda entry: entry[0].standby,
-    "state": lambda entry: entry[0].state,
-    "is_complete": lambda entry: entry[0].is_complete,
-    "lag_messages": lambda entry: entry[0].lag.messages,
-    "lag_bytes": lambda entry: entry[0].lag.size_bytes,
-    "lag_s": lambda entry: entry[0].lag.ms / MILLI,
-    "as_of_s": lambda entry: None if entry[0].as_of_ms is None else entry[0].as_of_ms / MILLI,
-    "acks": lambda entry: entry[0].acks,
-    "is_alone": lambda entry: entry[0].is_alone,
-    "primary_answers": lambda entry: entry[0].primary_answers,
-    "epoch": lambda entry: entry[0].epoch,
-    "set_aside_messages": lambda entry: entry[0].set_aside,
-    "trouble": lambda entry: "; ".join(trouble.text for trouble in entry[1]),
+    "primary": attrgetter("pair.primary"),
+    "standby": attrgetter("pair.standby"),
+    "state": attrgetter("pair.state"),
+    "is_complete": attrgetter("pair.is_complete"),
+    "lag_messages": attrgetter("pair.lag.messages"),
+    "lag_bytes": attrgetter("pair.lag.size_bytes"),
+    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
+    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
+    "acks": attrgetter("pair.acks"),
+    "is_alone": attrgetter("pair.is_alone"),
+    "primary_answers": attrgetter("pair.primary_answers"),
+    "epoch": attrgetter("pair.epoch"),
+    "set_aside_messages": attrgetter("pair.set_aside"),
+    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
 }
-_TEXTS = frozenset(("topic", "channel", "node", "primary", "standby", "state", "trouble"))
 
 
 # --- forms
@@ -144,7 +152,7 @@ class Report:
     rows: Sequence[Row]
     nodes: Sequence[str]
     failed: Sequence[tuple[str, str]] = ()
-    standbys: Standbys = ()
+    standbys: Sequence[Standby] = ()
     only_standbys: bool = False
 
 
@@ -154,16 +162,24 @@ def to_json(report: Report, *, is_first: bool) -> str:
         "time": round(report.time_s, _RATE_DIGITS),
         "nodes": report.nodes,
         "failed": [{"address": address, "reason": reason} for address, reason in report.failed],
-        "rows": [{name: read(row) for name, read in FIELDS.items()} for row in report.rows],
+        "rows": _objects(FIELDS, report.rows),
     }
     if report.standbys:
-        document["standbys"] = [{name: read(entry) for name, read in STANDBY_FIELDS.items()} for entry in report.standbys]
+        document["standbys"] = _objects(STANDBY_FIELDS, report.standbys)
     return orjson.dumps(document).decode() + "\n"
+
+
+def _objects(fields: Fields, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{name: read(row) for name, read in fields.items()} for row in rows]
 
 
 def to_csv(report: Report, *, is_first: bool) -> str:
     """Return a line for each row, beginning with the time. The first report begins with a header."""
-    fields, rows = (STANDBY_FIELDS, report.standbys) if report.only_standbys else (FIELDS, report.rows)
+    fields: Fields = FIELDS
+    rows: Sequence[Any] = report.rows
+    if report.only_standbys:
+        fields = STANDBY_FIELDS
+        rows = report.standbys
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if is_first:
@@ -183,15 +199,11 @@ def to_table(report: Report, *, is_first: bool) -> str:
 
 
 def _aligned(fields: Fields, rows: Sequence[Any]) -> list[str]:
-    table = [list(fields), *([_shown(read(row)) for read in fields.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            text.ljust(width) if name in _TEXTS else text.rjust(width)
-            for name, text, width in zip(fields, line, widths, strict=True)
-        ).rstrip()
-        for line in table
-    ]
+    columns = []
+    for name, read in fields.items():
+        cells = [name, *(_shown(read(row)) for row in rows)]
+        columns.append(padded(cells, is_left=name in _TEXTS))
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 def _plain(value: Any) -> Any:

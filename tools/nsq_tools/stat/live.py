@@ -11,8 +11,9 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -21,15 +22,15 @@ from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
+from nsq_tools.stat.checking import Watch
 from nsq_tools.stat.clients import Clients, ask_for_clients
 from nsq_tools.stat.keys import KeyReader
-from nsq_tools.stat.model import Failure, Model, node_parts, total_depths
+from nsq_tools.stat.model import Failures, Model, node_parts, total_depths
 from nsq_tools.stat.navigation import Navigation, TopicView
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select_live
 from nsq_tools.stat.screen import ScreenView, draw
 from nsq_tools.stat.views import TopicFacts
-from nsq_tools.stat.watching import Watch
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, place_of
 from nsqd_py.runtime.command import is_terminal, wants_colour
@@ -66,7 +67,8 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
 
     def _read(self) -> None:
-        descriptor, keys = sys.stdin.fileno(), KeyReader()
+        descriptor = sys.stdin.fileno()
+        keys = KeyReader()
         while True:
             try:
                 wait_read(descriptor, _SEQUENCE_S if keys.is_in_sequence else None)
@@ -90,29 +92,25 @@ def _is_in_foreground() -> bool:
         return False
 
 
+@dataclass(eq=False)
 class LiveTable:
     """The live table. It calls `stop` when the user quits."""
 
-    def __init__(
-        self,
-        options: StatOptions,
-        cluster: Cluster,
-        model: Model,
-        rounds: Iterable[list[Failure]],
-        stop: Callable[[], None],
-        upstream: Upstream,
-    ) -> None:
-        self._options = options
-        self._cluster = cluster
-        self._model = model
-        self._rounds = rounds
-        self._stop = stop
-        self._upstream = upstream
+    _options: StatOptions
+    _cluster: Cluster
+    _model: Model
+    _rounds: Iterable[Failures]
+    _stop: Callable[[], None]
+    _upstream: Upstream
+
+    def __post_init__(self) -> None:
+        options = self._options
         self._addresses = {place_of(address): address for address in options.nsqd_http_address}
         self._filter = Filter(options.filter)
+        self._interval_s = options.interval_ns / SECOND_NS
         self._navigation = Navigation(Order.parse(options.sort))
-        self._watch = Watch(options, cluster)
-        self._failures: list[Failure] = []
+        self._watch = Watch(options, self._cluster)
+        self._failures: Failures = ()
         self._clients: Clients | None = None  # of the topic that is open
         self._changed = Event()
         self._opened = Event()
@@ -127,9 +125,14 @@ class LiveTable:
             screen = stack.enter_context(
                 Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             )
-            stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
-            stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
-            stack.enter_context(_on_signal(signal.SIGQUIT, self._stop))
+            acts: dict[signal.Signals, Callable[[], None]] = {
+                signal.SIGWINCH: self._changed.set,
+                signal.SIGTSTP: lambda: self._suspend(keyboard, screen),
+                signal.SIGQUIT: self._stop,
+            }
+            for number, act in acts.items():
+                handler: Any = gevent.signal_handler(number, act)
+                stack.callback(handler.cancel)
             asking = [gevent.spawn(self._ask), gevent.spawn(self._ask_clients)]
             for greenlet in asking:
                 greenlet.link(lambda _: self._changed.set())
@@ -163,17 +166,18 @@ class LiveTable:
                 if topic == self._topic:
                     self._clients = clients
                     self._changed.set()
-            self._opened.wait(None if self._topic is None else self._options.interval_ns / SECOND_NS)
+            self._opened.wait(None if self._topic is None else self._interval_s)
 
     @property
     def _topic(self) -> str | None:
         """The name of the topic that is open; None if there is none."""
         view = self._navigation.view
+        topics = self._cluster.topics
         if not isinstance(view, TopicView):
             return None
-        if view.topic in self._cluster.topics:
+        if view.topic in topics:
             return view.topic
-        return next((name for name in self._cluster.topics if one_line(name) == view.topic), view.topic)
+        return next((name for name in topics if one_line(name) == view.topic), view.topic)
 
     # --- keys
 
@@ -232,17 +236,8 @@ class LiveTable:
             severities=self._watch.severities,
             problems=self._watch.of_topic(shown),
             depths=total_depths(rows),
-            interval_s=self._options.interval_ns / SECOND_NS,
+            interval_s=self._interval_s,
             nodes=node_parts(self._cluster, topic),
             clients=self._clients,
             now_s=time.time(),
         )
-
-
-@contextmanager
-def _on_signal(number: signal.Signals, act: Callable[[], None]) -> Iterator[None]:
-    handler: Any = gevent.signal_handler(number, act)
-    try:
-        yield
-    finally:
-        handler.cancel()

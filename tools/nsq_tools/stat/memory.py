@@ -33,7 +33,8 @@ class SeenNode:
         if not node.is_whole:
             return
         self.seen_s = seen_s
-        self.depth, self.is_counted = node.of_topics.counts[0] + node.of_channels.counts[0], True
+        self.depth = node.of_topics.counts[0] + node.of_channels.counts[0]
+        self.is_counted = True
         if node.start_time and node.start_time not in self.starts[-1:]:
             self.starts = [*self.starts[1 - _MOST_STARTS :], node.start_time]
 
@@ -55,7 +56,7 @@ class SeenNodes:
             for address in self.nodes.keys() - cluster.nodes.keys():
                 self.nodes[address].is_gone = True
         for known in self.gone():
-            known.has_left = known.has_left or known.address in cluster.departed
+            known.has_left |= known.address in cluster.departed
         for known in sorted(self.gone(), key=lambda one: -one.seen_s)[_MOST_GONE:]:
             del self.nodes[known.address]
 

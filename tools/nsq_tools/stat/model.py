@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from operator import attrgetter
 from typing import NamedTuple
 
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, TopicPart, plus
+from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, NO_TOPIC, QUIET, UNKNOWN, ChannelCounts, Part, Rates, TopicPart, sum_of
 from nsqd_py.runtime.logs import one_line
 
 HISTORY_LENGTH = 120
@@ -21,36 +22,29 @@ _LONG_S = 1.0
 _NS_PER_S = 1e9
 
 
-@dataclass(slots=True)
 class _History:
-    """The history of a row."""
+    """The depths of a row in the latest rounds, and how fast they grew."""
 
-    depths: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
-    growths: deque[float] = field(default_factory=lambda: deque(maxlen=_TREND_LENGTH))
+    def __init__(self) -> None:
+        self.depths: deque[float] = deque(maxlen=HISTORY_LENGTH)
+        self._growths: deque[float] = deque(maxlen=_TREND_LENGTH)
 
+    def add(self, depth: int, growth: int) -> None:
+        self.depths.append(depth)
+        self._growths.append(growth)
 
-@dataclass(slots=True)
-class _Sum:
-    counts: Numbers = NO_CHANNEL
-    rates: Numbers | None = None
-    is_paused: bool = False
-    oldest_ns: int = 0
-    log_bytes: int | None = 0  # None if one of the nsqds does not report it
+    @property
+    def grows(self) -> bool:
+        return self._growths[-1] >= 0 and sum(self._growths) > 0 and self.depths[-1] > 0
 
-    def add(self, counts: Numbers, part: Part, rates: Numbers) -> None:
-        self.counts = plus(self.counts, counts)
-        if part.rates is not UNKNOWN:
-            self.rates = rates if self.rates is None else plus(self.rates, rates)
-        self.is_paused |= part.is_paused
-        if part.oldest_ns:
-            self.oldest_ns = min(self.oldest_ns or part.oldest_ns, part.oldest_ns)
-
-    def add_log(self, part: Part) -> None:
-        """Add the size of the log, which only topics have."""
-        if not isinstance(part, TopicPart) or part.log_bytes < 0:
-            self.log_bytes = None
-        elif self.log_bytes is not None:
-            self.log_bytes += part.log_bytes
+    @property
+    def drain_s(self) -> float:
+        """The time until nothing waits, at the rate of the latest rounds; infinite if that is never."""
+        depth = self.depths[-1]
+        if not depth:
+            return 0.0
+        growth = sum(self._growths) / len(self._growths) / MILLI
+        return depth / -growth if growth < 0 else math.inf
 
 
 class Model:
@@ -72,35 +66,51 @@ class Model:
     def end_round(self) -> None:
         """Compute `rows`, sorted by name, and add their depths to the history."""
         answering = [node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure]
+        rows: list[Row] = []
         if self._per_node:
-            rows = [row for node in answering for row in self._sums([node], one_line(node.address))]
+            for node in answering:
+                rows += self._sums([node], one_line(node.address))
         else:
-            rows = list(self._sums(answering, ""))
-        rows.sort(key=lambda row: (row.name, row.node))
-        self.rows = [self._with_history(row) for row in rows]
+            rows += self._sums(answering, "")
+        self.rows = sorted(rows, key=attrgetter("name", "node"))
         self._prune()
 
     def _sums(self, nodes: Sequence[Node], label: str) -> Iterator[Row]:
         """Yield the sums over these nsqds."""
-        sums: dict[Name, _Sum] = {}
+        found: defaultdict[Name, list[Part]] = defaultdict(list)
         for node in nodes:
             for name, part in self._parts(node):
-                row = sums.get(name)
-                if row is None:
-                    row = sums[name] = _Sum()
-                if name.channel:
-                    row.add(part.counts, part, part.rates)
-                else:
-                    depth, backend_depth, messages = part.counts
-                    counts = NO_CHANNEL._replace(depth=depth, backend_depth=backend_depth, messages=messages)
-                    row.add(counts, part, part.rates._replace(finished=part.rates.left))
-                    row.add_log(part)
-        for name, row in sums.items():
-            rates = None if row.rates is None else Rates._make(row.rates)
-            age_s = max(0.0, (self._wall_clock() - row.oldest_ns) / _NS_PER_S) if row.oldest_ns else None
-            counts = ChannelCounts._make(row.counts)
-            log_bytes = None if name.channel else row.log_bytes
-            yield Row(name, label, counts, rates, row.is_paused, oldest_age_s=age_s, log_bytes=log_bytes)
+                found[name].append(part)
+        for name, parts in found.items():
+            yield self._row(name, label, parts)
+
+    def _row(self, name: Name, label: str, parts: Sequence[Part]) -> Row:
+        known = [part.rates for part in parts if part.rates is not UNKNOWN]
+        rates = Rates._make(sum_of(known, QUIET)) if known else None
+        log_bytes = None
+        if name.channel:
+            counts = ChannelCounts._make(sum_of([part.counts for part in parts], NO_CHANNEL))
+        else:
+            depth, backend_depth, messages = sum_of([part.counts for part in parts], NO_TOPIC)
+            counts = NO_CHANNEL._replace(depth=depth, backend_depth=backend_depth, messages=messages)
+            rates = rates and rates._replace(finished=rates.left)
+            log_bytes = _log_bytes(parts)
+        oldest_ns = min((part.oldest_ns for part in parts if part.oldest_ns), default=None)
+        age_s = None if oldest_ns is None else max(0.0, (self._wall_clock() - oldest_ns) / _NS_PER_S)
+        history = self._histories.setdefault((name, label), _History())
+        history.add(counts.depth, (rates or QUIET).growth)
+        return Row(
+            name,
+            label,
+            counts,
+            rates,
+            any(part.is_paused for part in parts),
+            tuple(history.depths),
+            history.grows,
+            age_s,
+            history.drain_s,
+            log_bytes,
+        )
 
     def _parts(self, node: Node) -> Iterator[tuple[Name, Part]]:
         for topic, part in node.topics.items():
@@ -109,15 +119,6 @@ class Model:
             for channel, channel_part in part.channels.items():
                 if self._channel in ("", channel):
                     yield Name(one_line(topic), one_line(channel)), channel_part
-
-    def _with_history(self, row: Row) -> Row:
-        history = self._histories.setdefault((row.name, row.node), _History())
-        history.depths.append(row.counts.depth)
-        growth = (row.rates or QUIET).growth
-        history.growths.append(growth)
-        grows = growth >= 0 and sum(history.growths) > 0 and row.counts.depth > 0
-        drain_s = _drain_s(row.counts.depth, sum(history.growths) / len(history.growths) / MILLI)
-        return replace(row, drain_s=drain_s, depths=tuple(history.depths), depth_grows=grows)
 
     def _prune(self) -> None:
         """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
@@ -129,6 +130,12 @@ class Model:
             for name, _ in self._parts(node)
         }
         self._histories = {key: history for key, history in self._histories.items() if key in known}
+
+
+def _log_bytes(parts: Sequence[Part]) -> int | None:
+    """Return the size of the logs of a topic; None if one of the nsqds does not report it."""
+    sizes = [part.log_bytes for part in parts if isinstance(part, TopicPart)]
+    return sum(sizes) if min(sizes) >= 0 else None
 
 
 class NodePart(NamedTuple):
@@ -156,7 +163,7 @@ def _node_part(node: Node, part: TopicPart) -> NodePart:
         one_line(node.address),
         part.counts[0] + of_channels.depth,
         None if part.rates is UNKNOWN else part.rates.messages / MILLI,
-        part.log_bytes if part.log_bytes >= 0 else None,
+        _log_bytes([part]),
         of_channels.clients,
         one_line(node.failure),
     )
@@ -164,16 +171,8 @@ def _node_part(node: Node, part: TopicPart) -> NodePart:
 
 def total_depths(rows: Iterable[Row]) -> list[float]:
     """Return the sums of the depths of these rows in the latest rounds, the oldest first."""
-    histories = [row.depths for row in rows]
-    longest = max(map(len, histories), default=0)
-    padded = ((0.0,) * (longest - len(depths)) + depths for depths in histories)
-    return [sum(depths) for depths in zip(*padded, strict=True)]
-
-
-def _drain_s(depth: int, growth: float) -> float:
-    if not depth:
-        return 0.0
-    return depth / -growth if growth < 0 else math.inf
+    latest_first = (reversed(row.depths) for row in rows)
+    return [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)][::-1]
 
 
 class Failure(NamedTuple):
@@ -191,11 +190,16 @@ class Failure(NamedTuple):
         return f"{self.who}: {self.reason}"
 
 
-def failures_of(cluster: Cluster, now_s: float) -> list[Failure]:
+Failures = Sequence[Failure]
+
+
+def failures_of(cluster: Cluster, now_s: float) -> Failures:
     failures = [Failure("nsqlookupd", address, reason) for address, reason in cluster.failed_lookups.items()]
-    failures += [Failure("nsqd", node.address, node.failure) for node in cluster.nodes.values() if node.failure]
+    late = []
     for node in cluster.nodes.values():
         waited_s = now_s - node.asked_s
-        if node.is_late and not node.failure and waited_s > _LONG_S:
-            failures.append(Failure("nsqd", node.address, f"no answer for {waited_s:.0f}s"))
-    return [Failure(kind, one_line(address), one_line(reason)) for kind, address, reason in failures]
+        if node.failure:
+            failures.append(Failure("nsqd", node.address, node.failure))
+        elif node.is_late and waited_s > _LONG_S:
+            late.append(Failure("nsqd", node.address, f"no answer for {waited_s:.0f}s"))
+    return [Failure(kind, one_line(address), one_line(reason)) for kind, address, reason in failures + late]

@@ -5,24 +5,18 @@ Views lie on top of each other: Enter and the letters of the help open one, Esc 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nsq_tools.stat.cursor import Cursor, Scroll
 from nsq_tools.stat.keys import BACKSPACE, CLEAR, ENTER, ESCAPE
 from nsq_tools.stat.rows import Order
 
 
-class TopicTable:
+class TopicTable(Cursor):
     """The first view: the table of topics and channels. The key of a line is a pair of `Name` and nsqd."""
 
-    def __init__(self) -> None:
-        self.cursor = Cursor()
 
-    def press(self, key: str) -> bool:
-        return self.cursor.press(key)
-
-
-class ProblemTable(TopicTable):
+class ProblemTable(Cursor):
     """The problems. The key of a line is that of the `Problem`; `topics` has the topic of each, empty for none."""
 
     def __init__(self) -> None:
@@ -30,28 +24,16 @@ class ProblemTable(TopicTable):
         self.topics: dict[str, str] = {}
 
 
-class TopicView:
+class TopicView(Scroll):
     """One topic: its channels, nsqds and clients. `topic` is its name as the screen shows it."""
 
     def __init__(self, topic: str) -> None:
+        super().__init__()
         self.topic = topic
-        self.scroll = Scroll()
-
-    def press(self, key: str) -> bool:
-        return self.scroll.press(key)
 
 
-class HelpView:
+class HelpView(Scroll):
     """The keys and colours."""
-
-    def __init__(self) -> None:
-        self.scroll = Scroll()
-
-    def press(self, key: str) -> bool:
-        return self.scroll.press(key)
-
-
-View = TopicTable | ProblemTable | TopicView | HelpView
 
 
 @dataclass
@@ -64,17 +46,17 @@ class Navigation:
     is_over    True if the user has quit
     """
 
-    order: Order = field(default_factory=Order)
+    order: Order = Order()
     filter: str = ""
     is_typing: bool = False
     is_over: bool = False
 
     def __post_init__(self) -> None:
         self.table = TopicTable()
-        self._above: list[View] = []
+        self._above: list[Scroll] = []
 
     @property
-    def view(self) -> View:
+    def view(self) -> Scroll:
         """The uppermost view."""
         return self._above[-1] if self._above else self.table
 
@@ -97,24 +79,28 @@ class Navigation:
     def _press_in_table(self, key: str) -> None:
         if key == "/":
             self.is_typing = True
-        elif key in ("s", "r"):
-            self.order = self.order.next if key == "s" else self.order._replace(is_turned=not self.order.is_turned)
-            self.table.cursor.reset()
+        elif key == "s":
+            self._set_order(self.order.next)
+        elif key == "r":
+            self._set_order(self.order.turned)
+
+    def _set_order(self, order: Order) -> None:
+        self.order = order
+        self.table.reset()
 
     # --- views
 
-    def _open(self, view: View) -> None:
+    def _open(self, view: Scroll) -> None:
         """Show a view. The same kind of view is never shown twice."""
         self._above = [other for other in self._above if type(other) is not type(view)] + [view]
 
     def _open_selected(self) -> None:
         view = self.view
         if isinstance(view, ProblemTable):
-            topic = view.topics.get(str(view.cursor.key), "")
-            if topic:
+            if topic := view.topics.get(str(view.key)):
                 self._open(TopicView(topic))
-        elif isinstance(view, TopicTable) and isinstance(view.cursor.key, tuple):
-            self._open(TopicView(view.cursor.key[0].topic))
+        elif isinstance(view, TopicTable) and isinstance(view.key, tuple):
+            self._open(TopicView(view.key[0].topic))
 
     def _leave(self, key: str) -> None:
         if self._above:
@@ -143,4 +129,4 @@ class Navigation:
 
     def _set_filter(self, text: str) -> None:
         self.filter = text
-        self.table.cursor.reset()
+        self.table.reset()

@@ -9,7 +9,7 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, by_topic, choice
+from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, Strings, by_topic, choice
 from nsqd_py.tool_completion import channel_names, topic_names
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
@@ -22,16 +22,16 @@ def _check_sort(value: str) -> str | None:
     return None
 
 
-def _check_filters(value: tuple[str, ...]) -> str | None:
+def _check_filters(value: Strings) -> str | None:
     Filter(value)
     return None
 
 
 class _Sources(Options, title="Sources"):
-    nsqd_http_address: tuple[str, ...] = urls(
+    nsqd_http_address: Strings = urls(
         "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
     )
-    lookupd_http_address: tuple[str, ...] = urls(
+    lookupd_http_address: Strings = urls(
         "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); https://host:port for TLS."
     )
 
@@ -43,7 +43,7 @@ class _Http(HttpClientOptions, title="HTTP"):
 class _Selection(Options, title="Selection"):
     topic: str = string("NSQ topic; by default all.", short="t", complete=topic_names)
     channel: str = string("NSQ channel; by default all.", short="c", complete=channel_names)
-    filter: tuple[str, ...] = strings(
+    filter: Strings = strings(
         "Show only topics and channels that match (may be given several times). A filter is a glob for the topic or "
         "the channel (orders*), a glob for both (*/archive), or /a regular expression/.",
         check=_check_filters,

@@ -5,12 +5,20 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Rates
 from nsqd_py.settings.regex import BadExpression, compiled
+
+# Of filters: a regular expression, and what is a pattern where one types.
+_EXPRESSION = re.compile("/(.*)/", re.DOTALL)
+_PATTERN = re.compile(r".*[*?\[].*|/.*/", re.DOTALL)
+# Columns that are sorted from A to Z; the others from the largest.
+_FROM_A_TO_Z = ("topic", "channel")
 
 
 class Name(NamedTuple):
@@ -73,13 +81,14 @@ class Filter:
 
 
 def _compiled(pattern: str) -> _Matches:
-    if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
-        try:
-            search: _Matches = compiled(pattern[1:-1]).search
-        except BadExpression as error:
-            raise BadPattern(f"{pattern} is not a regular expression: {error}") from None
-        return search
-    return re.compile(fnmatch.translate(pattern)).match
+    expression = _EXPRESSION.fullmatch(pattern)
+    if expression is None:
+        return re.compile(fnmatch.translate(pattern)).match
+    try:
+        search: _Matches = compiled(expression[1]).search
+    except BadExpression as error:
+        raise BadPattern(f"{pattern} is not a regular expression: {error}") from None
+    return search
 
 
 class TypedFilter:
@@ -91,11 +100,9 @@ class TypedFilter:
     def __init__(self, text: str) -> None:
         self._part = text.lower()
         self._pattern: Filter | None = None
-        if any(sign in text for sign in "*?[") or (len(text) > 1 and text[0] == text[-1] == "/"):
-            try:
+        if _PATTERN.fullmatch(text):
+            with suppress(BadPattern):  # it is still being typed
                 self._pattern = Filter([text])
-            except BadPattern:  # it is still being typed
-                self._pattern = None
 
     def shows(self, name: Name) -> bool:
         if self._pattern is not None:
@@ -106,39 +113,41 @@ class TypedFilter:
 # --- values and order
 
 
-def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
+Value = Callable[[Row], Any]
+
+
+def _rate(name: str) -> Value:
     """Return the value of a rate a second; None if it is not known."""
 
     def value(row: Row) -> float | None:
         if row.rates is None:
             return None
-        rate = read(row.rates)
+        rate: int = getattr(row.rates, name)
         return rate / MILLI if rate % MILLI else rate // MILLI
 
     return value
 
 
 # The values of a row by the names of --sort, in the order of the key `s`. None is a value that is not known.
-VALUES: dict[str, Callable[[Row], Any]] = {
-    "topic": lambda row: row.name,
-    "channel": lambda row: (row.name.channel, row.name.topic),
-    "in": _rate(lambda rates: rates.messages),
-    "out": _rate(lambda rates: rates.finished),
-    "depth": lambda row: row.counts.depth,
-    "growth": _rate(lambda rates: rates.growth),
-    "in-flight": lambda row: row.counts.in_flight,
-    "deferred": lambda row: row.counts.deferred,
-    "requeued": lambda row: row.counts.requeued,
-    "timed-out": lambda row: row.counts.timed_out,
-    "clients": lambda row: row.counts.clients,
-    "disk": lambda row: row.counts.backend_depth,
-    "messages": lambda row: row.counts.messages,
-    "age": lambda row: row.oldest_age_s,
+VALUES: dict[str, Value] = {
+    "topic": attrgetter("name"),
+    "channel": attrgetter("name.channel", "name.topic"),
+    "in": _rate("messages"),
+    "out": _rate("finished"),
+    "depth": attrgetter("counts.depth"),
+    "growth": _rate("growth"),
+    "in-flight": attrgetter("counts.in_flight"),
+    "deferred": attrgetter("counts.deferred"),
+    "requeued": attrgetter("counts.requeued"),
+    "timed-out": attrgetter("counts.timed_out"),
+    "clients": attrgetter("counts.clients"),
+    "disk": attrgetter("counts.backend_depth"),
+    "messages": attrgetter("counts.messages"),
+    "age": attrgetter("oldest_age_s"),
     "drain": lambda row: None if row.rates is None else row.drain_s,
 }
 # Those of the live table, in which "disk" is the size of the log. In Go's reports it counts messages.
-LIVE_VALUES = VALUES | {"disk": lambda row: row.log_bytes}
-_FROM_A_TO_Z = frozenset(("topic", "channel"))
+LIVE_VALUES = VALUES | {"disk": attrgetter("log_bytes")}
 
 
 class Order(NamedTuple):
@@ -163,21 +172,22 @@ class Order(NamedTuple):
         columns = list(VALUES)
         return Order(columns[(columns.index(self.column) + 1) % len(columns)])
 
-    def arrange(self, rows: Sequence[Row], values: Mapping[str, Callable[[Row], Any]] = VALUES) -> list[Row]:
+    @property
+    def turned(self) -> Order:
+        return self._replace(is_turned=not self.is_turned)
+
+    def arrange(self, rows: Iterable[Row], values: Mapping[str, Value] = VALUES) -> list[Row]:
         """Return the rows in this order. The sort is stable."""
         downwards = (self.column not in _FROM_A_TO_Z) != self.is_turned
         value = values[self.column]
         return sorted(rows, key=lambda row: (value(row) is not None, value(row)), reverse=downwards)
 
 
-def select(rows: Iterable[Row], wanted: Filter, order: Order) -> list[Row]:
-    return order.arrange([row for row in rows if wanted.shows(row.name)])
+def select(rows: Iterable[Row], chosen: Filter, order: Order) -> list[Row]:
+    return order.arrange(row for row in rows if chosen.shows(row.name))
 
 
-def select_live(rows: Iterable[Row], wanted: Filter, typed: str, order: Order) -> list[Row]:
+def select_live(rows: Iterable[Row], chosen: Filter, typed: str, order: Order) -> list[Row]:
     """Return the rows of the live table. `typed` is the text of its own filter."""
-    chosen = [row for row in rows if wanted.shows(row.name)]
-    if typed:
-        shows = TypedFilter(typed).shows
-        chosen = [row for row in chosen if shows(row.name)]
-    return order.arrange(chosen, LIVE_VALUES)
+    its_own = TypedFilter(typed)
+    return order.arrange((row for row in rows if chosen.shows(row.name) and its_own.shows(row.name)), LIVE_VALUES)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from nsq_tools.stat.cells import ALARMING, QUIET, fitted, short_number, short_rate, shorten
+from nsq_tools.stat.cells import ALARMING, fitted, shorten
+from nsq_tools.stat.checking import Problems
 from nsq_tools.stat.cursor import Cursor, Scroll
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
 from nsq_tools.stat.rows import Row
-from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, select
+from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
 from nsq_tools.stat.views import (
     TopicFacts,
     counts_text,
@@ -20,15 +21,14 @@ from nsq_tools.stat.views import (
     problem_details,
     problem_head,
     problem_table,
-    topic_figures,
     topic_lines,
+    topic_totals,
+    totals_of,
     worst_style,
 )
-from nsqd_py.cluster.problems.kinds import Problem
-from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.runtime.logs import one_line
 
-_KEYS = ("q quit", "? help", "Enter open", "/ filter", "p problems", "s next column", "r turn order")
+_KEYS: Sequence[str] = ("q quit", "? help", "Enter open", "/ filter", "p problems", "s next column", "r turn order")
 _KEYS_OF_PROBLEMS = ("q back", "? help", "Enter open the topic", "arrows Page Home End select")
 _KEYS_OF_TEXTS = ("q back", "? help", "p problems", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
@@ -52,28 +52,29 @@ class ScreenView:
     failures: Sequence[Failure]
     interval: str
     clock: str
-    problems: Sequence[Problem] = ()
+    problems: Problems = ()
     severities: Severities = field(default_factory=dict)
     topic: TopicFacts | None = None
 
 
-def draw(view: ScreenView, width: int, height: int) -> list[Text]:
+def draw(view: ScreenView, width: int, height: int) -> Lines:
     """Return at most `height` lines of at most `width` characters. A number that does not fit is left out.
 
     The cursors of the navigation learn which lines there are, and how many of them are visible.
     """
     uppermost = view.navigation.view
+    failures = _failures(view, width)
     if isinstance(uppermost, HelpView):
         head = [Text("nsq-stat: help", style="bold")]
-        body = _scrolled(help_lines(width), uppermost.scroll, height - 2)
+        body = _scrolled(help_lines(width), uppermost, height - 2)
     elif isinstance(uppermost, TopicView) and view.topic is not None:
-        head = [_topic_title(view, view.topic, width), topic_figures(view.topic, width), *_failures(view, width)]
-        body = _scrolled(topic_lines(view.topic, width, height), uppermost.scroll, height - len(head) - 1)
+        head = [_topic_title(view, view.topic, width), topic_totals(view.topic, width), *failures]
+        body = _scrolled(topic_lines(view.topic, width, height), uppermost, height - len(head) - 1)
     elif isinstance(uppermost, ProblemTable):
-        head = [problem_head(view.problems, width), *_failures(view, width)]
+        head = [problem_head(view.problems, width), *failures]
         body = _problems(view, uppermost, width, height, height - len(head) - 1)
     else:
-        head = [_title(view, width), _totals(view, width), *_failures(view, width)]
+        head = [_title(view, width), _totals(view, width), *failures]
         body = _table(view, width, height - len(head) - 1)
     lines = [*head, *body][: max(height - 1, 0)]
     lines += [Text() for _ in range(height - 1 - len(lines))]
@@ -109,29 +110,20 @@ def _topic_title(view: ScreenView, topic: TopicFacts, width: int) -> Text:
 
 
 def _totals(view: ScreenView, width: int) -> Text:
-    """Return the problems, and the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
-    incoming = sum(row.rates.messages for row in view.rows if row.rates and not row.name.channel) / MILLI
-    done = sum(row.rates.finished for row in view.rows if row.rates and row.name.channel) / MILLI
-    depth = sum(row.counts.depth for row in view.rows)
-    in_flight = sum(row.counts.in_flight for row in view.rows)
+    """Return the problems, and the totals of the selected rows."""
     problems = counts_text(view.problems)
-    parts = (
-        *([problems] if problems else []),
-        f"in {short_rate(max(incoming, 0))}/s",
-        f"out {short_rate(max(done, 0))}/s",
-        f"depth {short_number(depth)}",
-        f"in flight {short_number(in_flight)}",
-    )
-    line = Text(fitted(parts, width))
-    if problems:
-        line.stylize(worst_style(view.problems), 0, len(problems))
+    parts = filter(None, (problems, *totals_of(view.rows)))
+    line = Text(fitted(tuple(parts), width))
+    line.stylize(worst_style(view.problems), 0, len(problems))
     return line
 
 
-def _failures(view: ScreenView, width: int) -> list[Text]:
-    lines = [Text(f"failed: {failure}", style=ALARMING) for failure in view.failures[:_MOST_FAILURES]]
-    more = len(view.failures) - len(lines)
-    return [*lines, *([Text(fitted([f"… {more} more failed"], width), style=ALARMING)] if more > 0 else [])]
+def _failures(view: ScreenView, width: int) -> Lines:
+    texts = [f"failed: {failure}" for failure in view.failures[:_MOST_FAILURES]]
+    more = len(view.failures) - len(texts)
+    if more > 0:
+        texts.append(fitted([f"… {more} more failed"], width))
+    return [Text(text, style=ALARMING) for text in texts]
 
 
 def _foot(view: ScreenView, width: int) -> Text:
@@ -139,52 +131,59 @@ def _foot(view: ScreenView, width: int) -> Text:
     if navigation.is_typing:
         shown = f"/{navigation.filter}"[-max(width - 1, 1) :]  # the end, where one types
         return Text(shown).append(" ", "reverse")
-    uppermost = navigation.view
-    if isinstance(uppermost, ProblemTable):
-        return Text(fitted(_KEYS_OF_PROBLEMS, width), style=QUIET)
-    if uppermost is not navigation.table:
-        return Text(fitted(_KEYS_OF_TEXTS, width), style=QUIET)
-    if navigation.filter:
+    keys = _KEYS
+    if isinstance(navigation.view, ProblemTable):
+        keys = _KEYS_OF_PROBLEMS
+    elif navigation.view is not navigation.table:
+        keys = _KEYS_OF_TEXTS
+    elif navigation.filter:
         found = f"filter {navigation.filter}: {len(view.rows):,} of {len(view.all_rows):,} rows, Esc clears it"
         return Text(shorten(found, width), style="bold")
-    return Text(fitted(_KEYS, width), style=QUIET)
+    return quiet(fitted(keys, width))
 
 
 # --- the views
 
 
-def _scrolled(lines: Sequence[Text], scroll: Scroll, room: int) -> list[Text]:
+def _scrolled(lines: Lines, scroll: Scroll, most_lines: int) -> Lines:
     """Return the visible lines of a text and, if some do not fit, a line with their number."""
-    room = max(room, 0)
-    scroll.show(len(lines), room if len(lines) <= room else max(room - 1, 0))
-    visible = list(lines[scroll.top : scroll.top + scroll.page])
-    left = len(lines) - scroll.top - scroll.page
+    scroll.fit(len(lines), _page(len(lines), most_lines))
+    end = scroll.top + scroll.page
+    visible = lines[scroll.top : end]
     if scroll.page < len(lines):
-        visible.append(Text(f"… {left} more lines" if left else "(end)", style=QUIET))
+        visible.append(quiet(f"… {len(lines) - end} more lines" if end < len(lines) else "(end)"))
     return visible
 
 
-def _page_of(cursor: Cursor, keys: Sequence[object], room: int) -> range:
-    """Note the lines of a list in its cursor, and return which of them are visible: one less if some do not fit."""
-    cursor.show(keys, len(keys) if len(keys) <= room else max(room - 1, 0))
+def _page(count: int, most_lines: int) -> int:
+    """Return how many of `count` lines are visible: one less than there is room for if some do not fit."""
+    return count if count <= most_lines else max(most_lines - 1, 0)
+
+
+def _page_of(cursor: Cursor, keys: Sequence[Hashable], most_lines: int) -> range:
+    """Note the lines of a list in its cursor, and return which of them are visible."""
+    cursor.show(keys, _page(len(keys), most_lines))
     return range(cursor.top, cursor.top + cursor.page)
 
 
-def _table(view: ScreenView, width: int, room: int) -> list[Text]:
-    """Return the heading and rows in `room` lines and, if some do not fit, a line with their number."""
-    cursor = view.navigation.table.cursor
-    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(room - 1, 0))
+def _more(visible: range, total: int) -> Lines:
+    """Return a line with the number of lines that are not visible, if there are any."""
+    return [quiet(f"… {total - len(visible)} more")] if len(visible) < total else []
+
+
+def _table(view: ScreenView, width: int, most_lines: int) -> Lines:
+    """Return the heading and rows in `most_lines` lines and, if some do not fit, a line with their number."""
+    cursor = view.navigation.table
+    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(most_lines - 1, 0))
     layout = layout_of(view.rows, width)
     order = view.navigation.order
     rows = view.rows[visible.start : visible.stop]
     lines = lines_of(rows, layout, view.severities, is_by_topic=order.column == "topic")
     if cursor.index in visible:
         select(lines[cursor.index - visible.start], width)
-    if len(visible) < len(view.rows):
-        lines.append(Text(f"… {len(view.rows) - len(visible)} more", style=QUIET))
-    elif not view.rows:
-        lines.append(Text(_nothing(view), style=QUIET))
-    return [heading(layout, order), *lines][: max(room, 0)]
+    if not view.rows:
+        lines.append(quiet(_nothing(view)))
+    return [heading(layout, order), *lines, *_more(visible, len(view.rows))][: max(most_lines, 0)]
 
 
 def _nothing(view: ScreenView) -> str:
@@ -193,19 +192,17 @@ def _nothing(view: ScreenView) -> str:
     return "no topic or channel" if view.node_count else "no nsqd"
 
 
-def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, room: int) -> list[Text]:
+def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, most_lines: int) -> Lines:
     """Return a list of problems, and the details of the selected one below it."""
     table.topics = {problem.key: one_line(problem.topic) for problem in view.problems}
-    if not view.problems:
-        table.cursor.show((), 0)
-        return [Text("no problems", style=QUIET)][: max(room, 0)]
     keys = [problem.key for problem in view.problems]
-    table.cursor.show(keys, table.cursor.page)  # it may have moved
-    details = problem_details(view.problems[table.cursor.index], width)[: height // _DETAILS_PART]
-    list_room = max(room - 2 - len(details), 1)
-    visible = _page_of(table.cursor, keys, list_room)
-    lines = problem_table(view.problems[visible.start : visible.stop], table.cursor.index, visible.start, width)
-    if len(visible) < len(keys):
-        lines.append(Text(f"… {len(keys) - len(visible)} more", style=QUIET))
-    lines += [Text() for _ in range(list_room + 1 - len(lines))]
-    return [*lines[: list_room + 1], Text(), *details][: max(room, 0)]
+    table.show(keys, table.page)  # it may have moved
+    if not keys:
+        return [quiet("no problems")][: max(most_lines, 0)]
+    details = problem_details(view.problems[table.index], width)[: height // _DETAILS_PART]
+    list_lines = max(most_lines - 2 - len(details), 1)
+    visible = _page_of(table, keys, list_lines)
+    lines = problem_table(view.problems[visible.start : visible.stop], table.index, visible.start, width)
+    lines += _more(visible, len(keys))
+    lines += [Text() for _ in range(list_lines + 1 - len(lines))]
+    return [*lines[: list_lines + 1], Text(), *details][: max(most_lines, 0)]

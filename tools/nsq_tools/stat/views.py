@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,9 @@ from rich.text import Text
 from nsq_tools.stat.cells import (
     ALARMING,
     MARKS,
-    QUIET,
     STYLES,
     fitted,
+    padded,
     plot,
     short_bytes,
     short_number,
@@ -21,11 +22,11 @@ from nsq_tools.stat.cells import (
     short_span,
     shorten,
 )
-from nsq_tools.stat.checking import place_of
+from nsq_tools.stat.checking import Problems, line_of, place_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
-from nsq_tools.stat.table import Severities, heading, layout_of, lines_of, select
+from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.statistics import MILLI
@@ -37,6 +38,28 @@ _MOST_PLOT_LINES = 10
 _MOST_PROBLEMS = 3
 _RUNBOOKS = "docs/runbooks.md"
 _SCALE_WIDTH = 6
+_NOUNS = {ERROR: "error", WARNING: "warning", INFO: "notice"}
+
+_HELP = {
+    "j, k, arrows, Page, g, G": "select a line, or scroll",
+    "Enter": "open the selected topic: its channels, nsqds and clients",
+    "/": "filter topics and channels by what you type: Enter keeps the filter, Esc clears it",
+    "p": "problems, with what to do and the runbook; Enter opens the topic",
+    "s, r": "sort by the next column, reverse the order",
+    "Esc, q": "back; on the first screen Esc clears the filter, and q quits",
+    "Ctrl-C": "quit",
+}
+_MEANINGS = {
+    f"{MARKS[ERROR]}, red": "the row has an error",
+    f"{MARKS[WARNING]}, yellow": "it has a warning",
+    f"{MARKS[INFO]}, cyan": "planned work",
+    "in/s, out/s": "messages that were published, and that consumers finished",
+    "t-out, requ": "messages that timed out, and that were requeued, since nsqd started",
+    "age": "time since the oldest waiting message was published",
+    "trend": "depths of the latest rounds, scaled to the highest of them",
+    "drain": "time until nothing waits, at the present rate",
+    "disk": "bytes of the topic's log; - if an nsqd does not report them",
+}
 
 
 class TopicFacts(NamedTuple):
@@ -45,7 +68,7 @@ class TopicFacts(NamedTuple):
     name: str
     rows: Sequence[Row]
     severities: Severities
-    problems: Sequence[Problem]
+    problems: Problems
     depths: Sequence[float]
     interval_s: float
     nodes: Sequence[NodePart]
@@ -56,11 +79,11 @@ class TopicFacts(NamedTuple):
 # --- a topic
 
 
-def topic_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+def topic_lines(facts: TopicFacts, width: int, height: int) -> Lines:
     """Return all lines of a topic; more than fit on the screen are scrolled."""
+    lines = _problem_lines(facts.problems)
     if not facts.rows and not facts.nodes:
-        return [*_problem_lines(facts.problems, width), Text("no nsqd has this topic now", style=QUIET)]
-    lines = _problem_lines(facts.problems, width)
+        return [*lines, quiet("no nsqd has this topic now")]
     lines += _plot_lines(facts, width, height)
     lines += _channel_lines(facts, width)
     lines += [Text(), *_node_lines(facts.nodes, width)]
@@ -68,70 +91,74 @@ def topic_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
     return lines
 
 
-def topic_figures(facts: TopicFacts, width: int) -> Text:
+def topic_totals(facts: TopicFacts, width: int) -> Text:
     """Return the totals of a topic on one line."""
     own = [row for row in facts.rows if not row.name.channel]
-    channels = [row for row in facts.rows if row.name.channel]
-    incoming = sum(row.rates.messages for row in own if row.rates) / MILLI
-    done = sum(row.rates.finished for row in channels if row.rates) / MILLI
+    incoming, done, depth, in_flight = totals_of(facts.rows)
+    parts = [depth, incoming, done]
     sizes = [row.log_bytes for row in own]
-    parts = [
-        f"depth {short_number(sum(row.counts.depth for row in facts.rows))}",
-        f"in {short_rate(max(incoming, 0))}/s",
-        f"out {short_rate(max(done, 0))}/s",
-    ]
     if sizes and None not in sizes:
         parts.append(f"disk {short_bytes(sum(filter(None, sizes)))}")
-    parts += [
-        f"in flight {short_number(sum(row.counts.in_flight for row in channels))}",
-        f"deferred {short_number(sum(row.counts.deferred for row in channels))}",
-        f"messages {short_number(sum(row.counts.messages for row in own))}",
-    ]
+    deferred = sum(row.counts.deferred for row in facts.rows)
+    messages = sum(row.counts.messages for row in own)
+    parts += [in_flight, f"deferred {short_number(deferred)}", f"messages {short_number(messages)}"]
     return Text(fitted(parts, width))
 
 
-def _problem_lines(problems: Sequence[Problem], width: int) -> list[Text]:
-    lines = [_problem_text(problem, width) for problem in problems[:_MOST_PROBLEMS]]
+def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    """Return the rates in and out, the depth and the messages in flight of rows.
+
+    Incoming messages count once a topic, not once a channel.
+    """
+    incoming = sum(row.rates.messages for row in rows if row.rates and not row.name.channel) / MILLI
+    done = sum(row.rates.finished for row in rows if row.rates and row.name.channel) / MILLI
+    depth = sum(row.counts.depth for row in rows)
+    in_flight = sum(row.counts.in_flight for row in rows)
+    return (
+        f"in {short_rate(max(incoming, 0))}/s",
+        f"out {short_rate(max(done, 0))}/s",
+        f"depth {short_number(depth)}",
+        f"in flight {short_number(in_flight)}",
+    )
+
+
+def _problem_lines(problems: Problems) -> Lines:
+    lines = []
+    for problem in problems[:_MOST_PROBLEMS]:
+        severity = KINDS[problem.kind].severity
+        lines.append(Text(f"{MARKS[severity]} {line_of(problem)}", style=STYLES[severity]))
     more = len(problems) - len(lines)
     if more > 0:
-        lines.append(Text(f"… {counted(more, 'more problem')}: p", style=QUIET))
+        lines.append(quiet(f"… {counted(more, 'more problem')}: p"))
     return lines
 
 
-def _problem_text(problem: Problem, width: int) -> Text:
-    kind = KINDS[problem.kind]
-    text = f"{MARKS[kind.severity]} {place_of(problem)}: {kind.word}: {one_line(problem.text)}"
-    return Text(text, style=STYLES[kind.severity])
-
-
-def _plot_lines(facts: TopicFacts, width: int, height: int) -> list[Text]:
+def _plot_lines(facts: TopicFacts, width: int, height: int) -> Lines:
     """Return a plot of the depth, with its title and an empty line below: a third of the height at most."""
     count = min(height // _PLOT_PART - 2, _MOST_PLOT_LINES)
-    room = width - _SCALE_WIDTH - 1
-    if count < 1 or room < 1 or not facts.depths:
+    most_columns = width - _SCALE_WIDTH - 1
+    if count < 1 or most_columns < 1 or not facts.depths:
         return []
-    seconds = (min(len(facts.depths), room) - 1) * facts.interval_s
-    columns = plot(facts.depths, min(room, len(facts.depths)), count)
-    highest = max(facts.depths[-room:])
-    scale = [short_number(highest), *[""] * (count - 1)]
-    if count > 1:
-        scale[-1] = "0"
+    seconds = (min(len(facts.depths), most_columns) - 1) * facts.interval_s
+    columns = plot(facts.depths, min(most_columns, len(facts.depths)), count)
+    highest = max(facts.depths[-most_columns:])
+    labels = {count - 1: "0", 0: short_number(highest)}
     lines = [Text(fitted([f"depth of the last {short_span(seconds)}"], width), style="bold")]
-    for label, column in zip(scale, columns, strict=True):
-        lines.append(Text(label.rjust(_SCALE_WIDTH), style=QUIET).append(" ").append(column, "not dim green"))
+    for number, column in enumerate(columns):
+        label = labels.get(number, "").rjust(_SCALE_WIDTH)
+        lines.append(quiet(label).append(" ").append(column, "not dim green"))
     return [*lines, Text()]
 
 
-def _channel_lines(facts: TopicFacts, width: int) -> list[Text]:
+def _channel_lines(facts: TopicFacts, width: int) -> Lines:
     layout = layout_of(facts.rows, width)
-    order = Order()
-    lines = lines_of(facts.rows, layout, facts.severities, is_by_topic=True)
+    lines = [heading(layout, Order()), *lines_of(facts.rows, layout, facts.severities, is_by_topic=True)]
     if not any(row.name.channel for row in facts.rows):
-        lines.append(Text("no channel", style=QUIET))
-    return [heading(layout, order), *lines]
+        lines.append(quiet("no channel"))
+    return lines
 
 
-def _node_lines(nodes: Sequence[NodePart], width: int) -> list[Text]:
+def _node_lines(nodes: Sequence[NodePart], width: int) -> Lines:
     rows = [
         (
             node.address,
@@ -143,20 +170,22 @@ def _node_lines(nodes: Sequence[NodePart], width: int) -> list[Text]:
         )
         for node in nodes
     ]
-    styles = [ALARMING if node.failure else "" for node in nodes]
-    return _aligned(("nsqd", "depth", "in/s", "disk", "conn", ""), rows, styles, width, left=(0, 5))
+    lines = _aligned(("nsqd", "depth", "in/s", "disk", "conn", ""), rows, width, left=(0, 5))
+    for line, node in zip(lines[1:], nodes, strict=True):
+        line.style = ALARMING if node.failure else ""
+    return lines
 
 
-def _client_lines(clients: Clients | None, now_s: float, width: int) -> list[Text]:
+def _client_lines(clients: Clients | None, now_s: float, width: int) -> Lines:
     if clients is None:
-        return [Text("clients: asking …", style=QUIET)]
+        return [quiet("clients: asking …")]
     rows = [_client_row(client, now_s) for client in clients.listed]
     titles = ("client", "channel", "RDY", "flight", "fin", "requ", "pub", "since", "nsqd", "address", "program")
-    lines = _aligned(titles, rows, [""] * len(rows), width, left=(0, 1, 8, 9, 10))
+    lines = _aligned(titles, rows, width, left=(0, 1, 8, 9, 10))
     if not rows:
-        lines.append(Text("no client", style=QUIET))
+        lines.append(quiet("no client"))
     if clients.total > len(rows):
-        lines.append(Text(f"… {clients.total - len(rows):,} more clients", style=QUIET))
+        lines.append(quiet(f"… {clients.total - len(rows):,} more clients"))
     lines += [Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING) for node in clients.failed]
     return lines
 
@@ -175,64 +204,54 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
     )
 
 
-def _aligned(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], width: int, left: Sequence[int]
-) -> list[Text]:
+def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    widths[0] = max(min(widths[0], width - sum(widths[1:4]) - 3), min(widths[0], 8))
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            shorten(text, size).ljust(size) if place in left else text.rjust(size)
-            for place, (text, size) in enumerate(zip(row, widths, strict=True))
-        ]
-        return fitted([shorten(cells[0], max(width, 1)), *cells[1:]], width, " ")
-
-    head = Text(line(titles).ljust(width), style="bold reverse")
-    return [head, *(Text(line(row), style=style) for row, style in zip(rows, styles, strict=True))]
+    columns = [padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))]
+    longest, *others = (len(column[0]) for column in columns)
+    most = max(min(longest, width - sum(others[:3]) - 3), min(longest, 8))
+    head, *lines = (
+        fitted((shorten(shorten(name.rstrip(), most).ljust(most), max(width, 1)), *cells), width, " ")
+        for name, *cells in zip(*columns, strict=True)
+    )
+    return [Text(head.ljust(width), style="bold reverse"), *map(Text, lines)]
 
 
 # --- problems
 
 
-def problem_head(problems: Sequence[Problem], width: int) -> Text:
+def problem_head(problems: Problems, width: int) -> Text:
     """Return "problems: 2 errors, 1 warning", in the colour of the worst."""
     return Text(fitted([f"problems: {counts_text(problems) or 'none'}"], width), style=worst_style(problems))
 
 
 def counts_text(problems: Iterable[Problem]) -> str:
     """Return "2 errors, 1 warning"; empty if there are no problems."""
-    severities = [KINDS[problem.kind].severity for problem in problems]
-    counts = [(severities.count(ERROR), "error"), (severities.count(WARNING), "warning"), (severities.count(INFO), "notice")]
-    return ", ".join(counted(count, noun) for count, noun in counts if count)
+    counts = Counter(KINDS[problem.kind].severity for problem in problems)
+    return ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
 
 
-def worst_style(problems: Sequence[Problem]) -> str:
+def worst_style(problems: Problems) -> str:
     return STYLES[KINDS[problems[0].kind].severity] if problems else ""
 
 
-def problem_table(problems: Sequence[Problem], selected: int, offset: int, width: int) -> list[Text]:
+def problem_table(problems: Problems, selected: int, offset: int, width: int) -> Lines:
     """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
-    places = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
-    place_width = max(map(len, ["place", *places]))
-    lines = [Text(f"{'':8}{'place'.ljust(place_width)} problem".ljust(width), style="bold reverse")]
-    for number, (problem, place) in enumerate(zip(problems, places, strict=True)):
+    names = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
+    title, *places = padded(["place", *names], is_left=True)
+    lines = [Text(f"{'':8}{title} problem".ljust(width), style="bold reverse")]
+    for index, (problem, place) in enumerate(zip(problems, places, strict=True), offset):
         kind = KINDS[problem.kind]
-        text = f"{kind.severity:8}{place.ljust(place_width)} {kind.word}: {one_line(problem.text)}"
-        line = Text(text, style=STYLES[kind.severity])
-        if number + offset == selected:
+        line = Text(f"{kind.severity:8}{place} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity])
+        if index == selected:
             select(line, width)
         lines.append(line)
     return lines
 
 
-def problem_details(problem: Problem, width: int) -> list[Text]:
+def problem_details(problem: Problem, width: int) -> Lines:
     """Return the whole text of a problem, what to do, and where its runbook is."""
     kind = KINDS[problem.kind]
-    place = place_of(problem)
-    text = f"{place}: {kind.word}: {one_line(problem.text)}" if place else f"{kind.word}: {one_line(problem.text)}"
-    lines = [Text(line, style=STYLES[kind.severity]) for line in _wrapped(text, width)]
+    lines = [Text(line, style=STYLES[kind.severity]) for line in _wrapped(line_of(problem), width)]
     lines += [Text(line) for line in _wrapped(f"do: {kind.advice}", width)]
     lines.append(Text(f"runbook: {_RUNBOOKS}#{problem.kind}"))
     return lines
@@ -244,36 +263,15 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 # --- help
 
-_HELP = (
-    ("j, k, arrows, Page, g, G", "select a line, or scroll"),
-    ("Enter", "open the selected topic: its channels, nsqds and clients"),
-    ("/", "filter topics and channels by what you type: Enter keeps the filter, Esc clears it"),
-    ("p", "problems, with what to do and the runbook; Enter opens the topic"),
-    ("s, r", "sort by the next column, reverse the order"),
-    ("Esc, q", "back; on the first screen Esc clears the filter, and q quits"),
-    ("Ctrl-C", "quit"),
-)
-_MEANINGS = (
-    (f"{MARKS[ERROR]}, red", "the row has an error"),
-    (f"{MARKS[WARNING]}, yellow", "it has a warning"),
-    (f"{MARKS[INFO]}, cyan", "planned work"),
-    ("in/s, out/s", "messages that were published, and that consumers finished"),
-    ("t-out, requ", "messages that timed out, and that were requeued, since nsqd started"),
-    ("age", "time since the oldest waiting message was published"),
-    ("trend", "depths of the latest rounds, scaled to the highest of them"),
-    ("drain", "time until nothing waits, at the present rate"),
-    ("disk", "bytes of the topic's log; - if an nsqd does not report them"),
-)
 
-
-def help_lines(width: int) -> list[Text]:
-    keys = max(len(key) for key, _ in (*_HELP, *_MEANINGS)) + 2
+def help_lines(width: int) -> Lines:
+    keys = max(map(len, _HELP | _MEANINGS)) + 2
     lines = []
     for title, rows in (("Keys", _HELP), ("Colours and columns", _MEANINGS)):
         lines.append(Text(title, style="bold"))
-        for key, text in rows:
-            wrapped = _wrapped(text, max(width - keys, 10))
-            lines.append(Text(f"{key:{keys}}{wrapped[0]}"))
-            lines += [Text(f"{'':{keys}}{more}") for more in wrapped[1:]]
+        for key, text in rows.items():
+            first, *others = _wrapped(text, max(width - keys, 10))
+            lines.append(Text(f"{key:{keys}}{first}"))
+            lines += [Text(f"{'':{keys}}{more}") for more in others]
         lines.append(Text())
     return lines[:-1]

@@ -2,6 +2,7 @@
 
 options      the settings
 rendering    messages become the bytes to show; values of JSON bodies by paths; escaping for terminals   pure
+output       standard output, written by a thread                                                        gevent
 tailing      consuming, writing, finishing                                                               gevent
 log_tailing  reading logs over HTTP, for --since and --last                                              gevent
 

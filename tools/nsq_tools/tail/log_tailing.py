@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPMessage
 from time import monotonic
 from urllib.parse import quote
 
 from nsq_tools.tail.options import TailOptions
-from nsq_tools.tail.rendering import MessageLimit, Renderer
-from nsq_tools.tail.tailing import LAST_WRITES_S, open_output
+from nsq_tools.tail.output import LAST_WRITES_S, open_output
+from nsq_tools.tail.rendering import Renderer
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
@@ -52,34 +53,34 @@ class LogReader:
         """Begin `since_ns` or `last` messages back. Raises ToolError if this nsqd has no log to read."""
         self._next = f"time=-{format_duration(since_ns)}" if since_ns else "time=latest"
         if last and (data := self._read()):
-            self._next_seq = max(0, self._header_of(data).first_seq - last)
+            with self._reading():
+                self._next_seq = max(0, FileHeader.decode(data).first_seq - last)
             self._next = f"seq={self._next_seq}"
 
     def messages(self) -> Iterator[Messages]:
         """Yield the batches up to the end of the log. Raises ToolError."""
         while data := self._read():
-            header = self._header_of(data)
-            try:
+            with self._reading():
+                header = FileHeader.decode(data)
                 for batch in batches_in(data, header.salt):
-                    low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
+                    low = max(0, self._next_seq - batch.first_seq)
+                    self._next_seq = max(self._next_seq, batch.end_seq)
                     if low < batch.count:
                         yield Messages.of_batch(batch.part(low, batch.count) if low else batch, self._topic, self._address)
-            except NO_LOG as error:
-                raise self._no_log(error) from error
-            if is_end := len(data) == FILE_HEADER_BYTES:
+            is_end = len(data) == FILE_HEADER_BYTES
+            if is_end:
                 self._next_seq = max(self._next_seq, header.first_seq)
             self._next = f"seq={self._next_seq}"
             if is_end:
                 return
 
-    def _header_of(self, data: bytes) -> FileHeader:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise ToolError for what is not a log."""
         try:
-            return FileHeader.decode(data)
+            yield
         except NO_LOG as error:
-            raise self._no_log(error) from error
-
-    def _no_log(self, error: Exception) -> ToolError:
-        return ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}")
+            raise ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}") from error
 
     def _read(self) -> bytes:
         """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
@@ -124,26 +125,20 @@ class LogTail:
         self._look_up_at_s = 0.0
         self._fixed = options.nsqd_http_address or tuple(map(self._http_address, options.nsqd_tcp_address))
 
-    def first(self) -> Iterator[Messages]:
-        """Yield what --since or --last asks for. Raises ToolError."""
+    def batches(self) -> Iterator[Messages]:
+        """Return what --since or --last asks for; in later calls, what is new. Raises ToolError."""
+        is_first = not self._look_up_at_s
         self._look_up()
-        for reader in self._readers.values():
-            reader.begin(self._options.since_ns, self._options.last)
-        return self._merged()
-
-    def more(self) -> Iterator[Messages]:
-        """Yield what is new. Raises ToolError."""
-        self._look_up()
-        return self._merged()
+        if is_first:
+            for reader in self._readers.values():
+                reader.begin(self._options.since_ns, self._options.last)
+        logs = [reader.messages() for reader in self._readers.values()]
+        return heapq.merge(*logs, key=lambda messages: messages.timestamps_ns[0])
 
     @property
     def has_damage(self) -> bool:
         """True if a part of a log could not be read."""
         return any(reader.damaged_bytes for reader in self._readers.values())
-
-    def _merged(self) -> Iterator[Messages]:
-        logs = [reader.messages() for reader in self._readers.values()]
-        return heapq.merge(*logs, key=lambda messages: messages.timestamps_ns[0])
 
     # --- the nsqds
 
@@ -186,18 +181,16 @@ def run(options: TailOptions, log: Log) -> int:
 
     Return FAILED if a part of a log could not be read.
     """
-    output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
+    output = open_output()
+    renderer = Renderer(options)
     with StopSignals() as stop, stop.cutting(LAST_WRITES_S):
         tail = LogTail(options, log)
-        found = tail.first()
         while not stop.is_asked:
-            for messages in found:
-                shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
-                output.write(renderer.render(messages, shown))
-                if limit.is_over or stop.is_asked:
+            for messages in tail.batches():
+                data, _ = renderer.show(messages)
+                output.write(data)
+                if renderer.is_over or stop.is_asked:
                     return FAILED if tail.has_damage else DONE
-            if output.is_reader_gone():
-                raise BrokenPipeError
+            output.check_reader()
             stop.wait(_POLL_S)
-            found = tail.more()
     return FAILED if tail.has_damage else DONE

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import INT, PERIOD
+from nsqd_py.settings.types import INT, PERIOD, Strings
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 
 
 class _TailSource(SourceOptions, title="Source"):
-    topic: tuple[str, ...] = TOPICS
+    topic: Strings = TOPICS
     channel: str = channel_setting(
         "",
         "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
@@ -25,19 +25,19 @@ class _TailSource(SourceOptions, title="Source"):
         check=not_negative,
     )
     last: int = setting(INT, 0, "As --since, with this number of messages of each nsqd.", check=not_negative)
-    nsqd_http_address: tuple[str, ...] = urls(
+    nsqd_http_address: Strings = urls(
         "HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, "
         "the port is the one after that of --nsqd-tcp-address."
     )
     max_in_flight: int = MAX_IN_FLIGHT
-    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+    consumer_opt: Strings = CONSUMER_OPT
 
 
 class ShownOptions(Options, title="Output"):
     n: int = setting(INT, 0, "Number of messages to show; then the tool ends. 0 means no limit.")
     print_topic: bool = switch("Write the topic before each message: `topic | body`.")
     grep: str = string("Show only messages whose body matches this regular expression (RE2).")
-    pick: tuple[str, ...] = strings(
+    pick: Strings = strings(
         'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
         "times: the values are written on one line, separated by tabs)."
     )

@@ -29,12 +29,16 @@ _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 _DIRECTIONS = ["\u061c", "\u200e", "\u200f", *map(chr, range(0x2028, 0x202F)), *map(chr, range(0x2066, 0x206A))]
 
 
-def _shown(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
+_ESCAPES = {
+    ord(one): f"\\x{ord(one):02x}" if one.isascii() else f"\\u{ord(one):04x}"
+    for one in [*_CONTROLS, *_DIRECTIONS]
+    if one not in _KEPT
+}
+# As in jq's @tsv: tabs and line feeds in a value are escaped.
+_IN_LINE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
 
-
-_ESCAPES = str.maketrans({c: _shown(c) for c in [*_CONTROLS, *_DIRECTIONS] if c not in _KEPT})
+Search = Callable[[bytes], Any]
 
 
 def for_terminal(body: bytes) -> bytes:
@@ -48,9 +52,6 @@ def for_terminal_line(body: bytes) -> bytes:
 
 
 # --- paths
-
-# As in jq's @tsv: tabs and line feeds in a value are escaped.
-_IN_LINE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def parse_path(text: str) -> tuple[object, ...]:
@@ -72,10 +73,6 @@ def in_line(value: Any) -> bytes:
 
 
 # --- messages
-
-_NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
-
-Search = Callable[[bytes], Any]
 
 
 def compile_search(pattern: str) -> Search:
@@ -104,6 +101,17 @@ class Renderer:
         self._as_objects = options.jsonl
         self._print_topic = options.print_topic
         self._is_terminal = is_terminal(sys.stdout) if on_terminal is None else on_terminal
+        self._limit = MessageLimit(options.n)
+
+    @property
+    def is_over(self) -> bool:
+        """True if all messages of `-n` are shown."""
+        return self._limit.is_over
+
+    def show(self, messages: Columns) -> tuple[bytes, int]:
+        """Return the bytes to write for a batch, and the number of its messages to finish."""
+        indexes, seen = self._limit.take(self.matching(messages.bodies), len(messages))
+        return self.render(messages, indexes), seen
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
         """Return the indexes of the bodies to show."""

@@ -2,76 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import random
-import select
-import sys
-from typing import Any
 
 import gevent
-from gevent.hub import Waiter
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
-from nsq_tools.tail.rendering import MessageLimit, Renderer, check_shown
+from nsq_tools.tail.output import LAST_WRITES_S, Output, open_output
+from nsq_tools.tail.rendering import Renderer, check_shown
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.runtime.threads import DiskThreads, GreenletLock
+from nsqd_py.runtime.threads import GreenletLock
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, ToolError
 from nsqd_py.tool_checks import check_name, check_sources, check_topics, client_options
 
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
-
-
-class Output:
-    """A descriptor that a thread writes to, so that a slow reader does not block the event loop and heartbeats."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        # A separate pool: name resolution must not wait for the reader of a pipe.
-        self._writer = DiskThreads(1)
-        self._writer.serve()
-        self._poll = select.poll()
-        self._poll.register(descriptor, 0)
-
-    def write(self, data: bytes) -> None:
-        """Write all of it, while other greenlets run. Raises OSError."""
-        if data:
-            waiter: Any = Waiter()
-            # Not `apply`: a greenlet that is cut off at the stop must not wait for a reader that takes nothing.
-            self._writer.begin(_write_all, (self._descriptor, data), waiter.switch)
-            waiter.get().end()
-
-    def is_reader_gone(self) -> bool:
-        """True if the other end is closed. Does not write."""
-        return any(event & _GONE for _, event in self._poll.poll(0))
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # another process that shares the descriptor has made it non-blocking
-            select.select((), (descriptor,), ())
-
-
-# Time at the stop for writing the messages that have arrived.
-LAST_WRITES_S = 2.0
-_FOR_ANSWERS_S = 0.5  # the part of it for requeueing unwritten messages
+# The part of LAST_WRITES_S for requeueing unwritten messages.
+_FOR_ANSWERS_S = 0.5
 # Interval of the check for a closed output while there are no messages.
-_LOOK_S = 1.0
-
-
-def open_output() -> Output:
-    """Return standard output. Raises ToolError if it is closed."""
-    if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-        raise ToolError("standard output is closed")
-    return Output(sys.stdout.fileno())
+_POLL_S = 1.0
 
 
 def check(options: TailOptions) -> None:
@@ -121,7 +72,6 @@ class Tail:
         self._stop = stop
         self._log = log
         self._renderer = Renderer(options)
-        self._allowance = MessageLimit(options.n)
         self._turns = GreenletLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None
@@ -130,9 +80,9 @@ class Tail:
 
     def _consumer(self, topic: str, channel: str, options: TailOptions) -> Consumer:
         self._log.info("Adding consumer for topic: %s", topic)
-        # Without --grep, no more messages are in flight than are shown.
-        in_flight = min(options.n, options.max_in_flight) if options.n > 0 and not options.grep else options.max_in_flight
-        settings: dict[str, object] = {"max_in_flight": in_flight}
+        settings: dict[str, object] = {}
+        if 0 < options.n < options.max_in_flight and not options.grep:
+            settings["max_in_flight"] = options.n  # no more messages are in flight than are shown
         return make_consumer(options, "nsq_tail", topic, self._log, settings, channel=channel, batch_handler=self._show)
 
     # --- start and stop
@@ -143,9 +93,8 @@ class Tail:
 
     def wait(self) -> None:
         """Wait for a stop signal or the last message. Raises ToolError or BrokenPipeError if the output has failed."""
-        while not self._stop.wait(_LOOK_S):
-            if self._output.is_reader_gone():
-                raise BrokenPipeError
+        while not self._stop.wait(_POLL_S):
+            self._output.check_reader()
         if isinstance(self._failure, BrokenPipeError):
             raise self._failure
         if self._failure is not None:
@@ -169,25 +118,24 @@ class Tail:
         with self._turns:
             seen = self._shown(batch) if batch.is_live else 0
         self._unwritten.remove(batch)
-        answer(batch, seen)
+        _answer(batch, seen)
 
     def _shown(self, batch: MessageBatch) -> int:
         """Write the messages to show. Return the number of messages to finish."""
         if self._failure is not None:
             return 0
-        renderer = self._renderer
-        shown, seen = self._allowance.take(renderer.matching(batch.bodies), len(batch))
+        data, seen = self._renderer.show(batch)
         try:
-            self._output.write(renderer.render(batch, shown))
+            self._output.write(data)
         except OSError as error:
             self._failure = error
             seen = 0
-        if self._failure is not None or self._allowance.is_over:
+        if self._failure is not None or self._renderer.is_over:
             self._stop.stop()
         return seen
 
 
-def answer(batch: MessageBatch, seen: int) -> None:
+def _answer(batch: MessageBatch, seen: int) -> None:
     """Finish the first `seen` messages and requeue the others."""
     if batch.is_answered:  # requeued at the stop, while it was being written
         return

@@ -7,7 +7,7 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, choice
+from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, Strings, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
 
 ALL = "all"
@@ -31,12 +31,12 @@ class _Messages(SourceOptions, title="Messages"):
     channel: str = channel_setting("nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
-    consumer_opt: tuple[str, ...] = CONSUMER_OPT
+    consumer_opt: Strings = CONSUMER_OPT
 
 
 class _Requests(Options, title="Requests"):
-    post: tuple[str, ...] = urls("URL that receives each message as the body of a POST (may be given several times).")
-    get: tuple[str, ...] = urls(
+    post: Strings = urls("URL that receives each message as the body of a POST (may be given several times).")
+    get: Strings = urls(
         "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
         "(may be given several times)."
     )
@@ -47,7 +47,7 @@ class _Requests(Options, title="Requests"):
         "(faster ones more often), all (every address).",
     )
     n: int = setting(INT, 100, "Maximum number of concurrent requests.", check=at_least(1))
-    header: tuple[str, ...] = setting(NAMED_SECRETS, (), "Header of requests, as 'name: value' (may be given several times).")
+    header: Strings = setting(NAMED_SECRETS, (), "Header of requests, as 'name: value' (may be given several times).")
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 
 

@@ -16,15 +16,28 @@ from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]
 
+# A --get address has the message in this place.
+PLACEHOLDER = "%s"
+POST = "POST"
+GET = "GET"
+
+_REDIRECTS = {GET: (301, 302, 303, 307, 308), POST: (307, 308)}
+# Other headers may be secrets, such as X-Api-Key. They are not sent where only a redirect says so.
+_NO_SECRETS = ("accept", "content-type", "user-agent")
+# Represents the message while a URL is parsed.
+_MARKER = "nsq0message0goes0here"
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OWN = ("content-length", "transfer-encoding", "trailer")
 
 
+# --- headers
+
+
 def parse_header(text: str) -> tuple[str, str]:
     """Return the name and value of a --header such as `name: value`. Raises ValueError with the reason."""
-    name, _, value = text.partition(":")
-    name, value = name.strip(), value.strip()
+    name, _, value = map(str.strip, text.partition(":"))
     if not name or not value:
         raise ValueError("--header value format should be 'name: value'")
     if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
@@ -40,17 +53,7 @@ def merge_headers(defaults: Headers, given: Iterable[tuple[str, str]]) -> Header
     return dict(merged.values())
 
 
-# A --get address has the message in this place.
-PLACEHOLDER = "%s"
-POST = "POST"
-GET = "GET"
-
-_REDIRECTS = {GET: frozenset((301, 302, 303, 307, 308)), POST: frozenset((307, 308))}
-# Other headers may be secrets, such as X-Api-Key. They are not sent where only a redirect says so.
-_NO_SECRETS = frozenset(("accept", "content-type", "user-agent"))
-# Represents the message while a URL is parsed.
-_MARKER = "nsq0message0goes0here"
-_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+# --- requests
 
 
 class Server(NamedTuple):
@@ -68,7 +71,9 @@ class HttpRequest:
         """`has_place`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
         self.method = method
         self._headers = headers
-        self._url = fill(address, _MARKER) if has_place else address
+        self._url = address
+        if has_place:
+            self._url = address.replace("%%", "\0").replace(PLACEHOLDER, _MARKER).replace("\0", "%")
         url = parse_url(self._url)
         path = quote(url.path, safe=_PRINTABLE)
         if has_place and _MARKER not in path:
@@ -95,17 +100,12 @@ class HttpRequest:
         if not location or status not in _REDIRECTS[self.method]:
             return None
         address = urljoin(self._url.replace(_MARKER, quote_plus(message)), location)
-        headers = self._headers
         url = parse_url(address)
+        headers = self._headers
         is_less_secure = self.server.is_secure and not url.is_secure
         if is_less_secure or url.host != self.server.host:
             headers = {name: value for name, value in headers.items() if name.lower() in _NO_SECRETS}
         return HttpRequest(self.method, address, headers)
-
-
-def fill(address: str, escaped: str) -> str:
-    """Replace %s in the address with `escaped`, and %% with %."""
-    return address.replace("%%", "\0").replace(PLACEHOLDER, escaped).replace("\0", "%")
 
 
 def _fields(url: Url, headers: Headers) -> Headers:
@@ -114,6 +114,9 @@ def _fields(url: Url, headers: Headers) -> Headers:
     if url.login:
         defaults["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
     return merge_headers(defaults, headers.items())
+
+
+# --- options
 
 
 def check(options: ToHttpOptions) -> None:

@@ -46,8 +46,10 @@ class HttpDelivery:
         self._sample = options.sample
         self._random = Random()
         self._timings = Timings(self._requests, options.status_every, log)
-        most = min(options.n, options.max_in_flight)
-        self._shares = None if options.mode == ALL else HostShares(options.mode, list(self._requests), most, self._random)
+        self._shares: HostShares | None = None
+        if options.mode != ALL:
+            most = min(options.n, options.max_in_flight)
+            self._shares = HostShares(options.mode, list(self._requests), most, self._random)
 
     def handle(self, message: Message) -> None:
         """Send a message, unless it is not in the sample. Raises Requeue if a host did not take it."""

@@ -23,10 +23,10 @@ from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 
 # Limits of what awaits acknowledgement: enough to keep an nsqd busy, and little to wait for at the end.
-MOST_HELD_BYTES = 4 << 20
-MOST_HELD_BATCHES = 500
+MOST_DUE_BYTES = 4 << 20
+MOST_DUE_BATCHES = 500
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _FIRST_PAUSE_S = 0.1
 _MOST_PAUSE_S = 5.0
 # The texts of errors name a limit: `E_BAD_MESSAGE MPUB message too big 1500 > 1000`, `E_BAD_BODY MPUB body too big ...`.
@@ -60,8 +60,8 @@ class PublishTarget:
         self._log = log
         self._on_refusal = on_refusal
         self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
-        self._held_bytes = self._held_batches = self._held_messages = 0
-        self._splits = 0  # batches of which some parts are not held yet
+        self._due_bytes = self._due_batches = self._due_messages = 0
+        self._splits = 0  # batches of which some parts are not due yet
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
         self.is_waited_for = True
@@ -76,7 +76,7 @@ class PublishTarget:
         """Wait until nsqd answers or is given up, or until a stop signal."""
         while self.failure is None and not stop.is_asked:
             try:
-                with gevent.Timeout(_LOOK_S, False):  # type: ignore[arg-type]  # an nsqd that hangs delays no end
+                with gevent.Timeout(_POLL_S, False):  # type: ignore[arg-type]  # an nsqd that hangs delays no end
                     self._producer.ping()
                     self.is_waited_for = False
                     return
@@ -84,7 +84,7 @@ class PublishTarget:
                 if any(isinstance(reason, HandshakeFailed) and reason.is_lasting for reason in error.reasons):
                     self._give_up(str(error))
                     return
-                gevent.sleep(_LOOK_S)
+                gevent.sleep(_POLL_S)
 
     def send(self, batch: RecordBatch) -> None:
         """Send a batch. Waits while too much awaits acknowledgement; returns without sending if nsqd is given up."""
@@ -93,12 +93,12 @@ class PublishTarget:
                 self._wait()
             if self.failure is not None:
                 return
-            self._hold(part, 1)
+            self._count(part, 1)
             self._publish(part)
 
     def finish(self) -> None:
         """Wait until everything is acknowledged or refused, or nsqd is given up."""
-        while (self._held_batches or self._splits) and self.failure is None:
+        while (self._due_batches or self._splits) and self.failure is None:
             self._wait()
 
     def close(self) -> None:
@@ -117,23 +117,24 @@ class PublishTarget:
 
     @property
     def _is_full(self) -> bool:
-        return self._held_bytes >= MOST_HELD_BYTES or self._held_batches >= MOST_HELD_BATCHES
+        return self._due_bytes >= MOST_DUE_BYTES or self._due_batches >= MOST_DUE_BATCHES
 
     def _wait(self) -> None:
         self._changed.clear()
         self._changed.wait()
 
-    def _hold(self, batch: RecordBatch, sign: int) -> None:
+    def _count(self, batch: RecordBatch, sign: int) -> None:
         """Count a batch that awaits acknowledgement, or with -1 one that does no longer."""
-        if not self._held_batches:
+        if not self._due_batches:
             self._progress_s = monotonic()
-        self._held_batches += sign
-        self._held_messages += sign * len(batch.records)
-        self._held_bytes += sign * batch.size_bytes
+        self._due_batches += sign
+        self._due_messages += sign * len(batch.records)
+        self._due_bytes += sign * batch.size_bytes
         self._changed.set()
 
     def _publish(self, batch: RecordBatch) -> None:
-        records, on_done = batch.records, partial(self._done, batch)
+        records = batch.records
+        on_done = partial(self._done, batch)
         if len(records) == 1:
             self._producer.publish_soon(self._topic, records[0], on_done)
         else:
@@ -146,7 +147,7 @@ class PublishTarget:
             self.acknowledged += len(batch.records)
             self._progress_s = monotonic()
             self._pause_s = _FIRST_PAUSE_S
-            self._hold(batch, -1)
+            self._count(batch, -1)
         elif self._is_closed:
             return
         elif isinstance(error, PublishFailed) and error.code in _TOO_LARGE:
@@ -162,15 +163,15 @@ class PublishTarget:
 
     def _publish_parts(self, batch: RecordBatch, error: PublishFailed) -> None:
         """Send a batch that was too large, of which nsqd has stored nothing, in parts that fit its limit."""
-        self._hold(batch, -1)  # before `send` waits for room: all waiting batches may be split at the same time
+        self._count(batch, -1)  # before `send` waits for room: all waiting batches may be split at the same time
         if named := _TOO_BIG.search(error.text):
             self._limits[named[1]] = int(named[2])
         if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
             self._refuse(batch, 0, error.reason)
         else:
             middle = len(batch.records) // 2
-            for part in (batch.part(0, middle), batch.part(middle, len(batch.records))):
-                self.send(part)
+            self.send(batch.part(0, middle))
+            self.send(batch.part(middle, len(batch.records)))
         self._splits -= 1
         self._changed.set()
 
@@ -179,24 +180,28 @@ class PublishTarget:
         if not self._limits:  # the usual case
             yield batch
             return
-        most_bytes, room_bytes = self._limits.get("message", inf), self._limits.get("body", inf) - SIZE_BYTES
-        start = size_bytes = 0
-        for place, record in enumerate(batch.records):
+        most_bytes = self._limits.get("message", inf)
+        most_body_bytes = self._limits.get("body", inf)
+        start = 0
+        body_bytes = SIZE_BYTES
+        for index, record in enumerate(batch.records):
             record_bytes = len(record) + SIZE_BYTES
-            if len(record) > most_bytes or size_bytes + record_bytes > room_bytes:
-                if place > start:
-                    yield batch.part(start, place)
-                start, size_bytes = place, 0
-            if len(record) > most_bytes:
-                self._refuse(batch, place, f"it takes no more than {most_bytes}")
+            is_too_large = len(record) > most_bytes
+            if is_too_large or body_bytes + record_bytes > most_body_bytes:
+                if index > start:
+                    yield batch.part(start, index)
+                start = index
+                body_bytes = SIZE_BYTES
+            if is_too_large:
+                self._refuse(batch, index, f"it takes no more than {most_bytes}")
                 start += 1
             else:
-                size_bytes += record_bytes
+                body_bytes += record_bytes
         if start < len(batch.records):
             yield batch.part(start, len(batch.records))
 
-    def _refuse(self, batch: RecordBatch, place: int, reason: str) -> None:
-        self._on_refusal(self.address, RefusedRecord(batch.lines[place], batch.source, len(batch.records[place]), reason))
+    def _refuse(self, batch: RecordBatch, index: int, reason: str) -> None:
+        self._on_refusal(self.address, RefusedRecord(batch.lines[index], batch.source, len(batch.records[index]), reason))
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason
@@ -204,9 +209,9 @@ class PublishTarget:
 
     def _watch(self) -> None:
         while self.failure is None:
-            gevent.sleep(_LOOK_S)
-            is_due = self.is_waited_for or self._held_batches or self._splits
+            gevent.sleep(_POLL_S)
+            is_due = self.is_waited_for or self._due_batches or self._splits
             if is_due and monotonic() - self._progress_s > self.retry_timeout_s:
                 period = format_duration(round(self.retry_timeout_s * SECOND_NS))
-                due = f", with {self._held_messages:,} messages due" if self._held_messages else ""
+                due = f", with {self._due_messages:,} messages due" if self._due_messages else ""
                 self._give_up(f"{self.address} has taken nothing for {period}{due}")

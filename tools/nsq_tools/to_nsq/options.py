@@ -5,16 +5,16 @@ from __future__ import annotations
 from nsqd_py.settings.declaration import Options, setting, strings
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
+from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Strings
 from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
 
 class _Destination(Options, title="Destination"):
-    nsqd_tcp_address: tuple[str, ...] = strings(
+    nsqd_tcp_address: Strings = strings(
         "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message)."
     )
     topic: str = TOPIC
-    producer_opt: tuple[str, ...] = PRODUCER_OPT
+    producer_opt: Strings = PRODUCER_OPT
     retry_timeout_ns: int = setting(
         DURATION,
         MINUTE_NS,
@@ -24,7 +24,7 @@ class _Destination(Options, title="Destination"):
 
 
 class _Input(Options, title="Input"):
-    files: tuple[str, ...] = setting(
+    files: Strings = setting(
         STRINGS, ("-",), "File to publish, a message for each record; - is standard input (may be given several times)."
     )
     delimiter: str = setting(

@@ -34,7 +34,7 @@ _LAST_MESSAGES_S = 0.75
 _READABLE = 1
 STANDARD_INPUT = "-"
 _STDIN = 0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 # Log lines erase the line with the progress, whose cursor stays behind it.
 _ERASE_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
@@ -95,8 +95,8 @@ class InputPublisher:
         self._began_s = monotonic()
         self.read_bytes = 0
         self._not_taken = 0
-        self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._delimiter = parse_delimiter(options.delimiter)
+        self._unit = "line" if self._delimiter == b"\n" else "record"
         self._files = options.files
         self._pace = Pace(options.rate)
         self._ends_at_s = inf
@@ -174,7 +174,8 @@ class InputPublisher:
 
         Raises OSError.
         """
-        is_begun, is_pipe = False, descriptor != _STDIN and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        is_begun = False
+        is_pipe = descriptor != _STDIN and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
         ready: Any = gevent.get_hub().loop.io(descriptor, _READABLE)  # a file is always ready
         try:
             while not self._stop.wait(self._pace.wait_s(monotonic())):
@@ -190,8 +191,8 @@ class InputPublisher:
                     yield chunk
                 elif is_begun or not is_pipe:
                     return
-                else:  # nobody has opened it for writing yet
-                    self._stop.wait(_LOOK_S)
+                else:  # no program has opened it for writing yet
+                    self._stop.wait(_POLL_S)
         finally:
             ready.close()
 
@@ -211,7 +212,8 @@ class InputPublisher:
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield parts of the batch at the speed of --rate, for a short time also after a stop signal."""
-        pace, count = self._pace, len(batch.records)
+        pace = self._pace
+        count = len(batch.records)
         start = 0
         while start < count:
             if wait_s := pace.wait_s(monotonic()):
@@ -255,8 +257,8 @@ class InputPublisher:
 
     def _refused(self, address: str, refusal: RefusedRecord) -> None:
         self._not_taken += 1
-        line, source, size_bytes, reason = refusal
-        self._log.error("%s (%d bytes) is not published to %s: %s", self._name(line, source), size_bytes, address, reason)
+        name = self._name(refusal.line, refusal.source)
+        self._log.error("%s (%d bytes) is not published to %s: %s", name, refusal.size_bytes, address, refusal.reason)
 
 
 @contextmanager
@@ -290,12 +292,12 @@ def check(options: ToNsqOptions) -> None:
 def _check_file(name: str) -> None:
     if name == STANDARD_INPUT:
         return
-    reason = ""
+    code = 0
     if not os.path.exists(name):
-        reason = os.strerror(errno.ENOENT)
+        code = errno.ENOENT
     elif os.path.isdir(name):
-        reason = os.strerror(errno.EISDIR)
+        code = errno.EISDIR
     elif not os.access(name, os.R_OK):
-        reason = os.strerror(errno.EACCES)
-    if reason:
-        raise ToolError(f"cannot read {name}: {reason}")
+        code = errno.EACCES
+    if code:
+        raise ToolError(f"cannot read {name}: {os.strerror(code)}")

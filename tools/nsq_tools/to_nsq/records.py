@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 _ESCAPES = {"\\0": b"\0", "\\a": b"\a", "\\n": b"\n", "\\r": b"\r", "\\t": b"\t", "\\\\": b"\\"}
 _HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
+# No nsqd accepts a message of this size, so a longer record is not kept in memory.
+MAX_RECORD_BYTES = 64 << 20
 
 
 def parse_delimiter(text: str) -> bytes:
@@ -24,10 +26,6 @@ def parse_delimiter(text: str) -> bytes:
     if len(delimiter) != 1:
         raise ValueError(r"--delimiter must be a single byte (or \n, \t, \r, \0, \\, \x1e...)")
     return delimiter
-
-
-# No nsqd accepts a message of this size, so a longer record is not kept in memory.
-MAX_RECORD_BYTES = 64 << 20
 
 
 class RecordBatch(NamedTuple):

@@ -1,0 +1,34 @@
+"""The command spark-replay: publishes the messages of an archive again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nsqd_py.runtime.command import begin
+
+if TYPE_CHECKING:
+    from nsq_spark.replay.options import ReplayOptions
+    from nsqd_py.runtime.logs import Log
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spark-replay until it ends. Return the exit status."""
+    begin()  # before the imports, which take most of the start
+    from nsq_apps.starting import run_tool
+    from nsq_spark.replay.options import PROGRAM, check
+
+    words = sys.argv[1:] if argv is None else argv
+
+    def run(options: ReplayOptions, log: Log) -> int:
+        from nsq_spark.replay.command import run
+        from nsqd_py.settings.flags import shown_words
+
+        return run(options, shown_words(words, options.settings.values()))
+
+    return run_tool(PROGRAM, check, run, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
