@@ -11,6 +11,7 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 from nsq_spark.archive.splits import ArchiveError, Compression
@@ -25,11 +26,11 @@ _IN_MEMORY_BYTES = 32 * 1024 * 1024
 OnDamage = Callable[[int, int, str, bool], None]
 
 
+@dataclass
 class RemoteFile(File):
     """A file that pyarrow has opened."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    _file: Any
 
     @property
     def size_bytes(self) -> int:

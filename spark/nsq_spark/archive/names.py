@@ -19,8 +19,6 @@ from nsqd_py.stores.directories import MESSAGE_SUFFIXES
 from nsqd_py.stores.directories import hive_topic as hive_topic
 from nsqd_py.stores.formats import name_without_compression
 
-# ---- times
-
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
 _TIME = re.compile(
     r"(?<!\d)(?P<day>(?:19|2[01])\d\d-\d\d-\d\d)(?:[_T](?P<hour>\d\d)(?:[-_:]?(?P<minute>\d\d)(?!\d))?)?"
@@ -28,7 +26,19 @@ _TIME = re.compile(
 )
 # The clocks of the world are between 12 hours behind UTC and 14 hours before it. An hour more, since a message of
 # the end of an hour is often written in the next one.
-_EARLIEST, _LATEST = timedelta(hours=14 + 1), timedelta(hours=12 + 1)
+_EARLIEST = timedelta(hours=14 + 1)
+_LATEST = timedelta(hours=12 + 1)
+# Parts of times, and Hive's directories.
+_NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
+# The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
+_DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
+SAY_THE_TOPIC = (
+    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
+    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
+)
+
+
+# ---- times
 
 
 def zone_of(name: str) -> tzinfo:
@@ -57,7 +67,8 @@ def time_in(name: str, zone: tzinfo | None) -> tuple[int, int] | None:
         known = _zone_in(match) or zone
         first, end = _span(local.replace(tzinfo=known or UTC), match)
         if known is None:
-            first, end = first - _EARLIEST, end + _LATEST
+            first -= _EARLIEST
+            end += _LATEST
         return int(first.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
     return None
 
@@ -82,15 +93,6 @@ def _span(begin: datetime, match: re.Match[str]) -> tuple[datetime, datetime]:
 
 
 # ---- topics
-
-# Parts of times, and Hive's directories.
-_NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
-# The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
-_DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
-SAY_THE_TOPIC = (
-    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
-    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
-)
 
 
 def topics_in(path: str, base: str) -> tuple[str, ...]:

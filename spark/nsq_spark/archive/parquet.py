@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, constant, equal_runs, numbers_of
+from nsq_spark.archive.chunk import Chunk, Nsqds, Payload, constant, equal_runs, numbers_of
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
@@ -35,6 +35,10 @@ STORED_TYPES = {
     "body": pa.binary(),
     "nsqd": pa.string(),
 }
+_NAMES = ("topic", "channel")
+_BATCH_ROWS = 16 * 1024
+# What pyarrow raises when bytes are not what they should be; a MemoryError is a wrong size.
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
 
 
 def needed_columns(wanted: Wanted) -> set[str]:
@@ -56,36 +60,35 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
     for low, high in _runs(known, len(positions)):
         part = {name: column[low:high] for name, column in known.items()}
         full = {name: column for name, column in part.items() if not column.null_count}
-        topic = _first(full, "topic") or split.topic
+        names = {name: full[name][0].as_py() for name in _NAMES if name in full}
+        numbers = {name: numbers_of(full[name]) for name in ("timestamp", "attempts") if name in full}
+        topic = names.get("topic") or split.topic
         if not topic and wanted.needs_topics:
             raise ArchiveError(f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}")
-        origin = MessageOrigin(topic, _first(full, "channel") or None, split.path)
-        if wanted.has_topic(origin.topic):
+        if wanted.has_topic(topic):
             yield Chunk(
-                origin,
+                topic,
+                names.get("channel") or None,
+                split.path,
                 positions[low:high],
                 payload.take(slice(low, high)),
-                _numbers(full, "timestamp"),
-                _numbers(full, "attempts"),
+                numbers.get("timestamp"),
+                numbers.get("attempts"),
                 full.get("id"),
                 _nsqds(part.get("nsqd")),
             )
 
 
 def _runs(known: Mapping[str, pa.Array], count: int) -> Iterator[tuple[int, int]]:
+    """Return bounds of rows in which no name changes, and each column is known in all rows, or in none; but nsqds may vary."""
     changes = np.zeros(max(0, count - 1), dtype=bool)
-    for name in known.keys() - {"body", "nsqd"}:
-        values = _varying(name, known[name])
+    for name, column in known.items():
+        values = column.is_null() if column.null_count and name != "nsqd" else None
+        if name in _NAMES and not _is_constant(column):
+            values = column.dictionary_encode("encode").indices
         if values is not None:
             changes |= np.diff(values.to_numpy(zero_copy_only=False)) != 0
     return equal_runs(changes, count)
-
-
-def _varying(name: str, column: pa.Array) -> pa.Array | None:
-    """Return a value for each row that is the same in all rows of a run; None if it is the same in all rows of the column."""
-    if name in ("topic", "channel"):
-        return None if _is_constant(column) else column.dictionary_encode("encode").indices
-    return column.is_null() if column.null_count else None
 
 
 def _is_constant(column: pa.Array) -> bool:
@@ -93,27 +96,10 @@ def _is_constant(column: pa.Array) -> bool:
     return not column.null_count and bool(column.equals(constant(column[0].as_py(), len(column))))
 
 
-def _first(columns: Mapping[str, pa.Array], name: str) -> str | None:
-    value: str | None = columns[name][0].as_py() if name in columns else None
-    return value
-
-
-def _numbers(columns: Mapping[str, pa.Array], name: str) -> Any:
-    return numbers_of(columns[name]) if name in columns else None
-
-
 def _nsqds(column: pa.Array | None) -> Nsqds:
     if column is None:
         return None
-    if _is_constant(column):
-        name: str = column[0].as_py()
-        return name or None
-    return column.dictionary_encode()
-
-
-_BATCH_ROWS = 16 * 1024
-# What pyarrow raises when bytes are not what they should be; a MemoryError is a wrong size.
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
+    return str(column[0]) or None if _is_constant(column) else column.dictionary_encode()
 
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
@@ -150,7 +136,7 @@ def _names_in(parquet: Any, path: str, needed: set[str]) -> dict[str, str]:
     there = set(schema.names)
     if "body" not in there:
         raise ArchiveError(f"{path} has no column `body`, so there are no messages in it")
-    names = {name: name for name in STORED_TYPES if name in there and name in needed}
+    names = {name: name for name in needed & there}
     if schema.field(schema.names.index("body")).nullable:
         names["body"] = "body"
     if "timestamp_ns" in there and "timestamp" in needed:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from nsq_spark.archive import lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.files import decompressed
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.archive.storage import Storage
 from nsqd_py.stores.files import File
 
@@ -23,8 +23,6 @@ _READERS: dict[Format, Reader] = {
     Format.PARQUET: parquet.read,
     Format.TOPIC_LOG: record_file.read,
 }
-# These decompress as they read; the others are read in a temporary file, where they can look around.
-_STREAMED = (Format.LINES, Format.JSONL)
 
 
 def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
@@ -50,10 +48,12 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
             size = file.size_bytes
             if size < split.end or (split.format is Format.PARQUET and size != split.file_bytes):  # the others may grow
                 damage.found(split.path, size, split.end, "it has another size than when the reading was planned")
-            if split.compression is Compression.NONE or split.format in _STREAMED:
+            if split.compression is Compression.NONE or split.format in LINE_FORMATS:  # lines are decompressed as they are read
                 yield from reader(file, split, wanted, damage)
                 return
             with decompressed(file, split.compression, on_damage) as plain:
-                yield from reader(plain, split.of_plain(plain.size_bytes), wanted, damage)
+                size = plain.size_bytes
+                whole = replace(split, compression=Compression.NONE, end=size, file_bytes=size)
+                yield from reader(plain, whole, wanted, damage)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"{split.path} cannot be read: {error}") from error

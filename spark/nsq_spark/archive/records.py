@@ -10,8 +10,8 @@ the record that nsqd was writing when it ended. Of an nsqd that runs, read the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 from google_crc32c import extend
@@ -57,8 +57,7 @@ HEADER = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(NamedTuple):
     """Records in a row whose checksums are right.
 
     data     a block of the file, which begins at `offset` in the file
@@ -88,32 +87,24 @@ class Walk:
 
     def run(self) -> Iterator[Records]:
         """Raises OSError and DamagedArchive."""
-        header = self._file_header()
-        if header is None:
+        split = self._split
+        try:
+            self._header = FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
+        except Damaged as error:
+            if split.is_first:
+                self._damage.found(split.path, 0, self._size, str(error))
             return
-        self._header = header
-        position = self._first()
+        position: int | None = FILE_HEADER_BYTES
+        if not split.is_first:
+            position = self._find(max(split.start, FILE_HEADER_BYTES), self._end)
         while position is not None and position < self._end:
             records, position, is_good = self._block(position)
             if records.places:
                 yield records
             if not is_good:
                 position = self._pass_damage(position)
-        if position is not None and position < self._split.file_bytes and not self._is_whole(position):
+        if position is not None and position < split.file_bytes and not self._is_whole(position):
             self._pass_damage(position)
-
-    def _file_header(self) -> FileHeader | None:
-        try:
-            return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
-        except Damaged as error:
-            if self._split.is_first:
-                self._damage.found(self._split.path, 0, self._size, str(error))
-            return None
-
-    def _first(self) -> int | None:
-        """Return where the first record of the split begins; None if there is none."""
-        start = max(self._split.start, FILE_HEADER_BYTES)
-        return start if self._split.is_first else self._find(start, self._end)
 
     def _block(self, position: int) -> tuple[Records, int, bool]:
         """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
@@ -149,7 +140,7 @@ class Walk:
         header = self._header_in(data, position)
         if header is None or len(data) < min(self._next_bytes, self._size - position):
             return 0, False
-        if not self._may_be_wanted(header):
+        if not may_be_wanted(header, self._wanted):
             self._next_bytes = self._block_bytes
             self._expected_seq = header.end_seq
             return header.record_bytes, True
@@ -158,14 +149,12 @@ class Walk:
         self._next_bytes = header.record_bytes + RECORD_HEADER_BYTES
         return 0, True
 
-    def _may_be_wanted(self, header: RecordHeader) -> bool:
-        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
-        return self._wanted.overlaps(header.timestamp_ns, last_ns)
-
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
         header = _decoded(data)
-        return header if header is not None and position + header.record_bytes <= self._size else None
+        if header is None or position + header.record_bytes > self._size:
+            return None
+        return header
 
     def _is_whole(self, position: int) -> bool:
         """True if a record with a right checksum begins here. Reads in blocks: a damaged length may be huge."""
@@ -195,10 +184,11 @@ class Walk:
     def _pass_damage(self, position: int) -> int | None:
         """Report damage at a position; return where the next good record begins, or None."""
         found = self._find(position + 1, self._size)
+        path = self._split.path
         if found is not None:
-            self._damage.found(self._split.path, position, found, "no record here with a right checksum")
+            self._damage.found(path, position, found, "no record here with a right checksum")
         elif not self._is_end(position):
-            self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
+            self._damage.found(path, position, self._size, "its last record is torn or damaged")
         return found
 
     def _is_end(self, position: int) -> bool:
@@ -233,6 +223,12 @@ class Walk:
         return end
 
 
+def may_be_wanted(header: RecordHeader, wanted: Wanted) -> bool:
+    """True if the times of a record's messages may be wanted. One of kind MESSAGES has the last time in place of an id."""
+    last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
+    return bool(wanted.overlaps(header.timestamp_ns, last_ns))
+
+
 def _decoded(data: bytes) -> RecordHeader | None:
     try:
         return decode_header(data, 0)
@@ -252,11 +248,9 @@ def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
     while position <= last_head:
         magic, length, checksum = _read_front(data, position)
         after = position + RECORD_HEADER_BYTES + length
-        if magic != MAGIC:
-            return places, position, False
-        if after > size:
+        if magic == MAGIC and after > size:
             break
-        if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
+        if magic != MAGIC or extend(salt, data[position + CHECKED_FROM : after]) != checksum:
             return places, position, False
         add(position)
         position = after
