@@ -12,16 +12,7 @@ from functools import partial
 
 from nsq_spark.archive.names import SAY_THE_TOPIC, has_zone, likeliest, time_in, topic_expression, topics_in, zone_of
 from nsq_spark.archive.sidecars import Companions, FilePart, Manifests
-from nsq_spark.archive.splits import (
-    LINE_FORMATS,
-    ArchiveError,
-    Compression,
-    FileInfo,
-    Format,
-    Gone,
-    NotThere,
-    Wanted,
-)
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, FileInfo, Format, Gone, NotThere, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name

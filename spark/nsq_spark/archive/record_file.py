@@ -29,15 +29,7 @@ from nsq_spark.archive.chunk import (
 from nsq_spark.archive.records import Records, Walk, may_be_wanted
 from nsq_spark.archive.splits import Damage, Split, Wanted
 from nsqd_py.diskqueue.messages import FLAG_DUE
-from nsqd_py.diskqueue.records import (
-    FLAG_ZSTD,
-    MESSAGES,
-    PUBLISHED,
-    RECORD_HEADER_BYTES,
-    Damaged,
-    RecordHeader,
-    decode_header,
-)
+from nsqd_py.diskqueue.records import FLAG_ZSTD, MESSAGES, PUBLISHED, RECORD_HEADER_BYTES, Damaged, RecordHeader, decode_header
 from nsqd_py.stores.files import File
 
 _KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
