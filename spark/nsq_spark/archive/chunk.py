@@ -50,10 +50,10 @@ Nsqds: TypeAlias = str | pa.DictionaryArray | None
 # ---- Arrow columns
 
 
-def binary_array(count: int, offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
-    """Return the values between each of `count + 1` offsets and the next; `values` is a buffer, which is not copied."""
+def binary_array(offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
+    """Return the values between each offset and the next; `values` is a buffer, which is not copied."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32, copy=False)), values]
-    return pa.Array.from_buffers(pa.string() if text else pa.binary(), count, buffers)
+    return pa.Array.from_buffers(pa.string() if text else pa.binary(), len(offsets) - 1, buffers)
 
 
 # `pa.array`, `pa.scalar` and `to_numpy` import pandas, which costs each Python process 0.4 s of processor time: so these two do
@@ -75,18 +75,19 @@ def numbers_of(array: pa.Array) -> Numbers:
 def hex_ids(numbers: Numbers) -> pa.Array:
     """Return ids as 16 hex characters: 10 ns each."""
     octets = numbers.astype(">u8").view(np.uint8)
-    return _fixed_text(pa.py_buffer(_HEX[octets]), len(numbers))
+    return _equally_long(pa.py_buffer(_HEX[octets]), ID_BYTES, len(numbers))
 
 
 def stored_ids(octets: Numbers) -> pa.Array:
     """Return the texts of ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
     if octets.size and octets.max() >= _ASCII_END:
         return pa.array([row.tobytes().decode("ascii", "backslashreplace") for row in octets], pa.string())
-    return _fixed_text(pa.py_buffer(np.ascontiguousarray(octets)), len(octets))
+    return _equally_long(pa.py_buffer(np.ascontiguousarray(octets)), ID_BYTES, len(octets))
 
 
-def _fixed_text(values: Any, count: int) -> pa.Array:
-    return binary_array(count, np.arange(0, ID_BYTES * (count + 1), ID_BYTES), values, text=True)
+def _equally_long(values: Any, size_bytes: int, count: int, *, text: bool = True) -> pa.Array:
+    """Return `count` values of the same size, one behind the other in a buffer."""
+    return binary_array(np.arange(count + 1) * size_bytes, values, text=text)
 
 
 def constant(text: str, count: int) -> pa.Array:
@@ -98,7 +99,7 @@ def constant(text: str, count: int) -> pa.Array:
 @lru_cache(maxsize=32)
 def _constant(text: str, count: int) -> pa.Array:
     value = text.encode()
-    return binary_array(count, np.arange(count + 1) * len(value), pa.py_buffer(value * count), text=True)
+    return _equally_long(pa.py_buffer(value * count), len(value), count)
 
 
 # ---- structures and runs of values
@@ -208,17 +209,16 @@ class Payload:
     def array(self) -> pa.Array:
         """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
         starts = self.starts
-        count = len(starts)
-        if not count:
+        if not len(starts):
             return pa.array([], pa.binary())
         ends = starts + self.sizes
         base = int(starts[0])
         buffer = self.buffer.slice(base, int(ends[-1]) - base)
         if np.array_equal(starts[1:], ends[:-1]):
-            return binary_array(count, np.append(starts, ends[-1]) - base, buffer)
+            return binary_array(np.append(starts, ends[-1]) - base, buffer)
         # An array of the bodies and of what is between them, of which every second value is taken.
         bounds = np.stack((starts, ends), axis=1).ravel() - base
-        return binary_array(2 * count - 1, bounds, buffer).take(numbers_array(np.arange(0, 2 * count, 2), pa.int32()))
+        return binary_array(bounds, buffer).take(numbers_array(np.arange(0, len(bounds), 2), pa.int32()))
 
     def mpub_pieces(self, low: int, high: int) -> list[Any]:
         """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
@@ -229,7 +229,7 @@ class Payload:
         if count:
             bodies = self.take(slice(low, high))
             sizes = pa.py_buffer(bodies.sizes.astype(">u4"))
-            heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
+            heads = _equally_long(sizes, SIZE_BYTES, count, text=False)
             joined = pc.binary_join_element_wise(heads, bodies.array(), pa.scalar(b"", pa.binary()))
             pieces.append(joined.buffers()[2])  # the values, one behind the other
         return pieces

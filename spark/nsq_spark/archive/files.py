@@ -72,12 +72,6 @@ class ArchiveStream(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
 
 def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> Iterator[bytes]:
     """Yield what a compressed file holds. Raises OSError, and what `on_damage` raises."""

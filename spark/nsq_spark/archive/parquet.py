@@ -119,8 +119,13 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=columns, use_threads=False):
                 there = {name: _cast(name, batch.column(column)) for name, column in names.items()}
                 rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+                if "body" in there and (missing := there["body"].null_count):
+                    damage.found(split.path, row, row + missing, "there are rows without a body")
+                    is_message = there["body"].is_valid()
+                    there = {name: column.filter(is_message) for name, column in there.items()}
+                    rows = rows[is_message.to_numpy(zero_copy_only=False)]
                 row += batch.num_rows
-                yield from chunks_of(*_with_bodies(there, rows, split, damage), split, wanted)
+                yield from chunks_of(there, rows, split, wanted)
         except _UNREADABLE as error:
             what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {first_line(error)}"
             damage.found(split.path, group.begin, group.begin + group.size_bytes, what)
@@ -171,19 +176,6 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
         before_bytes += size_bytes
 
 
-def _with_bodies(
-    columns: dict[str, pa.Array], rows: Numbers, split: Split, damage: Damage
-) -> tuple[dict[str, pa.Array], Numbers]:
-    """Return the columns and the numbers of rows, without rows that have no body."""
-    body = columns.get("body")
-    if body is None or not body.null_count:
-        return columns, rows
-    damage.found(split.path, int(rows[0]), int(rows[0]) + body.null_count, "there are rows without a body")
-    is_message = body.is_valid()
-    filtered = {name: column.filter(is_message) for name, column in columns.items()}
-    return filtered, rows[is_message.to_numpy(zero_copy_only=False)]
-
-
 def _cast(name: str, column: pa.Array) -> pa.Array:
     """Return a column in our type, times in ns. Raises pyarrow's errors."""
     kind = STORED_TYPES[name]
@@ -193,13 +185,13 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
     if kind == pa.string():
         return _text(column)
-    return column if column.type == kind else pc.cast(column, kind)
+    return pc.cast(column, kind)
 
 
 def _text(column: pa.Array) -> pa.Array:
     """Return a column as UTF-8, which Parquet does not check; other bytes are replaced, since the JVM refuses them."""
     try:
-        texts = column if column.type == pa.string() else pc.cast(column, pa.string())
+        texts = pc.cast(column, pa.string())
         texts.validate(full=True)
     except pa.ArrowInvalid:
         pieces = pc.cast(column, pa.binary()).to_pylist()

@@ -38,12 +38,12 @@ class ArchivePartition(InputPartition):
         return None
 
 
+@dataclass
 class NsqReader(DataSourceReader):
     """`spark.read.format("nsq")`."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self._options = options
-        self._columns = columns
+    _options: ReadOptions
+    _columns: tuple[str, ...]
 
     def partitions(self) -> list[ArchivePartition]:
         """Raises ArchiveError."""
@@ -77,17 +77,17 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     choose = partition.chooser()
     wanted = options.wanted
     # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.
-    if choose is None and not options.skip_damaged:
+    if not (choose or options.skip_damaged):
         wanted = replace(wanted, columns=frozenset(partition.columns))
     try:
         for split in partition.splits:
             for chunk in read(split, options.storage, wanted, damage):
-                chunk = choose(chunk) if choose is not None else chunk
-                if not chunk.count:
-                    continue
-                own = {SLICE: constant(slice_name(split), chunk.count)} if SLICE in partition.columns else {}
-                columns = {name: own[name] if name in own else chunk.column(name) for name in partition.columns}
-                yield pa.RecordBatch.from_pydict(columns)
+                if choose:
+                    chunk = choose(chunk)
+                if chunk.count:
+                    part = constant(slice_name(split), chunk.count)
+                    columns = {name: part if name == SLICE else chunk.column(name) for name in partition.columns}
+                    yield pa.RecordBatch.from_pydict(columns)
     except DamagedArchive as error:
         where = f"{error.path} is damaged at {error.position}: {error.what}"
         raise ArchiveError(f"nsq: {where}; option skipDamaged reads what is left of it") from None

@@ -32,8 +32,8 @@ STATS = "/stats?format=json&include_clients=false&include_mem=false"
 
 # The greatest message id.
 END_OF_IDS = 2**63 - 1
-KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
-NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
+_KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+_NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -184,9 +184,7 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
             time.sleep(_PAUSE_S)
 
 
-def report_loss(
-    log: LogKey, place: Position, count: int, *, fails: bool, is_another: bool = False, remedy: str = KEEP_LONGER
-) -> None:
+def report_loss(options: LiveOptions, log: LogKey, place: Position, count: int, *, is_another: bool = False) -> None:
     """Report that `count` messages behind a place were lost, if it is not 0; with `is_another`, that the log is not the one that
     was read. Raises LostMessages.
     """
@@ -198,8 +196,8 @@ def report_loss(
         what = f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
     else:
         return
-    if fails:
-        raise LostMessages(f"{what}: {remedy}")
+    if options.fails_on_loss:
+        raise LostMessages(f"{what}: {_NOT_ARCHIVED if options.archive else _KEEP_LONGER}")
     _log.warning("%s", what)
 
 

@@ -27,7 +27,7 @@ from nsq_spark.source.live_options import (
     place_in,
     shares,
 )
-from nsq_spark.source.nsqds import KEEP_LONGER, NOT_ARCHIVED, Answers, Kept, LiveTopics, id_before, patiently, report_loss
+from nsq_spark.source.nsqds import Answers, Kept, LiveTopics, id_before, patiently, report_loss
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
@@ -62,7 +62,7 @@ class Planner:
         self.options = options
         self.topics = LiveTopics(options)
         self.history: History | None = None
-        if options.archive is not None:
+        if options.archive:
             self.history = History(options.archive, self._owners, options.remembered_at, waits=waits)
         self._columns = columns
         self._there: Answers = {}
@@ -73,10 +73,10 @@ class Planner:
         found = self.topics.kept(known, of_all=of_all)
         for log, kept in found.items():
             before = self._there.get(log)
-            if self.history is None or (before is not None and before.end.epoch == kept.end.epoch):
+            if self.history is None or (before and before.end.epoch == kept.end.epoch):
                 continue
             self.history.forget()  # the archive may have more of a topic that was deleted since then
-            if before is not None:
+            if before:
                 _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
         self._there |= found
         self._know({log: kept.end for log, kept in found.items()})
@@ -87,9 +87,9 @@ class Planner:
         options = self.options
         where = [*options.nsqds, *options.lookupds]
         missing = set(options.wanted.topics or ()).difference(log.topic for log in there)
-        if options.archive is not None:
+        if options.archive:
             where += options.archive.paths
-        if missing and self.history is not None:
+        if missing and self.history:
             missing.difference_update(log.topic for log in self.history.logs())
         return f"nsq: there is no topic {min(missing)} in {', '.join(where)}" if missing else ""
 
@@ -112,18 +112,18 @@ class Planner:
     def _beginning_of(self, log: LogKey, kept: Kept) -> Position:
         option = "startingOffsets"
         one = place_in(self.options.start, log)
-        if self.history is not None and one == EARLIEST:
+        if self.history and one == EARLIEST:
             return self._earliest(log, kept)
         low = self.topics.place(option, one, log, kept)
         if not isinstance(one, dict) or one.get("seq", low.seq) >= low.seq:
             return low
         asked = one["seq"]
-        if self.history is not None:
+        if self.history:
             raise ArchiveError(
                 f"nsq: option {option}: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
                 "archive has no numbers: give the id of the message before, as text, or a time"
             )
-        self._report_loss(log, Position(None, asked, low.epoch), low.seq - asked)
+        report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
         return low
 
     def ending(self, start: TopicOffset, there: Answers) -> TopicOffset:
@@ -148,8 +148,7 @@ class Planner:
 
     def _earliest(self, log: LogKey, kept: Kept) -> Position:
         """Return the place before the earliest message that the archive or else the log has."""
-        assert self.history is not None
-        first = self.history.beginning(log)
+        first = self._archive.beginning(log)
         if first is None or (kept.end.count and not first.is_before(kept.first)):
             return Position() if kept.first.count else kept.first
         if first.count:
@@ -208,11 +207,11 @@ class Planner:
             is_cut = kept.end.epoch == low.epoch and kept.end.seq < low.seq
             if self.history is None:
                 lost = kept.earliest_seq - low.seq
-                self._report_loss(log, low, lost, is_another=is_another or is_cut)
+                report_loss(self.options, log, low, lost, is_another=is_another or is_cut)
                 if is_another or is_cut or lost > 0:
                     found[log] = self.topics.read(log, seq=0).first
             elif is_cut:
-                self._report_loss(log, low, 0, is_another=True)
+                report_loss(self.options, log, low, 0, is_another=True)
                 found[log] = replace(low, count=kept.end.count)
         return found
 
@@ -263,7 +262,7 @@ class Planner:
         if self.history is None:
             return None
         kept = there.get(log)
-        if kept is not None and low.count is None:
+        if kept and low.count is None:
             there[log] = kept = self.topics.read(log, id=low.last_id)
             if kept.first.seq > kept.earliest_seq:
                 return None
@@ -281,7 +280,7 @@ class Planner:
             if not lost:
                 return
             self._archive.forget()
-        self._report_loss(log, low, lost)
+        report_loss(self.options, log, low, lost)
 
     def _count_at(self, log: LogKey, message_id: int) -> int | None:
         """Return how many messages a log has up to an id; None if it does not keep that message."""
@@ -290,10 +289,6 @@ class Planner:
             return None
         answer = self.topics.read(log, id=message_id)
         return answer.first.count if answer.first.seq > answer.earliest_seq else None  # it may have been dropped by now
-
-    def _report_loss(self, log: LogKey, place: Position, lost: int, *, is_another: bool = False) -> None:
-        remedy = NOT_ARCHIVED if self.history else KEEP_LONGER
-        report_loss(log, place, lost, fails=self.options.fails_on_loss, is_another=is_another, remedy=remedy)
 
     # ---- whose the messages in the archive are
 
