@@ -121,9 +121,7 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
-        producers = Producers(
-            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s
-        )
+        producers = Producers(options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s)
         sender = TaskPublisher(producers, PublishObserver())
         try:
             for rows in iterator:
