@@ -68,6 +68,11 @@ class LineReader:
     def blocks(self) -> Iterator[LineBlock]:
         """Raises OSError and DamagedArchive."""
         for piece in self._pieces():
+            if not piece:
+                # Members of nsq_to_file begin with a line. If one before the damage did not end with a line, its beginning is
+                # dropped, and so is the end of a line behind the damage.
+                self._dropped_rest()
+                continue
             data = self._behind_amid_line(self._rest + piece)
             if self._offset >= self._end:
                 return
@@ -78,13 +83,14 @@ class LineReader:
                 yield LineBlock.of(self._offset, data, after)
                 self._offset += after
             elif len(self._rest) > LONGEST_LINE_BYTES:
-                self._report(*self._dropped_rest(), f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines")
+                what = f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines"
+                self._damage.found(self._split.path, *self._dropped_rest(), what)
         if self._rest and self._offset < self._end:
-            self._report(*self._dropped_rest(), _TORN, is_end=True)
+            self._damage.found(self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live)
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._is_plain:
-            yield from plain_pieces(self._file, self._split.compression, self._on_damage)
+            yield from plain_pieces(self._file, self._split, self._damage)
             return
         while self._offset < self._end:
             position = self._offset + len(self._rest)
@@ -93,13 +99,6 @@ class LineReader:
             if not data:
                 return
             yield data
-
-    def _on_damage(self, position: int, size_bytes: int, what: str, is_end: bool) -> None:
-        """The beginning of a line before the damage is dropped, and so is the end of a line behind it: members of
-        nsq_to_file begin with a line, but if one before did not end with a line, the next is not trusted to either.
-        """
-        self._dropped_rest()
-        self._report(position, position + size_bytes, f"not decompressed: {what}", is_end=is_end)
 
     def _behind_amid_line(self, data: bytes) -> bytes:
         """Return the data without the end of a line whose beginning is not read."""
@@ -123,9 +122,6 @@ class LineReader:
         self._offset += len(self._rest)
         self._rest = b""
         return start, self._offset
-
-    def _report(self, start: int, end: int, what: str, *, is_end: bool = False) -> None:
-        self._damage.found(self._split.path, start, end, what, is_unfinished=is_end and self._split.is_live)
 
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:

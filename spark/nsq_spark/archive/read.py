@@ -38,9 +38,6 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
 
 
 def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
-    def on_damage(position: int, size_bytes: int, what: str, is_end: bool) -> None:
-        damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
-
     file = storage.open(split.path)
     reader = _READERS[split.format]
     try:
@@ -51,7 +48,7 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
             if split.compression is Compression.NONE or split.format in LINE_FORMATS:  # lines are decompressed as they are read
                 yield from reader(file, split, wanted, damage)
                 return
-            with decompressed(file, split.compression, on_damage) as plain:
+            with decompressed(file, split, damage) as plain:
                 size = plain.size_bytes
                 whole = replace(split, compression=Compression.NONE, end=size, file_bytes=size)
                 yield from reader(plain, whole, wanted, damage)
