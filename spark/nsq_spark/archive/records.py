@@ -31,6 +31,7 @@ from nsqd_py.diskqueue.records import (
     RecordHeader,
     decode_header,
 )
+from nsqd_py.stores.compression import is_zero
 from nsqd_py.stores.files import File, FileWindow
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -82,7 +83,6 @@ class Walk:
         self._size = file.size_bytes
         self._end = min(split.end, self._size)
         self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
-        self._next_bytes = self._block_bytes
         self._expected_seq: int | None = None
 
     def run(self) -> Iterator[Records]:
@@ -99,55 +99,37 @@ class Walk:
             position = self._find(max(split.start, FILE_HEADER_BYTES), self._end)
         while position is not None and position < self._end:
             records, position, is_good = self._block(position)
-            if records.places:
+            if records:
                 yield records
             if not is_good:
                 position = self._pass_damage(position)
         if position is not None and position < split.file_bytes and not self._is_whole(position):
             self._pass_damage(position)
 
-    def _block(self, position: int) -> tuple[Records, int, bool]:
-        """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
-        data = self._file.read_at(position, self._next_bytes)
+    def _block(self, position: int) -> tuple[Records | None, int, bool]:
+        """Return the records of a block that begins with one, where the next begins, and False if that is damaged.
+
+        A record that is larger than a block is read alone, if it may be wanted.
+        """
+        data = self._file.read_at(position, self._block_bytes)
+        header = self._header_in(data, position)
+        if header and header.record_bytes > len(data):
+            if not may_be_wanted(header, self._wanted):
+                self._expected_seq = header.end_seq
+                return None, position + header.record_bytes, True
+            if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
+                return None, position, False  # before so much of it is held in memory
+            data = self._file.read_at(position, header.record_bytes)
         places, after, is_good = _places(data, self._end - position, self._header.salt)
-        if not places and is_good:
-            after, is_good = self._pass_large_record(data, position)
-        else:
-            self._next_bytes = self._bytes_of_next(data, after)
         headers = heads_at(data, places, HEADER)
         is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
             places, after, headers, is_good = places[:bad], places[bad], headers[:bad], False
-        if places:
-            self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
+        if not places:  # the file is shorter than its record
+            return None, position + after, False
+        self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
         return Records(data, places, position, headers), position + after, is_good
-
-    def _bytes_of_next(self, data: bytes, place: int) -> int:
-        """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
-        in the middle of it would be read without effect.
-        """
-        if self._wanted.has_range or place + CHECKED_FROM > len(data):
-            return self._block_bytes
-        size = 2 * RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
-        return size if self._block_bytes // 4 < size <= _LARGEST_READ_BYTES else self._block_bytes
-
-    def _pass_large_record(self, data: bytes, position: int) -> tuple[int, bool]:
-        """Pass over a record that is not whole in a block, or enlarge the next block to hold it.
-
-        Return the size of what is passed over, and False if the record is damaged.
-        """
-        header = self._header_in(data, position)
-        if header is None or len(data) < min(self._next_bytes, self._size - position):
-            return 0, False
-        if not may_be_wanted(header, self._wanted):
-            self._next_bytes = self._block_bytes
-            self._expected_seq = header.end_seq
-            return header.record_bytes, True
-        if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
-            return 0, False  # before so much of it is held in memory
-        self._next_bytes = header.record_bytes + RECORD_HEADER_BYTES
-        return 0, True
 
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
@@ -200,27 +182,16 @@ class Walk:
         """
         if self._split.format is not Format.TOPIC_LOG:
             return False
-        written_end = self._written_end(position)
-        if written_end == position:
+        data = FileWindow(self._file)
+        if is_zero(data, position):
             return True
         if not self._split.is_live or position + RECORD_HEADER_BYTES > self._size:
             return False
         header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
         record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
         if not self._header.is_reused:
-            return written_end <= record_end < self._size
+            return record_end < self._size and is_zero(data, record_end)
         return header is None or header.first_seq != self._expected_seq or record_end < self._size
-
-    def _written_end(self, position: int) -> int:
-        """Return where the zeros begin that the file ends with; `position` if there is nothing else from there on."""
-        end = self._size
-        while end > position:
-            start = max(position, end - BLOCK_BYTES)
-            written = len(self._file.read_at(start, end - start).rstrip(b"\0"))
-            if written:
-                return start + written
-            end = start
-        return end
 
 
 def may_be_wanted(header: RecordHeader, wanted: Wanted) -> bool:

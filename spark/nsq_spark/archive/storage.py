@@ -138,11 +138,9 @@ def local_path(path: str) -> str:
     """Return the absolute path of a `file:` URI or a relative path."""
     if path.startswith("file:"):
         path = os.fsdecode(unquote_to_bytes(urlsplit(path).path))
-    parts = path.split("/")
-    if ".." in parts:
-        # What is before a `..` may be a symbolic link, and then its parent is not the directory that the text names.
-        end = len(parts) - parts[::-1].index("..")
-        path = os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:])
+    above, dots, below = f"{path}/".rpartition("/../")
+    if dots:  # what is before them may be a symbolic link, and then its parent is not the directory that the text names
+        path = os.path.join(os.path.realpath(f"{above}/.."), below.lstrip("/"))
     return os.path.abspath(path)
 
 
