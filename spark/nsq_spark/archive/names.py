@@ -107,15 +107,16 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
     below = _directory_topic(directory.removeprefix(base.rstrip("/")))
     if not _NO_TOPIC.fullmatch(name.before):
         parts = name.before.split(".")
-        if len(parts) == 1 and name.has_time and below not in ("", name.before):
+        if len(parts) == 1 and name.behind is not None and below not in ("", name.before):
             return name.before, below
         longest = max(1, len(parts) - 1) if name.is_of_archive else 1
         return tuple(".".join(parts[:count]) for count in range(1, longest + 1))
     if below:
         return (below,)
-    if not (name.has_time or _NO_TOPIC.fullmatch(name_of(directory))):
+    behind = name.behind or ""
+    if name.behind is None and not _NO_TOPIC.fullmatch(name_of(directory)):
         return (name.before or name_of(path),)
-    host_or_topic = "" if _NO_TOPIC.fullmatch(name.behind) else name.behind.partition(".")[0]
+    host_or_topic = "" if _NO_TOPIC.fullmatch(behind) else behind.partition(".")[0]
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
 
 
@@ -129,14 +130,14 @@ def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
 
 
 class _Name(NamedTuple):
-    """A name without its suffixes: what is before and behind its last time; all of it is before if it has no time.
+    """A name without its suffixes: what is before and behind its last time; all of it is before, and `behind` None, if it has
+    no time.
 
     is_of_archive  it has a time, or the suffix of an archive
     """
 
     before: str
-    behind: str
-    has_time: bool
+    behind: str | None
     is_of_archive: bool
 
     @classmethod
@@ -145,11 +146,10 @@ class _Name(NamedTuple):
         plain = with_suffix
         for suffix in MESSAGE_SUFFIXES:
             plain = plain.removesuffix(suffix)
-        times = list(_TIME.finditer(plain))
-        if not times:
-            return cls(plain, "", has_time=False, is_of_archive=plain != with_suffix)
-        before, behind = plain[: times[-1].start()], plain[times[-1].end() :]
-        return cls(before.rstrip("._-"), behind.lstrip("._-"), has_time=True, is_of_archive=True)
+        *_, last = [None, *_TIME.finditer(plain)]
+        if last is None:
+            return cls(plain, None, is_of_archive=plain != with_suffix)
+        return cls(plain[: last.start()].rstrip("._-"), plain[last.end() :].lstrip("._-"), is_of_archive=True)
 
 
 def _directory_topic(directories: str) -> str:

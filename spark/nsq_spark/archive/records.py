@@ -144,7 +144,8 @@ class Walk:
         if header is None:
             return False
         checksum = self._header.salt
-        start, end = position + CHECKED_FROM, position + header.record_bytes
+        start = position + CHECKED_FROM
+        end = position + header.record_bytes
         while start < end:
             block = self._file.read_at(start, min(BLOCK_BYTES, end - start))
             if not block:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
@@ -484,13 +483,12 @@ def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
         )
     try:
         ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
-        are_ids = len(ids) == chunk.count and bool(ids.min() >= 0)
+        if len(ids) != chunk.count or ids.min() < 0:
+            raise ValueError
     except (ValueError, TypeError):
-        are_ids = False
-    if not are_ids:
-        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters")
+        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters") from None
     if isinstance(nsqds, str):
         return [(nsqds, slice(None), ids)]
     codes = nsqds.indices.to_numpy(zero_copy_only=False)
-    names = pa.array(nsqds.dictionary).to_pylist()
+    names = nsqds.dictionary.to_pylist()
     return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]

@@ -266,7 +266,7 @@ class Planner:
             there[log] = kept = self.topics.read(log, id=low.last_id)
             if kept.first.seq > kept.earliest_seq:
                 return None
-        high = low if kept is None else kept.first
+        high = kept.first if kept else low
         if kept is None or kept.is_empty:  # all that is elsewhere is older
             high = max(high, self.history.end(log) or high, key=_by_id)
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
