@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.splits import ArchiveError, Numbers, Wanted
+from nsq_spark.archive.splits import ArchiveError, Numbers, Span, Wanted
 from nsq_spark.schema import arrow_schema
 from nsqd_py.batch import SIZE_BYTES, Batch
 
@@ -43,6 +43,8 @@ _ATTRIBUTES = {
     "position": "positions",
 }
 
+# The bounds of messages that follow each other.
+Ranges: TypeAlias = Iterator[Span]
 # The nsqd of each message: one name for all, none, or a dictionary array.
 Nsqds: TypeAlias = str | pa.DictionaryArray | None
 
@@ -115,7 +117,7 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Ranges:
     """Yield bounds of neighbours whose values together are at most `greatest`, of at most `most` values; a greater value is
     alone. `sums` has the sum of the values up to each and with it.
     """
@@ -128,7 +130,7 @@ def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tupl
         before = int(sums[high - 1])
 
 
-def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
+def equal_runs(changes: Numbers, count: int) -> Ranges:
     """Return bounds of neighbours without a change; `changes` is not 0 where value i + 1 is unlike value i."""
     return pairwise(sorted({0, *(np.flatnonzero(changes) + 1).tolist(), count}))
 
@@ -198,7 +200,7 @@ class Payload:
         """Return the size of bodies `low` to `high` (not included)."""
         return int(self.sizes[low:high].sum())
 
-    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    def cuts(self, most_messages: int, most_bytes: int) -> Ranges:
         """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
         return runs(np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES, most_messages)
 
@@ -345,7 +347,10 @@ class Chunk:
         times = self.timestamps_ns
         return self.slice(0, 0) if times is None else self.filter(wanted.overlaps(times, times))
 
-    def bounded(self) -> Iterator[Chunk]:
+    def bounded(self) -> Chunks:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
         for low, high in runs(np.cumsum(self.payload.sizes), MOST_BYTES, MOST_MESSAGES):
             yield self.slice(low, high)
+
+
+Chunks: TypeAlias = Iterator[Chunk]

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from nsq_spark.archive.chunk import Chunk, Payload, positions_of
+from nsq_spark.archive.chunk import Chunk, Chunks, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of, needed_columns
-from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted, first_line
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Span, Split, Wanted, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File
 from nsqd_py.stores.formats import LONGEST_LINE_BYTES
@@ -115,7 +115,7 @@ class LineReader:
         found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
         return found if found >= 0 else data.rfind(_NEWLINE)
 
-    def _dropped_rest(self) -> tuple[int, int]:
+    def _dropped_rest(self) -> Span:
         """Pass over the beginning of a line, and return its bounds."""
         start = self._offset
         self._is_amid_line = bool(self._rest)
@@ -124,7 +124,7 @@ class LineReader:
         return start, self._offset
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Yield the messages of `lines`. Raises OSError and DamagedArchive."""
     if not wanted.has_topic(split.topic):
         return
@@ -133,7 +133,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         yield Chunk(split.topic, None, split.path, positions_of(block.starts + block.offset), payload)
 
 
-def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises OSError and DamagedArchive."""
     needed = needed_columns(wanted)
     # Bodies are always parsed, since an object without one is no message.
@@ -144,7 +144,7 @@ def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iter
         yield from _chunks(block, schema, split, wanted, damage)
 
 
-def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
     count = len(block.starts)
     if not count:

@@ -12,7 +12,7 @@ from functools import partial
 
 from nsq_spark.archive.names import SAY_THE_TOPIC, has_zone, likeliest, time_in, topic_expression, topics_in, zone_of
 from nsq_spark.archive.sidecars import Companions, FilePart, Manifests
-from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, FileInfo, Format, Gone, NotThere, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, FileInfo, Format, Gone, Names, NotThere, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
@@ -262,7 +262,7 @@ class _Recogniser:
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
         return info if form.has_timestamps else self._with_times(info, parts)
 
-    def topics_of(self, entry: Entry) -> tuple[str, ...]:
+    def topics_of(self, entry: Entry) -> Names:
         """Return the topic of messages that do not have theirs; several if there is a doubt.
 
         In this order: what the user says, the manifest, the name.
@@ -283,7 +283,7 @@ class _Recogniser:
         told = self._told_topic(entry.path)
         return [part._replace(topic=told) if told and part.format is Format.LINES else part for part in parts]
 
-    def _in_doubt(self, info: FileInfo, topics: tuple[str, ...]) -> FileInfo:
+    def _in_doubt(self, info: FileInfo, topics: Names) -> FileInfo:
         """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is wanted."""
         if not any(map(self._wanted.has_topic, topics)):
             return replace(info, topic=topics[-1], is_unwanted=True)

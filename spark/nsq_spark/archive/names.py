@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Names, Span
 from nsq_spark.archive.storage import directory_of, name_of
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
@@ -53,7 +53,7 @@ def zone_of(name: str) -> tzinfo:
         raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
 
 
-def time_in(name: str, zone: tzinfo | None) -> tuple[int, int] | None:
+def time_in(name: str, zone: tzinfo | None) -> Span | None:
     """Return (first, end) of the last time in a file name, in ns since the epoch, `end` not included; None if there is
     none.
 
@@ -95,7 +95,7 @@ def _span(begin: datetime, match: re.Match[str]) -> tuple[datetime, datetime]:
 # ---- topics
 
 
-def topics_in(path: str, base: str) -> tuple[str, ...]:
+def topics_in(path: str, base: str) -> Names:
     """Return the topics that a file may be of by its path: one, or several in doubt.
 
     base  the path of a directory that the file was found in; names of directories below it may be topics
@@ -120,7 +120,7 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
 
 
-def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
+def likeliest(topics: Names, wanted: frozenset[str]) -> str | None:
     """Return the only one of these topics that is wanted; None if that leaves a doubt: where `orders.eu` is possible, a
     file that is asked for as `orders` may be of either.
     """

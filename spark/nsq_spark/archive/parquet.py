@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsq_spark.archive.chunk import Chunk, Nsqds, Payload, constant, equal_runs, numbers_of
+from nsq_spark.archive.chunk import Chunk, Chunks, Nsqds, Payload, Ranges, constant, equal_runs, numbers_of
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
@@ -49,7 +49,7 @@ def needed_columns(wanted: Wanted) -> set[str]:
     return {name for name in STORED_TYPES if chosen.get(name, name in wanted.columns)}
 
 
-def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Iterator[Chunk]:
+def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Chunks:
     """Yield chunks in the order of the rows; one ends where the topic, the channel or what is known of a row changes.
 
     `columns` are of STORED_TYPES; `body` has no nulls; any may be missing. Rows without a topic have the split's. Raises
@@ -79,7 +79,7 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
             )
 
 
-def _runs(known: Mapping[str, pa.Array], count: int) -> Iterator[tuple[int, int]]:
+def _runs(known: Mapping[str, pa.Array], count: int) -> Ranges:
     """Return bounds of rows in which no name changes, and each column is known in all rows, or in none; but nsqds may vary."""
     changes = np.zeros(max(0, count - 1), dtype=bool)
     for name, column in known.items():
@@ -102,7 +102,7 @@ def _nsqds(column: pa.Array | None) -> Nsqds:
     return str(column[0]) or None if _is_constant(column) else column.dictionary_encode()
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises ArchiveError and DamagedArchive."""
     try:
         parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True)

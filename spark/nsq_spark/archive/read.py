@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from nsq_spark.archive import lines, parquet, record_file
-from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.chunk import Chunks
 from nsq_spark.archive.files import decompressed
 from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.archive.storage import Storage
 from nsqd_py.stores.files import File
 
-Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]
+Reader = Callable[[File, Split, Wanted, Damage], Chunks]
 
 _READERS: dict[Format, Reader] = {
     Format.LINES: lines.read,
@@ -25,7 +25,7 @@ _READERS: dict[Format, Reader] = {
 }
 
 
-def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
+def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Chunks:
     """Yield the wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
 
     Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
@@ -37,7 +37,7 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
         yield from (part for part in chunk.wanted(wanted).bounded() if part.count)
 
 
-def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Chunks:
     file = storage.open(split.path)
     reader = _READERS[split.format]
     try:

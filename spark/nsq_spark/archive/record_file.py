@@ -5,7 +5,7 @@ nsqd, whose records are of kind `published`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -19,6 +19,7 @@ from nsq_spark.archive.chunk import (
     ID_BYTES,
     MOST_MESSAGES,
     Chunk,
+    Chunks,
     Payload,
     equal_runs,
     index_in_records,
@@ -27,7 +28,7 @@ from nsq_spark.archive.chunk import (
     runs,
 )
 from nsq_spark.archive.records import Records, Walk, may_be_wanted
-from nsq_spark.archive.splits import Damage, Split, Wanted
+from nsq_spark.archive.splits import Damage, Names, Split, Wanted
 from nsqd_py.diskqueue.messages import FLAG_DUE
 from nsqd_py.diskqueue.records import FLAG_ZSTD, MESSAGES, PUBLISHED, RECORD_HEADER_BYTES, Damaged, RecordHeader, decode_header
 from nsqd_py.stores.files import File
@@ -37,7 +38,7 @@ _NAME_LENGTHS = Struct("<BBH")
 _LATER_VERSION = "a record of a later version, which this one cannot read"
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises OSError and DamagedArchive."""
     stored = StoredRecords(split.path, wanted, damage)
     has_topic = wanted.has_topic(split.topic)
@@ -62,7 +63,7 @@ def _report(damage: Damage, path: str, records: Records, first: int, last: int, 
 # ---- records of the topic log
 
 
-def published_chunks(records: Records, first: int, end: int, split: Split, wanted: Wanted) -> Iterator[Chunk]:
+def published_chunks(records: Records, first: int, end: int, split: Split, wanted: Wanted) -> Chunks:
     """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
     all_headers = records.headers[first:end]
     all_places = np.array(records.places[first:end], dtype=np.int64)
@@ -116,7 +117,7 @@ class StoredRecords:
     _wanted: Wanted
     _damage: Damage
 
-    def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
+    def chunks(self, records: Records, first: int, end: int) -> Chunks:
         """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted; their flags are
         the same.
 
@@ -141,7 +142,7 @@ class StoredRecords:
             group.append(stored)
         yield from self._decoded(records, group)
 
-    def _decoded(self, records: Records, group: Sequence[Stored]) -> Iterator[Chunk]:
+    def _decoded(self, records: Records, group: Sequence[Stored]) -> Chunks:
         if not group:
             return
         try:
@@ -198,7 +199,7 @@ class StoredRecords:
 
 
 @lru_cache
-def _decoded_names(names: bytes) -> tuple[str, ...]:
+def _decoded_names(names: bytes) -> Names:
     """Return the topic, channel and nsqd that a body begins with; mostly the same again. Raises ValueError."""
     bounds = accumulate(_NAME_LENGTHS.unpack_from(names), initial=_NAME_LENGTHS.size)
     return tuple(names[start:end].decode() for start, end in pairwise(bounds))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Names, Span, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.stores.directories import MANIFESTS, directories_above
@@ -75,7 +75,7 @@ class FilePart(NamedTuple):
     format: Format
     compression: Compression
     topic: str
-    times: tuple[int, int] | None
+    times: Span | None
     nsqds: tuple[NsqdPart, ...] = ()
 
     @classmethod
@@ -118,7 +118,7 @@ class Manifests:
             end += part.size_bytes
         return parts if end == entry.size_bytes else []
 
-    def topics(self, path: str) -> tuple[str, ...]:
+    def topics(self, path: str) -> Names:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
         return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 

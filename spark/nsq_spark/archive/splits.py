@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from nsqd_py.settings.regex import BadExpression, compiled
 from nsqd_py.stores.formats import Format as Format
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
+# Of topics, columns or servers.
+Names: TypeAlias = tuple[str, ...]
+# The bounds of times, bytes or ids.
+Span: TypeAlias = tuple[int, int]
 Policy = Literal["fail", "skip"]
 # Such files are compressed as a whole; others compress parts of themselves.
 LINE_FORMATS = (Format.LINES, Format.JSONL)
@@ -166,7 +170,7 @@ class FileInfo:
     compression: Compression = Compression.NONE
     topic: str = ""
     is_live: bool = False
-    times: tuple[int, int] | None = None
+    times: Span | None = None
     has_time_of_name: bool = False
     is_unwanted: bool = False
 

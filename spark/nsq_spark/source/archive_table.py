@@ -33,7 +33,7 @@ from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
+from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK
@@ -140,7 +140,7 @@ class OwnReader:
     partitions: Sequence[ArchivePartition]
     _damage: Accumulator[dict[str, Skipped]] | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Rows:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             partition = self.partitions[number]
             damage = Damage("skip" if partition.options.skip_damaged else "fail")

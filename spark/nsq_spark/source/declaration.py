@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Names
 from nsqd_py.settings.durations import SECOND_NS, parse_duration, parse_time
 
+Texts: TypeAlias = Mapping[str, str]
 TIME_ZONE = "timeZone"
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ][\d:.]+)?")
 # What Spark itself adds, and an option of Kafka's source that may only be false.
@@ -55,11 +56,11 @@ def parse_seconds(text: str) -> float:
     return parse_duration(text) / SECOND_NS
 
 
-def parse_list(text: str) -> tuple[str, ...]:
+def parse_list(text: str) -> Names:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def parse_paths(text: str) -> tuple[str, ...]:
+def parse_paths(text: str) -> Names:
     """Return the paths of `load([...])`, which Spark gives as JSON."""
     paths = json.loads(text)
     if not isinstance(paths, list):
@@ -75,13 +76,13 @@ class Option:
     parse: Callable[[str], Any]
     default: str
     meaning: str
-    aliases: tuple[str, ...] = ()
+    aliases: Names = ()
 
 
 class Values:
     """Options by their documented names, parsed. Raises BadOption."""
 
-    def __init__(self, given: Mapping[str, str], declared: Sequence[Option], prefixes: tuple[str, ...]) -> None:
+    def __init__(self, given: Texts, declared: Sequence[Option], prefixes: Names) -> None:
         self._declared = {option.name: option for option in declared}
         self._given = {name.lower(): value for name, value in given.items()}
         for option in declared:
@@ -94,7 +95,7 @@ class Values:
             if value is not None and self._given.setdefault(option.name.lower(), value) != value:
                 raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
 
-    def _check_names(self, prefixes: tuple[str, ...]) -> None:
+    def _check_names(self, prefixes: Names) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
         for name in self._given:
             if name not in known and not name.startswith(prefixes):

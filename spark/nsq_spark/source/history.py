@@ -29,7 +29,19 @@ from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.listing import entries, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.sidecars import Manifests, NsqdPart
-from nsq_spark.archive.splits import ArchiveError, Damage, FileInfo, NotThere, Numbers, Split, Wanted, pack, plan_splits
+from nsq_spark.archive.splits import (
+    ArchiveError,
+    Damage,
+    FileInfo,
+    Names,
+    NotThere,
+    Numbers,
+    Span,
+    Split,
+    Wanted,
+    pack,
+    plan_splits,
+)
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS
@@ -243,12 +255,7 @@ class History:
         return place
 
     def missing(
-        self,
-        log: LogKey,
-        low: Position,
-        high: Position,
-        count_at: Callable[[int], int | None],
-        ended: Sequence[tuple[int, int]] = (),
+        self, log: LogKey, low: Position, high: Position, count_at: Callable[[int], int | None], ended: Sequence[Span] = ()
     ) -> int:
         """Return how many messages between two places the archive lacks.
 
@@ -318,7 +325,7 @@ class History:
 
     # ---- what tasks read
 
-    def partitions(self, wanted: Mapping[LogKey, tuple[int, int]], columns: tuple[str, ...]) -> list[InputPartition]:
+    def partitions(self, wanted: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
         stretches = chain.from_iterable(map(self.stretches, wanted))
         inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
@@ -340,7 +347,7 @@ class History:
         return found
 
 
-def _lacking(reached: Position, place: Position, ended: Sequence[tuple[int, int]]) -> int:
+def _lacking(reached: Position, place: Position, ended: Sequence[Span]) -> int:
     """Return how many messages are too few up to a place where it is known how many there should be."""
     if place.count is None:
         return 0

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from nsq_spark.archive.chunk import Chunk, index_in_records
+from nsq_spark.archive.chunk import Chunks, index_in_records
 from nsq_spark.archive.files import RemoteFile
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
-from nsq_spark.source.batch_reader import ArchivePartition, read_partition
-from nsq_spark.source.live_options import LiveOptions, LogKey, Position, Positions, TopicOffset, by_topic
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Split, Wanted
+from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
+from nsq_spark.source.live_options import Counts, Document, LiveOptions, LogKey, Position, Positions, TopicOffset, by_topic
 from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED
@@ -33,7 +31,7 @@ _log = logging.getLogger("nsqd_py.spark")
 class _TaskReader:
     """Reads partitions, on executors."""
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, TopicPartition):
             yield from read_range(partition)
         elif isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
@@ -43,7 +41,7 @@ class _TaskReader:
 class LiveBatchReader(_TaskReader, DataSourceReader):
     """`spark.read` with an option `nsqd` or `nsqlookupd`. Each query reads what is kept then."""
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._plan = Planner(options, columns)
 
     def partitions(self) -> list[InputPartition]:
@@ -58,16 +56,16 @@ class LiveBatchReader(_TaskReader, DataSourceReader):
 class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`."""
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._options = options
         self._plan = Planner(options, columns, waits=True)
         self._target: Positions | None = None
         self._known: set[LogKey] = set()
         self._ends: Positions = {}
-        self._lag: dict[LogKey, int] = {}
+        self._lag: Counts = {}
         self._last_s = time.monotonic()
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Document:
         """Raises ArchiveError."""
         there = self._plan.kept(of_all=True)
         if missing := self._plan.missing_topics(there):
@@ -82,7 +80,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Raises ArchiveError."""
         self._target = {log: kept.end for log, kept in self._plan.kept(of_all=True).items()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """Raises ArchiveError, LostMessages, BadOffset."""
         options = self._options
         before = TopicOffset.of_json(start)
@@ -101,13 +99,13 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._last_s = time.monotonic()
         return batch.offset.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> Document | None:
         """Return where the logs ended when their nsqds were last asked, and how far behind a query is; Spark shows it next to
         how far the query is.
         """
         return TopicOffset(self._ends).to_json() | {"lag": by_topic(self._lag)}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """Raises ArchiveError, LostMessages, BadOffset."""
         if start == end:
             return []
@@ -119,7 +117,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
 # ---- on executors
 
 
-def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
+def read_range(part: TopicPartition) -> Rows:
     """Raises ArchiveError, LostMessages among them."""
     options = part.options
     topic, asked = part.log
@@ -160,7 +158,7 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
         place = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 
-def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Iterator[pa.RecordBatch]:
+def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:
     """Yield messages that a log does not have any more from the archive. Raises LostMessages if there is none."""
     options = part.options
     if options.archive is None:
@@ -177,7 +175,7 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
         yield from read_partition(archived)
 
 
-def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
+def _chunks(data: bytes, url: str, topic: str) -> Chunks:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
     split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, size, 0)

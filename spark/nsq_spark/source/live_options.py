@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.splits import Wanted
-from nsq_spark.source.declaration import BadOption, Option, Values, at_least_one, parse_list, parse_seconds
+from nsq_spark.archive.splits import Names, Wanted
+from nsq_spark.source.declaration import BadOption, Option, Texts, Values, at_least_one, parse_list, parse_seconds
 from nsq_spark.source.options import (
     CLIENT,
     HADOOP,
@@ -84,6 +84,11 @@ class LogKey(NamedTuple):
     nsqd: str
 
 
+# Numbers of messages in logs.
+Counts: TypeAlias = dict[LogKey, int]
+# As JSON.
+Document: TypeAlias = dict[str, Any]
+
 # Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch; or for each log a sequence number, in
 # which -2 stands for the earliest and -1 for the latest, or the id of the message before, as text.
 Place: TypeAlias = str | int | Mapping[LogKey, int | str]
@@ -105,8 +110,8 @@ def place_in(place: Place, log: LogKey) -> str | dict[str, int]:
 class LiveOptions:
     """See LIVE_OPTIONS. `most_messages` None: any number. `archive` None: the logs of nsqds only."""
 
-    nsqds: tuple[str, ...]
-    lookupds: tuple[str, ...]
+    nsqds: Names
+    lookupds: Names
     wanted: Wanted
     archive: ReadOptions | None
     remembered_at: str
@@ -122,12 +127,12 @@ class LiveOptions:
     access: HttpAccess
 
 
-def is_live(given: Mapping[str, str]) -> bool:
+def is_live(given: Texts) -> bool:
     """True if the options are those of live topics, not of an archive alone."""
     return not {"nsqd", "lookupd", "nsqlookupd"}.isdisjoint(name.lower() for name in given)
 
 
-def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+def live_options(given: Texts, now_ns: int) -> LiveOptions:
     """Raises BadOption."""
     from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in  # takes 20 ms, which readers of archives do not need
 
@@ -163,14 +168,14 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     )
 
 
-def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+def stream_of(given: Texts, now_ns: int) -> LiveOptions:
     """Return the options of a stream, which has no end. Raises BadOption."""
     if not {"endingoffsets", "endingtimestamp"}.isdisjoint(name.lower() for name in given):
         raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)
 
 
-def _without_login(*lists: tuple[str, ...]) -> tuple[list[tuple[str, ...]], str]:
+def _without_login(*lists: Names) -> tuple[list[Names], str]:
     """Return lists of addresses without their logins, and the login, which all have in common. Raises BadOption."""
     logins = {login for login in (_login_of(address) for addresses in lists for address in addresses) if login}
     if len(logins) > 1:
@@ -254,7 +259,7 @@ class Position:
         """Return how many messages of the log are between this place and another one; 0 if that is not later."""
         return max(0, later.seq - self.seq) if self.is_before(later) else 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         text = None if self.message_id is None else f"{self.message_id:016x}"
         return {"id": text, "count": self.count, "epoch": self.epoch}
 
@@ -278,7 +283,7 @@ class TopicOffset:
     ends: Positions = field(default_factory=dict)
     begins: Positions = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Return always the same for the same offset."""
         document = {"version": VERSION, "topics": _nested(self.ends)}
         if self.begins:
@@ -304,15 +309,15 @@ class TopicOffset:
             raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error!r}") from error
 
 
-def by_topic(by_log: Mapping[LogKey, Any]) -> dict[str, dict[str, Any]]:
+def by_topic(by_log: Mapping[LogKey, Any]) -> dict[str, Document]:
     """Return values by topic and nsqd, in order."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Document] = {}
     for log in sorted(by_log):
         found.setdefault(log.topic, {})[log.nsqd] = by_log[log]
     return found
 
 
-def _nested(places: Positions) -> dict[str, Any]:
+def _nested(places: Positions) -> Document:
     return by_topic({log: place.to_json() for log, place in places.items()})
 
 
@@ -321,11 +326,11 @@ def _flat(nested: Any) -> Positions:
     return {LogKey(topic, nsqd): Position.of_json(part) for topic, by in nested.items() for nsqd, part in by.items()}
 
 
-def shares(there: Mapping[LogKey, int], most: int | None) -> dict[LogKey, int]:
+def shares(there: Counts, most: int | None) -> Counts:
     """Share out at most `most` messages: each log gets the same, and what one does not need goes to the others."""
     if most is None:
         return dict(there)
-    found: dict[LogKey, int] = {}
+    found: Counts = {}
     for number, log in enumerate(sorted(there, key=lambda log: (there[log], log))):
         found[log] = min(there[log], -(-most // (len(there) - number)))
         most -= found[log]

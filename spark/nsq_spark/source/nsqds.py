@@ -13,7 +13,7 @@ from http.client import HTTPMessage
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Span
 from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Position
 from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
     end: Position
     next_seq: int
     earliest_seq: int
-    ended: tuple[tuple[int, int], ...] = ()
+    ended: tuple[Span, ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,12 +10,13 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.names import zone_of
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Wanted
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Wanted
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS, DDL
 from nsq_spark.source.declaration import (
     TIME_ZONE,
     Option,
+    Texts,
     Values,
     at_least_one,
     errors_of,
@@ -87,7 +88,7 @@ WRITE_OPTIONS = (
 class ReadOptions:
     """The options of a read; see READ_OPTIONS. Times are ns since the epoch."""
 
-    paths: tuple[str, ...]
+    paths: Names
     storage: Storage
     hints: Hints
     wanted: Wanted
@@ -98,15 +99,15 @@ class ReadOptions:
 class WriteOptions(NamedTuple):
     """The options of a write; see WRITE_OPTIONS."""
 
-    nsqd_tcp_addresses: tuple[str, ...]
-    lookupd_http_addresses: tuple[str, ...]
+    nsqd_tcp_addresses: Names
+    lookupd_http_addresses: Names
     client: ClientOptions
     topic: str
     batch_bytes: int
     give_up_after_s: float
 
 
-def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
+def read_options(given: Texts, now_ns: int) -> ReadOptions:
     """Raises BadOption."""
     values = Values(given, READ_OPTIONS, prefixes=(HADOOP,))
     wanted = Wanted(
@@ -146,7 +147,7 @@ def check_wanted(wanted: Wanted) -> None:
         raise BadOption("nsq: option endTime: it is not later than startTime, so nothing is in between")
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(given: Texts) -> WriteOptions:
     """Raises BadOption."""
     values = Values(given, WRITE_OPTIONS, prefixes=(CLIENT, HADOOP))
     nsqds, lookupds, topic = values["nsqdTcpAddress"], values["lookupdHttpAddress"], values["topic"] or ""
@@ -175,7 +176,7 @@ def check_each(name: str, addresses: Iterable[str], check: Callable[[str], objec
 # ---- columns, by the schema that Spark gives
 
 
-def read_columns(schema: StructType) -> tuple[str, ...]:
+def read_columns(schema: StructType) -> Names:
     """Return the names, in order: any of ours, in any order. Raises BadOption."""
     ours = {column.name: column.ddl.lower() for column in COLUMNS}
     for field in schema.fields:

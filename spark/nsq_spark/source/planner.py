@@ -13,11 +13,12 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.sidecars import NsqdPart
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Names, Span
 from nsq_spark.source.history import History
 from nsq_spark.source.live_options import (
     EARLIEST,
     LATEST,
+    Counts,
     LiveOptions,
     LogKey,
     Place,
@@ -40,7 +41,7 @@ class TopicPartition(InputPartition):
     log: LogKey
     low: Position
     high: Position
-    columns: tuple[str, ...]
+    columns: Names
     options: LiveOptions
 
 
@@ -48,8 +49,8 @@ class Batch(NamedTuple):
     """What the next batch reads; about how many messages wait in each log, and how many of these it leaves."""
 
     offset: TopicOffset
-    waiting: Mapping[LogKey, int]
-    left: Mapping[LogKey, int]
+    waiting: Counts
+    left: Counts
 
 
 class Planner:
@@ -58,7 +59,7 @@ class Planner:
     waits  True if the archive and its topics need not be there yet
     """
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...], *, waits: bool = False) -> None:
+    def __init__(self, options: LiveOptions, columns: Names, *, waits: bool = False) -> None:
         self.options = options
         self.topics = LiveTopics(options)
         self.history: History | None = None
@@ -169,8 +170,8 @@ class Planner:
         lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
         highs = self._archived(lows, there)
         ends = dict(before.ends)
-        archived: dict[LogKey, int] = {}
-        waiting: dict[LogKey, int] = {}
+        archived: Counts = {}
+        waiting: Counts = {}
         for log, low in lows.items():
             begin = highs.get(log, low)
             archived[log] = self._archive.count(log, low, begin) if log in highs else 0
@@ -330,7 +331,7 @@ class Planner:
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer, if there is an archive."""
         self._know(end.ends)
-        bounds: dict[LogKey, tuple[int, int]] = {}
+        bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
             low = end.begins.get(log) or start.ends.get(log, Position())
