@@ -167,8 +167,8 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, hints: Hints) 
         base = base_of(storage.resolved(path))
         for entry in _entries(path, storage, found, takes_all=bool(hints.format)):
             entries.setdefault(entry.path, (entry, directory_of(base) if base == entry.path else base))
-    found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
-    found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
+    for others in (found.in_progress, found.skipped):
+        others[:] = [path for path in dict.fromkeys(others) if path not in entries]
     return dict(entries.values())
 
 

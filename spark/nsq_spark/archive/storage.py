@@ -158,10 +158,6 @@ def identical(path: str) -> str:
     return as_text(os.path.realpath(local_path(path))) if is_local(path) else path.rstrip("/")
 
 
-def is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
-
-
 def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 

@@ -31,15 +31,15 @@ from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
-from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
+from nsq_spark.archive.storage import Entry, Storage
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK
 
-# Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
-_PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
+# Spark treats a path with `*`, `[` or `{` as a glob, shows other characters as escapes, and passes over hidden files.
+_PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)(?:[\w./=@+:,~-]*/)?(?![._])[\w.=@+:,~-]*", re.ASCII)
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _MOST_LISTING_TASKS = 32
 _POSITION = "position"
@@ -145,7 +145,7 @@ class OwnReader:
             partition = self.partitions[number]
             damage = Damage("skip" if partition.options.skip_damaged else "fail")
             yield from read_partition(partition, damage)
-            if self._damage is not None and damage.counts:
+            if self._damage and damage.counts:
                 self._damage.add(damage.counts)
 
 
@@ -197,7 +197,7 @@ def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) ->
 
 def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> bool:
     """True if Spark's reader finds the same messages in the file as ours. Raises ArchiveError."""
-    if not _PLAIN_PATH.fullmatch(info.path) or is_hidden(name_of(info.path)):
+    if not _PLAIN_PATH.fullmatch(info.path):
         return False
     if info.compression is Compression.GZIP and info.format is not Format.PARQUET:
         return is_complete and info.path.endswith(".gz")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPMessage
@@ -214,15 +215,15 @@ def _topic_of(one: Any) -> str:
 # ---- all nsqds of some topics
 
 
+@dataclass
 class LiveTopics:
     """The logs of the topics of some options.
 
     silent  those whose nsqds did not answer to the last question
     """
 
-    def __init__(self, options: LiveOptions) -> None:
-        self._options = options
-        self.silent: set[LogKey] = set()
+    _options: LiveOptions
+    silent: set[LogKey] = field(default_factory=set)
 
     def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> Answers:
         """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
