@@ -24,19 +24,19 @@ _TOPICS_SHOWN = 10
 # A file that nothing was written to for this time counts as finished.
 _SETTLED_NS = 3600 * SECOND_NS
 _log = logging.getLogger(__name__)
-_SPECIAL = re.compile(r"[*?\[{]")
+# The part of a path from the first name with a special character on.
+_PATTERN = re.compile(r"[^/]*[*?\[{].*", re.DOTALL)
 _TOKEN = re.compile(r"\*\*/|\*\*|\[(?P<negation>[!^]?)(?P<characters>\]?[^\]]+)\]|.", re.DOTALL)
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def is_glob(path: str) -> bool:
-    return bool(_SPECIAL.search(path))
+    return bool(_PATTERN.search(path))
 
 
 def base_of(pattern: str) -> str:
     """Return the directory that all matches are in."""
-    match = _SPECIAL.search(pattern)
-    return pattern[: pattern.rfind("/", 0, match.start()) + 1] if match else pattern
+    return _PATTERN.sub("", pattern)
 
 
 def compiled_glob(pattern: str) -> re.Pattern[str]:

@@ -86,14 +86,11 @@ class Values:
         self._declared = {option.name: option for option in declared}
         self._given = {name.lower(): value for name, value in given.items()}
         for option in declared:
-            self._rename(option)
+            for alias in option.aliases:
+                value = self._given.pop(alias.lower(), None)
+                if value is not None and self._given.setdefault(option.name.lower(), value) != value:
+                    raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
         self._check_names(prefixes)
-
-    def _rename(self, option: Option) -> None:
-        for alias in option.aliases:
-            value = self._given.pop(alias.lower(), None)
-            if value is not None and self._given.setdefault(option.name.lower(), value) != value:
-                raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
 
     def _check_names(self, prefixes: Names) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}

@@ -60,7 +60,6 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._options = options
         self._plan = Planner(options, columns, waits=True)
         self._target: Positions | None = None
-        self._known: set[LogKey] = set()
         self._ends: Positions = {}
         self._lag: Counts = {}
         self._last_s = time.monotonic()
@@ -84,8 +83,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Raises ArchiveError, LostMessages, BadOffset."""
         options = self._options
         before = TopicOffset.of_json(start)
-        self._known |= set(before.ends)
-        there = self._plan.kept(self._known, of_all=self._target is not None)
+        there = self._plan.kept(before.ends, of_all=self._target is not None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch = self._plan.batch(before, there, self._target, most)
         count = sum(batch.waiting.values())

@@ -209,9 +209,9 @@ def write_columns(schema: StructType, topic: str) -> WriteColumns:
     if lost:
         raise BadOption(f"nsq: column {min(lost)} cannot be published: NSQ's messages have none; drop it")
     for name, (words, kinds) in _TYPES.items():
-        if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
-            kind = schema.fields[places[name]].dataType.simpleString()
-            raise BadOption(f"nsq: column {schema.fieldNames()[places[name]]} is {kind}, but has to be {words}")
+        field = schema[places[name]] if name in places else None
+        if field and not isinstance(field.dataType, kinds):
+            raise BadOption(f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}")
     if "body" not in places:
         raise BadOption(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
     if not topic and "topic" not in places:
