@@ -317,7 +317,8 @@ class History:
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
             infos = [self._files[number].info for number in sorted(stretch.files)]
-            found = [part for name, part in _ids_in(infos, self._options, self._options.wanted) if self._owners.get(name) == log]
+            by_name = _ids_in(infos, self._options, self._options.wanted)
+            found = [ids for name, ids in by_name.items() if self._owners.get(name) == log]
             ids = np.unique(np.concatenate([_NO_IDS, *found]))
             ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
             self._last_ids[log] = stretch, ids
@@ -445,13 +446,10 @@ class _KnownFiles:
             yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
-        by_name: dict[LogKey, list[Numbers]] = defaultdict(list)
-        for name, ids in _ids_in([info], self._options, Wanted()):  # another query of the checkpoint may want other topics
-            by_name[name].append(ids)
         found = []
-        for (topic, nsqd), pieces in by_name.items():
-            ids = np.concatenate(pieces)
-            is_ordered = bool((ids[1:] > ids[:-1]).all())
+        # Of all topics: another query of the checkpoint may want other ones.
+        for (topic, nsqd), ids in _ids_in([info], self._options, Wanted()).items():
+            is_ordered = bool((np.diff(ids) > 0).all())
             found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
         self._read[key] = found
         with suppress(OSError):  # it is read again by the next process
@@ -460,12 +458,15 @@ class _KnownFiles:
                 file.write(f"{json.dumps([key, found])}\n")
 
 
-def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> Iterator[tuple[LogKey, Numbers]]:
-    """Yield the ids in files by topic and nsqd, a chunk after the other. Raises ArchiveError."""
+def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> dict[LogKey, Numbers]:
+    """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
     damage = Damage("skip" if options.skip_damaged else "fail")
+    found: dict[LogKey, list[Numbers]] = defaultdict(list)
     for split in plan_splits(infos, wanted=wanted):
         for chunk in read(split, options.storage, wanted, damage):
-            yield from ((LogKey(chunk.topic, nsqd), ids) for nsqd, _, ids in _by_nsqd(chunk))
+            for nsqd, _, ids in _by_nsqd(chunk):
+                found[LogKey(chunk.topic, nsqd)].append(ids)
+    return {name: np.concatenate(pieces) for name, pieces in found.items()}
 
 
 def _are_within(ids: Numbers, low: int, high: int) -> Any:
