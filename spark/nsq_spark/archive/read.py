@@ -34,7 +34,7 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
     if not split.format.has_timestamps:  # the whole file was chosen
         wanted = replace(wanted, start_ns=None, end_ns=None)
     for chunk in _chunks(split, storage, wanted, damage):
-        yield from (part for part in chunk.wanted(wanted).bounded() if part.count)
+        yield from chunk.wanted(wanted).bounded()
 
 
 def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Chunks:

@@ -233,8 +233,11 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
         if info.compression is not Compression.NONE:
             count = 1
         for start, end in pairwise(info.size_bytes * part // count for part in range(count + 1)):
-            file = info.path, info.format, info.compression
-            splits.append(Split(*file, start, end, info.topic, info.size_bytes, len(splits), info.is_live))
+            splits.append(
+                Split(
+                    info.path, info.format, info.compression, start, end, info.topic, info.size_bytes, len(splits), info.is_live
+                )
+            )
     return splits
 
 

@@ -18,7 +18,7 @@ from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Split, Wanted
 from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
-from nsq_spark.source.live_options import Counts, Document, LiveOptions, LogKey, Position, Positions, TopicOffset, by_topic
+from nsq_spark.source.live_options import Counts, Document, LiveOptions, Position, Positions, TopicOffset, by_topic
 from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED

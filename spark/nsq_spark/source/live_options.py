@@ -30,7 +30,8 @@ from nsqd_py.settings.types import parse_bool
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.http_requests import HttpAccess
 
-_ID = re.compile("[0-9a-f]{16}")
+# A place in the JSON of an option: a sequence number or a message id.
+_PLACE = re.compile(r'-[12]|\d+|"[0-9a-f]{16}"')
 EARLIEST = "earliest"
 LATEST = "latest"
 EARLIEST_SEQ = -2
@@ -208,12 +209,11 @@ def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
             (topic,) = wanted.topics  # the short form, without a topic
             found = {topic: found}
         offsets = {LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except BAD_CONTENT as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
         raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
     for place in offsets.values():
-        is_number = type(place) is int and place >= EARLIEST_SEQ
-        if not is_number and not (isinstance(place, str) and _ID.fullmatch(place)):
+        if not _PLACE.fullmatch(json.dumps(place)):
             raise BadOption(
                 f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest), -1 (latest) or message ids of 16 hex "
                 f"characters, got {json.dumps(place)}"
