@@ -34,8 +34,7 @@ class RemoteFile(File):
         return int(self._file.size())
 
     def read_at(self, offset: int, size: int) -> bytes:
-        data: bytes = self._file.read_at(size, offset)
-        return data
+        return bytes(self._file.read_at(size, offset))
 
     def close(self) -> None:
         self._file.close()
@@ -68,6 +67,9 @@ class ArchiveStream(io.RawIOBase):
 
     def tell(self) -> int:
         return self._position
+
+    def readable(self) -> bool:
+        return True
 
 
 def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:

@@ -300,12 +300,9 @@ class _Recogniser:
         """Return a file that keeps no times with those of the manifest, or else with the hour in its name."""
         spans = [part.times for part in parts if part.times]
         if spans and len(spans) == len(parts):
-            return replace(info, times=(min(spans)[0], max(last for _, last in spans)))
+            return replace(info, first_ns=min(spans)[0], end_ns=max(last for _, last in spans) + 1)
         times = time_in(name_of(info.path), self._zone)
-        if times is None:
-            return info
-        first_ns, end_ns = times
-        return replace(info, times=(first_ns, end_ns - 1), has_time_of_name=True)
+        return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True) if times else info
 
 
 def _format(given: str | None) -> Format | None:

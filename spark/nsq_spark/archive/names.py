@@ -146,9 +146,10 @@ class _Name(NamedTuple):
         plain = with_suffix
         for suffix in MESSAGE_SUFFIXES:
             plain = plain.removesuffix(suffix)
-        *_, last = [None, *_TIME.finditer(plain)]
-        if last is None:
+        times = list(_TIME.finditer(plain))
+        if not times:
             return cls(plain, None, is_of_archive=plain != with_suffix)
+        last = times[-1]
         return cls(plain[: last.start()].rstrip("._-"), plain[last.end() :].lstrip("._-"), is_of_archive=True)
 
 

@@ -158,7 +158,7 @@ class FileInfo:
     topic           of all messages, if the format has one topic a file; else of messages that do not have theirs;
                     "" if its name fits several
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
-    times           of its first and last message in ns, or earlier and later ones, if its format stores none (`lines`)
+    first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
     has_time_of_name  these are the hour in its name, since no manifest has them
     is_unwanted     nothing in it is wanted: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
@@ -170,7 +170,8 @@ class FileInfo:
     compression: Compression = Compression.NONE
     topic: str = ""
     is_live: bool = False
-    times: Span | None = None
+    first_ns: int | None = None
+    end_ns: int | None = None
     has_time_of_name: bool = False
     is_unwanted: bool = False
 
@@ -185,9 +186,9 @@ class FileInfo:
             return False
         if self.format.has_timestamps or not wanted.has_range:
             return True
-        if self.times is None:
+        if self.first_ns is None or self.end_ns is None:
             raise ArchiveError(f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13")
-        return bool(wanted.overlaps(*self.times))
+        return bool(wanted.overlaps(self.first_ns, self.end_ns - 1))
 
 
 @dataclass(frozen=True, slots=True)
