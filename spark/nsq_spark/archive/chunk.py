@@ -7,34 +7,55 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.splits import ArchiveError, Numbers, Wanted
+from nsq_spark.archive.splits import ArchiveError, Numbers, Span, Wanted
 from nsq_spark.schema import arrow_schema
 from nsqd_py.batch import SIZE_BYTES, Batch
 
 ID_BYTES = 16
 _INDEX_BITS = 20
+MOST_MESSAGES = 50_000
+MOST_BYTES = 4 * 1024 * 1024
 _ASCII_END = 0x80
 _SMALLEST_CONSTANT = 1024
 # The two characters of each byte, as one number: half as many look-ups as one for each character.
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
+# The attributes of a chunk that have the columns of `nsq_spark.schema`.
+_ATTRIBUTES = {
+    "topic": "topic",
+    "channel": "channel",
+    "timestamp": "timestamps_us",
+    "timestamp_ns": "timestamps_ns",
+    "id": "ids",
+    "attempts": "attempts",
+    "body": "bodies",
+    "nsqd": "nsqds",
+    "file": "file",
+    "position": "positions",
+}
+
+# The bounds of messages that follow each other.
+Ranges: TypeAlias = Iterator[Span]
+# The nsqd of each message: one name for all, none, or a dictionary array.
+Nsqds: TypeAlias = str | pa.DictionaryArray | None
 
 
 # ---- Arrow columns
 
 
-def binary_array(count: int, offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
-    """Return the values between each of `count + 1` offsets and the next; `values` is a buffer, which is not copied."""
+def binary_array(offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
+    """Return the values between each offset and the next; `values` is a buffer, which is not copied."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32, copy=False)), values]
-    return pa.Array.from_buffers(pa.string() if text else pa.binary(), count, buffers)
+    return pa.Array.from_buffers(pa.string() if text else pa.binary(), len(offsets) - 1, buffers)
 
 
 # `pa.array`, `pa.scalar` and `to_numpy` import pandas, which costs each Python process 0.4 s of processor time: so these two do
@@ -56,30 +77,31 @@ def numbers_of(array: pa.Array) -> Numbers:
 def hex_ids(numbers: Numbers) -> pa.Array:
     """Return ids as 16 hex characters: 10 ns each."""
     octets = numbers.astype(">u8").view(np.uint8)
-    return _fixed_text(pa.py_buffer(_HEX[octets]), len(numbers))
+    return _equally_long(pa.py_buffer(_HEX[octets]), ID_BYTES, len(numbers))
 
 
 def stored_ids(octets: Numbers) -> pa.Array:
     """Return the texts of ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
     if octets.size and octets.max() >= _ASCII_END:
         return pa.array([row.tobytes().decode("ascii", "backslashreplace") for row in octets], pa.string())
-    return _fixed_text(pa.py_buffer(np.ascontiguousarray(octets)), len(octets))
+    return _equally_long(pa.py_buffer(np.ascontiguousarray(octets)), ID_BYTES, len(octets))
 
 
-def _fixed_text(values: Any, count: int) -> pa.Array:
-    return binary_array(count, np.arange(0, ID_BYTES * (count + 1), ID_BYTES), values, text=True)
+def _equally_long(values: Any, size_bytes: int, count: int, *, text: bool = True) -> pa.Array:
+    """Return `count` values of the same size, one behind the other in a buffer."""
+    return binary_array(np.arange(count + 1) * size_bytes, values, text=text)
 
 
 def constant(text: str, count: int) -> pa.Array:
     """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
-    room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
+    room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length())
     return _constant(text, room).slice(0, count)
 
 
 @lru_cache(maxsize=32)
 def _constant(text: str, count: int) -> pa.Array:
     value = text.encode()
-    return binary_array(count, np.arange(count + 1) * len(value), pa.py_buffer(value * count), text=True)
+    return _equally_long(pa.py_buffer(value * count), len(value), count)
 
 
 # ---- structures and runs of values
@@ -95,7 +117,7 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     return heads
 
 
-def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Ranges:
     """Yield bounds of neighbours whose values together are at most `greatest`, of at most `most` values; a greater value is
     alone. `sums` has the sum of the values up to each and with it.
     """
@@ -104,13 +126,13 @@ def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Iterator[tupl
         high = int(sums.searchsorted(before + greatest, "right"))
         high = max(low + 1, min(high, low + most))
         yield low, high
-        low, before = high, int(sums[high - 1])
+        low = high
+        before = int(sums[high - 1])
 
 
-def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds of neighbours without a change; `changes` is true where value i + 1 is unlike value i."""
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
-    return ((low, high) for low, high in zip(bounds, bounds[1:], strict=False) if low < high)
+def equal_runs(changes: Numbers, count: int) -> Ranges:
+    """Return bounds of neighbours without a change; `changes` is not 0 where value i + 1 is unlike value i."""
+    return pairwise(sorted({0, *(np.flatnonzero(changes) + 1).tolist(), count}))
 
 
 # ---- positions of messages: the offset of the record or line, and the index in it
@@ -134,16 +156,16 @@ def index_in_records(counts: Numbers) -> Numbers:
     return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
 
 
+@dataclass(eq=False)
 class Payload:
     """Body i is the `sizes[i]` bytes from `starts[i]` on; bodies are in order and do not overlap.
 
     buffer  a pyarrow buffer, which is shared and not copied
     """
 
-    def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers) -> None:
-        self.buffer = buffer
-        self.starts = starts
-        self.sizes = sizes
+    buffer: Any
+    starts: Numbers
+    sizes: Numbers
 
     @classmethod
     def of_ranges(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
@@ -178,7 +200,7 @@ class Payload:
         """Return the size of bodies `low` to `high` (not included)."""
         return int(self.sizes[low:high].sum())
 
-    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    def cuts(self, most_messages: int, most_bytes: int) -> Ranges:
         """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
         return runs(np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES, most_messages)
 
@@ -188,19 +210,17 @@ class Payload:
 
     def array(self) -> pa.Array:
         """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
-        starts, count = self.starts, len(self)
-        ends = starts + self.sizes
-        if not count:
+        starts = self.starts
+        if not len(starts):
             return pa.array([], pa.binary())
+        ends = starts + self.sizes
         base = int(starts[0])
         buffer = self.buffer.slice(base, int(ends[-1]) - base)
         if np.array_equal(starts[1:], ends[:-1]):
-            return binary_array(count, np.append(starts, ends[-1]) - base, buffer)
+            return binary_array(np.append(starts, ends[-1]) - base, buffer)
         # An array of the bodies and of what is between them, of which every second value is taken.
-        bounds = np.empty(2 * count, dtype=np.int32)
-        bounds[0::2] = starts - base
-        bounds[1::2] = ends - base
-        return binary_array(2 * count - 1, bounds, buffer).take(numbers_array(np.arange(0, 2 * count, 2), pa.int32()))
+        bounds = np.stack((starts, ends), axis=1).ravel() - base
+        return binary_array(bounds, buffer).take(numbers_array(np.arange(0, len(bounds), 2), pa.int32()))
 
     def mpub_pieces(self, low: int, high: int) -> list[Any]:
         """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
@@ -211,7 +231,7 @@ class Payload:
         if count:
             bodies = self.take(slice(low, high))
             sizes = pa.py_buffer(bodies.sizes.astype(">u4"))
-            heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
+            heads = _equally_long(sizes, SIZE_BYTES, count, text=False)
             joined = pc.binary_join_element_wise(heads, bodies.array(), pa.scalar(b"", pa.binary()))
             pieces.append(joined.buffers()[2])  # the values, one behind the other
         return pieces
@@ -227,13 +247,11 @@ def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbe
     strides = np.where(counts == 1, ends - begins, strides)
     starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
     sizes = np.repeat(strides - SIZE_BYTES, counts)
-    first = np.append(0, np.cumsum(counts))
-    for index in np.flatnonzero(strides == 0).tolist():
-        begin, end = int(begins[index]), int(ends[index])
-        low, high = (int(bound) for bound in first[index : index + 2])
-        bounds = begin + _starts(data[begin:end], high - low)
-        starts[low:high] = bounds[:-1]
-        sizes[low:high] = np.diff(bounds) - SIZE_BYTES
+    batches = np.stack((begins, ends, counts, np.cumsum(counts)), axis=1)
+    for begin, end, count, high in batches[strides == 0].tolist():
+        bounds = begin + _starts(data[begin:end], count)
+        starts[high - count : high] = bounds[:-1]
+        sizes[high - count : high] = np.diff(bounds) - SIZE_BYTES
     return Payload(pa.py_buffer(data), starts, sizes)
 
 
@@ -248,49 +266,24 @@ def _starts(body: bytes, count: int) -> Numbers:
     return np.array(starts, dtype=np.int64)
 
 
-MOST_MESSAGES = 50_000
-MOST_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class MessageOrigin:
-    """The origin of messages; `channel` is None if it is not known or there was none."""
-
-    topic: str
-    channel: str | None
-    file: str
-
-
-# The nsqd of each message: one name for all, none, or a dictionary array.
-Nsqds: TypeAlias = str | pa.DictionaryArray | None
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Columns of equal length, in order of `positions`; None where the format does not know.
+    """Messages of a topic, channel and file, in columns of equal length, in order of `positions`.
+
+    None stands where the format does not know; also for the channel, if there was none.
 
     raw_ids  numbers of 64 bits; n x 16 bytes; or a StringArray. `ids` makes text of them
     """
 
-    origin: MessageOrigin
+    topic: str
+    channel: str | None
+    file: str
     positions: Numbers
     payload: Payload
     timestamps_ns: Numbers | None = None
     attempts: Numbers | None = None
     raw_ids: Any = None
     nsqds: Nsqds = None
-
-    @property
-    def topic(self) -> str:
-        return self.origin.topic
-
-    @property
-    def channel(self) -> str | None:
-        return self.origin.channel
-
-    @property
-    def file(self) -> str:
-        return self.origin.file
 
     @property
     def count(self) -> int:
@@ -313,13 +306,12 @@ class Chunk:
     def timestamps_us(self) -> Numbers | None:
         return None if self.timestamps_ns is None else self.timestamps_ns // 1000
 
-    def arrow(self, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return the columns of `nsq_spark.schema` with these names, in this order; None: all.
+    def arrow(self, names: Iterable[str] = _ATTRIBUTES) -> pa.RecordBatch:
+        """Return the columns of `nsq_spark.schema` with these names, in this order.
 
         Only these are made: all ten take 83 ns a message, mostly for the bodies, `position` alone 0.3 ns.
         """
-        columns = _ATTRIBUTES if names is None else names
-        return pa.RecordBatch.from_pydict({name: self.column(name) for name in columns})
+        return pa.RecordBatch.from_pydict({name: self.column(name) for name in names})
 
     def column(self, name: str) -> pa.Array:
         """Return one column of `nsq_spark.schema`; null where it is not known."""
@@ -345,32 +337,20 @@ class Chunk:
                 return column[which] if isinstance(which, slice) else column.filter(pa.array(which))
             return column if column is None or isinstance(column, str) else column[which]
 
-        columns = (self.timestamps_ns, self.attempts, self.raw_ids, self.nsqds)
-        return Chunk(self.origin, self.positions[which], self.payload.take(which), *map(part, columns))
+        changed = {name: part(getattr(self, name)) for name in ("positions", "timestamps_ns", "attempts", "raw_ids", "nsqds")}
+        return replace(self, payload=self.payload.take(which), **changed)
 
     def wanted(self, wanted: Wanted) -> Chunk:
         """Return the messages of a wanted time."""
         if not wanted.has_range:
             return self
         times = self.timestamps_ns
-        return self.slice(0, 0) if times is None else self.filter(wanted.in_range(times))
+        return self.slice(0, 0) if times is None else self.filter(wanted.overlaps(times, times))
 
-    def bounded(self) -> Iterator[Chunk]:
+    def bounded(self) -> Chunks:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
         for low, high in runs(np.cumsum(self.payload.sizes), MOST_BYTES, MOST_MESSAGES):
             yield self.slice(low, high)
 
 
-# The attributes that have the columns of `nsq_spark.schema`.
-_ATTRIBUTES = {
-    "topic": "topic",
-    "channel": "channel",
-    "timestamp": "timestamps_us",
-    "timestamp_ns": "timestamps_ns",
-    "id": "ids",
-    "attempts": "attempts",
-    "body": "bodies",
-    "nsqd": "nsqds",
-    "file": "file",
-    "position": "positions",
-}
+Chunks: TypeAlias = Iterator[Chunk]

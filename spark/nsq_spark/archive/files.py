@@ -10,34 +10,31 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
-from nsq_spark.archive.splits import ArchiveError, Compression
+from nsq_spark.archive.splits import ArchiveError, Damage, Split
 from nsqd_py.stores.compression import CODECS, Codec, is_padding, next_whole
 from nsqd_py.stores.files import File as File
 from nsqd_py.stores.files import FileWindow, LocalFile
 
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024
-# Called with a position in the decompressed file, how many compressed bytes are missing there, what they are, and True if the
-# file ends there.
-OnDamage = Callable[[int, int, str, bool], None]
 
 
+@dataclass
 class RemoteFile(File):
     """A file that pyarrow has opened."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    _file: Any
 
     @property
     def size_bytes(self) -> int:
         return int(self._file.size())
 
     def read_at(self, offset: int, size: int) -> bytes:
-        data: bytes = self._file.read_at(size, offset)
-        return data
+        return bytes(self._file.read_at(size, offset))
 
     def close(self) -> None:
         self._file.close()
@@ -74,13 +71,10 @@ class ArchiveStream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
 
-
-def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> Iterator[bytes]:
-    """Yield what a compressed file holds. Raises OSError, and what `on_damage` raises."""
-    codec = CODECS[compression]
+def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:
+    """Yield what a compressed file holds; b"" in place of what is damaged. Raises OSError and DamagedArchive."""
+    codec = CODECS[split.compression]
     data = FileWindow(file)
     position = plain_position = 0
     while position < len(data):
@@ -97,7 +91,14 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
                 end = next_whole(codec, data, position + 1)
                 is_end = end == len(data)
                 what = f"the file from byte {position} on" if is_end else f"bytes {position} to {end} of the file"
-                on_damage(plain_position, end - position, what, is_end)
+                damage.found(
+                    split.path,
+                    plain_position,
+                    plain_position + end - position,
+                    f"not decompressed: {what}",
+                    is_unfinished=is_end and split.is_live,
+                )
+                yield b""
             position = end
 
 
@@ -110,9 +111,9 @@ def _decompress(codec: Codec, data: FileWindow, start: int, out: IO[bytes]) -> i
     return 0
 
 
-def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> LocalFile:
-    """Return a temporary file, without a name, with what a compressed one holds. Raises as `plain_pieces`."""
+def decompressed(file: File, split: Split, damage: Damage) -> LocalFile:
+    """Return a temporary file, without a name, with what a compressed one holds. Raises OSError and DamagedArchive."""
     with tempfile.TemporaryFile() as plain:
-        plain.writelines(plain_pieces(file, compression, on_damage))
+        plain.writelines(plain_pieces(file, split, damage))
         plain.flush()
         return LocalFile(os.dup(plain.fileno()))

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
+from nsq_spark.archive.chunk import Chunk, Chunks, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of, needed_columns
-from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted, first_line
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Span, Split, Wanted, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File
 from nsqd_py.stores.formats import LONGEST_LINE_BYTES
@@ -27,6 +27,7 @@ _BLOCK_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024
 _NEWLINE = b"\n"
 _TORN = "its last line has no newline, so it is torn"
+_BODIES = {"body": pa.string(), "body_base64": pa.string()}
 
 
 class LineBlock(NamedTuple):
@@ -67,6 +68,11 @@ class LineReader:
     def blocks(self) -> Iterator[LineBlock]:
         """Raises OSError and DamagedArchive."""
         for piece in self._pieces():
+            if not piece:
+                # Members of nsq_to_file begin with a line. If one before the damage did not end with a line, its beginning is
+                # dropped, and so is the end of a line behind the damage.
+                self._dropped_rest()
+                continue
             data = self._behind_amid_line(self._rest + piece)
             if self._offset >= self._end:
                 return
@@ -77,14 +83,14 @@ class LineReader:
                 yield LineBlock.of(self._offset, data, after)
                 self._offset += after
             elif len(self._rest) > LONGEST_LINE_BYTES:
-                self._drop_rest(f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines")
-                self._is_amid_line = True
+                what = f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines"
+                self._damage.found(self._split.path, *self._dropped_rest(), what)
         if self._rest and self._offset < self._end:
-            self._drop_rest(_TORN, is_unfinished=self._split.is_live)
+            self._damage.found(self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live)
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._is_plain:
-            yield from plain_pieces(self._file, self._split.compression, self._on_damage)
+            yield from plain_pieces(self._file, self._split, self._damage)
             return
         while self._offset < self._end:
             position = self._offset + len(self._rest)
@@ -93,17 +99,6 @@ class LineReader:
             if not data:
                 return
             yield data
-
-    def _on_damage(self, position: int, size_bytes: int, what: str, is_end: bool) -> None:
-        """The beginning of a line before the damage is dropped, and so is the end of a line behind it: members of
-        nsq_to_file begin with a line, but if one before did not end with a line, the next is not trusted to either.
-        """
-        self._is_amid_line = bool(self._rest)
-        self._offset += len(self._rest)
-        self._rest = b""
-        is_unfinished = is_end and self._split.is_live
-        what = f"not decompressed: {what}"
-        self._damage.found(self._split.path, position, position + size_bytes, what, is_unfinished=is_unfinished)
 
     def _behind_amid_line(self, data: bytes) -> bytes:
         """Return the data without the end of a line whose beginning is not read."""
@@ -120,27 +115,25 @@ class LineReader:
         found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
         return found if found >= 0 else data.rfind(_NEWLINE)
 
-    def _drop_rest(self, what: str, *, is_unfinished: bool = False) -> None:
+    def _dropped_rest(self) -> Span:
+        """Pass over the beginning of a line, and return its bounds."""
         start = self._offset
+        self._is_amid_line = bool(self._rest)
         self._offset += len(self._rest)
         self._rest = b""
-        self._damage.found(self._split.path, start, self._offset, what, is_unfinished=is_unfinished)
+        return start, self._offset
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Yield the messages of `lines`. Raises OSError and DamagedArchive."""
     if not wanted.has_topic(split.topic):
         return
-    origin = MessageOrigin(split.topic, None, split.path)
     for block in LineReader(file, split, damage).blocks():
         payload = Payload(pa.py_buffer(block.data), block.starts, block.ends - block.starts)
-        yield Chunk(origin, positions_of(block.starts + block.offset), payload)
+        yield Chunk(split.topic, None, split.path, positions_of(block.starts + block.offset), payload)
 
 
-_BODIES = {"body": pa.string(), "body_base64": pa.string()}
-
-
-def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises OSError and DamagedArchive."""
     needed = needed_columns(wanted)
     # Bodies are always parsed, since an object without one is no message.
@@ -151,24 +144,23 @@ def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iter
         yield from _chunks(block, schema, split, wanted, damage)
 
 
-def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
     count = len(block.starts)
     if not count:
         return
-    first, last = int(block.starts[0]), int(block.ends[-1])
+    first = int(block.starts[0])
+    end = int(block.ends[-1]) + 1  # behind the newline
     try:
-        columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count, schema)
+        columns = _parsed(pa.py_buffer(block.data).slice(first, end - first), count, schema)
     except (ValueError, pa.ArrowException) as error:
-        if count == 1 and not block.data[first:last].strip(JSON_BLANKS):
-            return
-        if count == 1:
+        if count > 1:
+            for part in (slice(count // 2), slice(count // 2, None)):
+                half = block._replace(starts=block.starts[part], ends=block.ends[part])
+                yield from _chunks(half, schema, split, wanted, damage)
+        elif block.data[first:end].strip(JSON_BLANKS):
             what = f"a line is no message: {first_line(error)}"
-            damage.found(split.path, block.offset + first, block.offset + last + 1, what)
-            return
-        for part in (slice(0, count // 2), slice(count // 2, count)):
-            half = block._replace(starts=block.starts[part], ends=block.ends[part])
-            yield from _chunks(half, schema, split, wanted, damage)
+            damage.found(split.path, block.offset + first, block.offset + end, what)
         return
     yield from chunks_of(columns, positions_of(block.starts + block.offset), split, wanted)
 

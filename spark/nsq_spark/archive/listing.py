@@ -5,40 +5,46 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nsq_spark.archive.names import SAY_THE_TOPIC, has_zone, likeliest, time_in, topic_expression, topics_in, zone_of
 from nsq_spark.archive.sidecars import Companions, FilePart, Manifests
-from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format, Gone, NotThere, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, FileInfo, Format, Gone, Names, NotThere, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
 from nsqd_py.stores.formats import HEAD_BYTES, codec_of, format_of, plain_head
 from nsqd_py.stores.tables import UnreadableTable, everything, walk
 
+_REMOTE_READERS = 16
+_TOPICS_SHOWN = 10
+# A file that nothing was written to for this time counts as finished.
+_SETTLED_NS = 3600 * SECOND_NS
 _log = logging.getLogger(__name__)
-_SPECIAL = re.compile(r"[*?\[{]")
+# The part of a path from the first name with a special character on.
+_PATTERN = re.compile(r"[^/]*[*?\[{].*", re.DOTALL)
 _TOKEN = re.compile(r"\*\*/|\*\*|\[(?P<negation>[!^]?)(?P<characters>\]?[^\]]+)\]|.", re.DOTALL)
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def is_glob(path: str) -> bool:
-    return bool(_SPECIAL.search(path))
+    return bool(_PATTERN.search(path))
 
 
 def base_of(pattern: str) -> str:
     """Return the directory that all matches are in."""
-    match = _SPECIAL.search(pattern)
-    return pattern[: pattern.rfind("/", 0, match.start()) + 1] if match else pattern
+    return _PATTERN.sub("", pattern)
 
 
 def compiled_glob(pattern: str) -> re.Pattern[str]:
     """Return an expression for the paths of files that the pattern names, and of all files in directories that it
     names.
     """
-    parts, open_braces = [], 0
+    parts = []
+    open_braces = 0
     for token in _TOKEN.finditer(pattern):
         text = token[0]
         if text in _WILDCARDS:
@@ -61,11 +67,6 @@ def compiled_glob(pattern: str) -> re.Pattern[str]:
 
 
 # ---- files
-
-_REMOTE_READERS = 16
-_TOPICS_SHOWN = 10
-# A file that nothing was written to for this time counts as finished.
-_SETTLED_NS = 3600 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def list_files(
 
     Raises ArchiveError, also if there is none, or none of a topic that is wanted by name.
     """
-    found, where = survey(paths, storage, hints, wanted), " ".join(paths)
+    found = survey(paths, storage, hints, wanted)
+    where = " ".join(paths)
     if warning := found.zone_warning("the option fileTimeZone"):
         _log.warning("nsq: %s", warning)
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
@@ -134,8 +136,10 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """
-    hints, found, wanted = hints or Hints(), Listing(), wanted or Wanted()
-    bases = _find(paths, storage, found, takes_all=bool(hints.format))
+    hints = hints or Hints()
+    wanted = wanted or Wanted()
+    found = Listing()
+    bases = _find(paths, storage, found, hints)
     entries = [entry for entry in bases if entry.size_bytes]
     recogniser = _Recogniser(storage, hints, wanted, bases)
     if all(is_local(entry.path) for entry in entries):
@@ -143,73 +147,64 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     else:
         with ThreadPoolExecutor(_REMOTE_READERS) as pool:  # each takes a round trip or two
             infos = list(pool.map(recogniser.info, entries))
-    found.files = [info for info in infos if info is not None]
+    found.files = list(filter(None, infos))
     if recogniser.knows_topics:
         empty = (recogniser.topics_of(entry) for entry in bases if not entry.size_bytes)
         found.topics = recogniser.topics.union(*empty)
     if wanted.has_range and not hints.time_zone:
-        found.in_any_zone = sum(_is_in_any_zone(info) and info.may_hold(wanted) for info in found.files)
+        by_name = (info for info in found.files if info.has_time_of_name and not has_zone(name_of(info.path)))
+        found.in_any_zone = sum(info.may_hold(wanted) for info in by_name)
     return found
 
 
-def _is_in_any_zone(info: FileInfo) -> bool:
-    return info.has_time_of_name and not has_zone(name_of(info.path))
-
-
-def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: bool) -> dict[Entry, str]:
-    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError.
+def _find(paths: Sequence[str], storage: Storage, found: Listing, hints: Hints) -> dict[Entry, str]:
+    """Return the files without opening them; if the user knows their format, whatever their names. Raises ArchiveError.
 
     The values are the directories in which the files were found: those that the user named.
     """
     entries: dict[str, tuple[Entry, str]] = {}
     for path in paths:
         base = base_of(storage.resolved(path))
-        for entry in _entries(path, storage, found, takes_all):
+        for entry in _entries(path, storage, found, takes_all=bool(hints.format)):
             entries.setdefault(entry.path, (entry, directory_of(base) if base == entry.path else base))
-    found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
-    found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
+    for others in (found.in_progress, found.skipped):
+        others[:] = [path for path in dict.fromkeys(others) if path not in entries]
     return dict(entries.values())
 
 
 def entries(paths: Sequence[str], storage: Storage, hints: Hints) -> list[Entry]:
     """Return the files that hold messages, without opening them. Raises ArchiveError, NotThere among them."""
-    return [entry for entry in _find(paths, storage, Listing(), takes_all=bool(hints.format)) if entry.size_bytes]
+    return [entry for entry in _find(paths, storage, Listing(), hints) if entry.size_bytes]
 
 
-# ---- paths
-
-
-def _entries(path: str, storage: Storage, listing: Listing, takes_all: bool) -> list[Entry]:
-    given = storage.resolved(path)
-    entry = storage.find(given)
-    if entry is not None:
-        return [entry]
-    if storage.is_directory(given):
-        return _below(given, everything, storage, listing, takes_all)
-    if not is_glob(given):
-        raise NotThere(f"{path} is not there")
-    matches = compiled_glob(given).fullmatch
-
-    def is_chosen(path: str) -> bool:
-        return is_claim(name_of(path)) or matches(local_path(path) if path.startswith("file:") else path) is not None
-
-    found = _below(base_of(given), is_chosen, storage, listing, takes_all)
-    if not found:
-        names = map(name_of, listing.skipped[:1])
-        left_out = "".join(f" with the name of an archive (format takes others): {name}" for name in names)
-        raise NotThere(f"{path} matches no file{left_out}")
-    return found
-
-
-def _below(directory: str, is_chosen: Callable[[str], bool], storage: Storage, listing: Listing, takes_all: bool) -> list[Entry]:
+def _entries(path: str, storage: Storage, listing: Listing, *, takes_all: bool) -> list[Entry]:
     """Return the files with messages; others go to the listing: those still being written, and those with other names."""
+    given = storage.resolved(path)
+    if entry := storage.find(given):
+        return [entry]
+    base = given
+    is_chosen = everything
+    if not storage.is_directory(given):
+        if not is_glob(given):
+            raise NotThere(f"{path} is not there")
+        base = base_of(given)
+        is_chosen = partial(_is_chosen, compiled_glob(given))
     try:
-        found = sorted_by_name(walk(directory, storage, is_chosen, storage.options), storage, takes_all=takes_all)
+        found = sorted_by_name(walk(base, storage, is_chosen, storage.options), storage, takes_all=takes_all)
     except UnreadableTable as error:
         raise ArchiveError(str(error)) from error
     listing.in_progress += found.in_progress
     listing.skipped += found.others
+    if is_chosen is not everything and not found.readable:
+        names = map(name_of, listing.skipped[:1])
+        left_out = "".join(f" with the name of an archive (format takes others): {name}" for name in names)
+        raise NotThere(f"{path} matches no file{left_out}")
     return found.readable
+
+
+def _is_chosen(pattern: re.Pattern[str], path: str) -> bool:
+    plain = local_path(path) if path.startswith("file:") else path
+    return is_claim(name_of(path)) or bool(pattern.fullmatch(plain))
 
 
 # ---- what they are
@@ -237,7 +232,8 @@ class _Recogniser:
 
     def info(self, entry: Entry) -> FileInfo | None:
         """Return what a file is; None if it is gone by now."""
-        name, topics = name_of(entry.path), self.topics_of(entry)
+        name = name_of(entry.path)
+        topics = self.topics_of(entry)
         if is_go_queue(name):
             raise ArchiveError(
                 f"{entry.path} is a queue of Go's nsqd: start our nsqd on a copy of this data path, which imports it, and read "
@@ -262,11 +258,11 @@ class _Recogniser:
             self.topics.update({info.topic} if info.topic else topics)
             if not info.has_one_topic:
                 self.knows_topics = False
-        if form in (Format.LINES, Format.JSONL):
+        if form in LINE_FORMATS:
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
         return info if form.has_timestamps else self._with_times(info, parts)
 
-    def topics_of(self, entry: Entry) -> tuple[str, ...]:
+    def topics_of(self, entry: Entry) -> Names:
         """Return the topic of messages that do not have theirs; several if there is a doubt.
 
         In this order: what the user says, the manifest, the name.
@@ -283,10 +279,11 @@ class _Recogniser:
 
     def _parts(self, entry: Entry) -> list[FilePart]:
         """Return what the manifest says of a file. The user knows the topic of `lines` better."""
-        parts, told = self._manifests.complete(entry), self._told_topic(entry.path)
+        parts = self._manifests.complete(entry)
+        told = self._told_topic(entry.path)
         return [part._replace(topic=told) if told and part.format is Format.LINES else part for part in parts]
 
-    def _in_doubt(self, info: FileInfo, topics: tuple[str, ...]) -> FileInfo:
+    def _in_doubt(self, info: FileInfo, topics: Names) -> FileInfo:
         """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is wanted."""
         if not any(map(self._wanted.has_topic, topics)):
             return replace(info, topic=topics[-1], is_unwanted=True)

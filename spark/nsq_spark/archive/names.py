@@ -11,15 +11,13 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Names, Span
 from nsq_spark.archive.storage import directory_of, name_of
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stores.directories import MESSAGE_SUFFIXES
 from nsqd_py.stores.directories import hive_topic as hive_topic
 from nsqd_py.stores.formats import name_without_compression
-
-# ---- times
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-]\d\d:\d\d)")
 _TIME = re.compile(
@@ -28,7 +26,19 @@ _TIME = re.compile(
 )
 # The clocks of the world are between 12 hours behind UTC and 14 hours before it. An hour more, since a message of
 # the end of an hour is often written in the next one.
-_EARLIEST, _LATEST = timedelta(hours=14 + 1), timedelta(hours=12 + 1)
+_EARLIEST = timedelta(hours=14 + 1)
+_LATEST = timedelta(hours=12 + 1)
+# Parts of times, and Hive's directories.
+_NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
+# The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
+_DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
+SAY_THE_TOPIC = (
+    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
+    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
+)
+
+
+# ---- times
 
 
 def zone_of(name: str) -> tzinfo:
@@ -43,7 +53,7 @@ def zone_of(name: str) -> tzinfo:
         raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
 
 
-def time_in(name: str, zone: tzinfo | None) -> tuple[int, int] | None:
+def time_in(name: str, zone: tzinfo | None) -> Span | None:
     """Return (first, end) of the last time in a file name, in ns since the epoch, `end` not included; None if there is
     none.
 
@@ -57,7 +67,8 @@ def time_in(name: str, zone: tzinfo | None) -> tuple[int, int] | None:
         known = _zone_in(match) or zone
         first, end = _span(local.replace(tzinfo=known or UTC), match)
         if known is None:
-            first, end = first - _EARLIEST, end + _LATEST
+            first -= _EARLIEST
+            end += _LATEST
         return int(first.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
     return None
 
@@ -83,17 +94,8 @@ def _span(begin: datetime, match: re.Match[str]) -> tuple[datetime, datetime]:
 
 # ---- topics
 
-# Parts of times, and Hive's directories.
-_NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
-# The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
-_DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
-SAY_THE_TOPIC = (
-    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
-    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
-)
 
-
-def topics_in(path: str, base: str) -> tuple[str, ...]:
+def topics_in(path: str, base: str) -> Names:
     """Return the topics that a file may be of by its path: one, or several in doubt.
 
     base  the path of a directory that the file was found in; names of directories below it may be topics
@@ -105,19 +107,20 @@ def topics_in(path: str, base: str) -> tuple[str, ...]:
     below = _directory_topic(directory.removeprefix(base.rstrip("/")))
     if not _NO_TOPIC.fullmatch(name.before):
         parts = name.before.split(".")
-        if len(parts) == 1 and name.has_time and below not in ("", name.before):
+        if len(parts) == 1 and name.behind is not None and below not in ("", name.before):
             return name.before, below
         longest = max(1, len(parts) - 1) if name.is_of_archive else 1
         return tuple(".".join(parts[:count]) for count in range(1, longest + 1))
     if below:
         return (below,)
-    if not (name.has_time or _NO_TOPIC.fullmatch(name_of(directory))):
+    behind = name.behind or ""
+    if name.behind is None and not _NO_TOPIC.fullmatch(name_of(directory)):
         return (name.before or name_of(path),)
-    host_or_topic = "" if _NO_TOPIC.fullmatch(name.behind) else name.behind.partition(".")[0]
+    host_or_topic = "" if _NO_TOPIC.fullmatch(behind) else behind.partition(".")[0]
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
 
 
-def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
+def likeliest(topics: Names, wanted: frozenset[str]) -> str | None:
     """Return the only one of these topics that is wanted; None if that leaves a doubt: where `orders.eu` is possible, a
     file that is asked for as `orders` may be of either.
     """
@@ -127,14 +130,14 @@ def likeliest(topics: tuple[str, ...], wanted: frozenset[str]) -> str | None:
 
 
 class _Name(NamedTuple):
-    """A name without its suffixes: what is before and behind its last time; all of it is before if it has no time.
+    """A name without its suffixes: what is before and behind its last time; all of it is before, and `behind` None, if it has
+    no time.
 
     is_of_archive  it has a time, or the suffix of an archive
     """
 
     before: str
-    behind: str
-    has_time: bool
+    behind: str | None
     is_of_archive: bool
 
     @classmethod
@@ -145,9 +148,9 @@ class _Name(NamedTuple):
             plain = plain.removesuffix(suffix)
         times = list(_TIME.finditer(plain))
         if not times:
-            return cls(plain, "", has_time=False, is_of_archive=plain != with_suffix)
-        before, behind = plain[: times[-1].start()], plain[times[-1].end() :]
-        return cls(before.rstrip("._-"), behind.lstrip("._-"), has_time=True, is_of_archive=True)
+            return cls(plain, None, is_of_archive=plain != with_suffix)
+        last = times[-1]
+        return cls(plain[: last.start()].rstrip("._-"), plain[last.end() :].lstrip("._-"), is_of_archive=True)
 
 
 def _directory_topic(directories: str) -> str:

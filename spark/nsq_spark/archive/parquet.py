@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, constant, equal_runs, numbers_of
+from nsq_spark.archive.chunk import Chunk, Chunks, Nsqds, Payload, Ranges, constant, equal_runs, numbers_of
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
@@ -35,6 +35,10 @@ STORED_TYPES = {
     "body": pa.binary(),
     "nsqd": pa.string(),
 }
+_NAMES = ("topic", "channel")
+_BATCH_ROWS = 16 * 1024
+# What pyarrow raises when bytes are not what they should be; a MemoryError is a wrong size.
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
 
 
 def needed_columns(wanted: Wanted) -> set[str]:
@@ -45,7 +49,7 @@ def needed_columns(wanted: Wanted) -> set[str]:
     return {name for name in STORED_TYPES if chosen.get(name, name in wanted.columns)}
 
 
-def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Iterator[Chunk]:
+def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Chunks:
     """Yield chunks in the order of the rows; one ends where the topic, the channel or what is known of a row changes.
 
     `columns` are of STORED_TYPES; `body` has no nulls; any may be missing. Rows without a topic have the split's. Raises
@@ -56,36 +60,35 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
     for low, high in _runs(known, len(positions)):
         part = {name: column[low:high] for name, column in known.items()}
         full = {name: column for name, column in part.items() if not column.null_count}
-        topic = _first(full, "topic") or split.topic
+        names = {name: full[name][0].as_py() for name in _NAMES if name in full}
+        numbers = {name: numbers_of(full[name]) for name in ("timestamp", "attempts") if name in full}
+        topic = names.get("topic") or split.topic
         if not topic and wanted.needs_topics:
             raise ArchiveError(f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}")
-        origin = MessageOrigin(topic, _first(full, "channel") or None, split.path)
-        if wanted.has_topic(origin.topic):
+        if wanted.has_topic(topic):
             yield Chunk(
-                origin,
+                topic,
+                names.get("channel") or None,
+                split.path,
                 positions[low:high],
                 payload.take(slice(low, high)),
-                _numbers(full, "timestamp"),
-                _numbers(full, "attempts"),
+                numbers.get("timestamp"),
+                numbers.get("attempts"),
                 full.get("id"),
                 _nsqds(part.get("nsqd")),
             )
 
 
-def _runs(known: Mapping[str, pa.Array], count: int) -> Iterator[tuple[int, int]]:
+def _runs(known: Mapping[str, pa.Array], count: int) -> Ranges:
+    """Return bounds of rows in which no name changes, and each column is known in all rows, or in none; but nsqds may vary."""
     changes = np.zeros(max(0, count - 1), dtype=bool)
-    for name in known.keys() - {"body", "nsqd"}:
-        values = _varying(name, known[name])
+    for name, column in known.items():
+        values = column.is_null() if column.null_count and name != "nsqd" else None
+        if name in _NAMES and not _is_constant(column):
+            values = column.dictionary_encode("encode").indices
         if values is not None:
             changes |= np.diff(values.to_numpy(zero_copy_only=False)) != 0
     return equal_runs(changes, count)
-
-
-def _varying(name: str, column: pa.Array) -> pa.Array | None:
-    """Return a value for each row that is the same in all rows of a run; None if it is the same in all rows of the column."""
-    if name in ("topic", "channel"):
-        return None if _is_constant(column) else column.dictionary_encode("encode").indices
-    return column.is_null() if column.null_count else None
 
 
 def _is_constant(column: pa.Array) -> bool:
@@ -93,30 +96,13 @@ def _is_constant(column: pa.Array) -> bool:
     return not column.null_count and bool(column.equals(constant(column[0].as_py(), len(column))))
 
 
-def _first(columns: Mapping[str, pa.Array], name: str) -> str | None:
-    value: str | None = columns[name][0].as_py() if name in columns else None
-    return value
-
-
-def _numbers(columns: Mapping[str, pa.Array], name: str) -> Any:
-    return numbers_of(columns[name]) if name in columns else None
-
-
 def _nsqds(column: pa.Array | None) -> Nsqds:
     if column is None:
         return None
-    if _is_constant(column):
-        name: str = column[0].as_py()
-        return name or None
-    return column.dictionary_encode()
+    return str(column[0]) or None if _is_constant(column) else column.dictionary_encode()
 
 
-_BATCH_ROWS = 16 * 1024
-# What pyarrow raises when bytes are not what they should be; a MemoryError is a wrong size.
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
-
-
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises ArchiveError and DamagedArchive."""
     try:
         parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True)
@@ -133,8 +119,13 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=columns, use_threads=False):
                 there = {name: _cast(name, batch.column(column)) for name, column in names.items()}
                 rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
+                if "body" in there and (missing := there["body"].null_count):
+                    damage.found(split.path, row, row + missing, "there are rows without a body")
+                    is_message = there["body"].is_valid()
+                    there = {name: column.filter(is_message) for name, column in there.items()}
+                    rows = rows[is_message.to_numpy(zero_copy_only=False)]
                 row += batch.num_rows
-                yield from chunks_of(*_with_bodies(there, rows, split, damage), split, wanted)
+                yield from chunks_of(there, rows, split, wanted)
         except _UNREADABLE as error:
             what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {first_line(error)}"
             damage.found(split.path, group.begin, group.begin + group.size_bytes, what)
@@ -150,7 +141,7 @@ def _names_in(parquet: Any, path: str, needed: set[str]) -> dict[str, str]:
     there = set(schema.names)
     if "body" not in there:
         raise ArchiveError(f"{path} has no column `body`, so there are no messages in it")
-    names = {name: name for name in STORED_TYPES if name in there and name in needed}
+    names = {name: name for name in needed & there}
     if schema.field(schema.names.index("body")).nullable:
         names["body"] = "body"
     if "timestamp_ns" in there and "timestamp" in needed:
@@ -185,19 +176,6 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
         before_bytes += size_bytes
 
 
-def _with_bodies(
-    columns: dict[str, pa.Array], rows: Numbers, split: Split, damage: Damage
-) -> tuple[dict[str, pa.Array], Numbers]:
-    """Return the columns and the numbers of rows, without rows that have no body."""
-    body = columns.get("body")
-    if body is None or not body.null_count:
-        return columns, rows
-    damage.found(split.path, int(rows[0]), int(rows[0]) + body.null_count, "there are rows without a body")
-    is_message = body.is_valid()
-    filtered = {name: column.filter(is_message) for name, column in columns.items()}
-    return filtered, rows[is_message.to_numpy(zero_copy_only=False)]
-
-
 def _cast(name: str, column: pa.Array) -> pa.Array:
     """Return a column in our type, times in ns. Raises pyarrow's errors."""
     kind = STORED_TYPES[name]
@@ -207,13 +185,13 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
     if kind == pa.string():
         return _text(column)
-    return column if column.type == kind else pc.cast(column, kind)
+    return pc.cast(column, kind)
 
 
 def _text(column: pa.Array) -> pa.Array:
     """Return a column as UTF-8, which Parquet does not check; other bytes are replaced, since the JVM refuses them."""
     try:
-        texts = column if column.type == pa.string() else pc.cast(column, pa.string())
+        texts = pc.cast(column, pa.string())
         texts.validate(full=True)
     except pa.ArrowInvalid:
         pieces = pc.cast(column, pa.binary()).to_pylist()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from nsq_spark.archive import lines, parquet, record_file
-from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.chunk import Chunks
 from nsq_spark.archive.files import decompressed
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.archive.storage import Storage
 from nsqd_py.stores.files import File
 
-Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]
+Reader = Callable[[File, Split, Wanted, Damage], Chunks]
 
 _READERS: dict[Format, Reader] = {
     Format.LINES: lines.read,
@@ -23,11 +23,9 @@ _READERS: dict[Format, Reader] = {
     Format.PARQUET: parquet.read,
     Format.TOPIC_LOG: record_file.read,
 }
-# These decompress as they read; the others are read in a temporary file, where they can look around.
-_STREAMED = (Format.LINES, Format.JSONL)
 
 
-def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
+def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Chunks:
     """Yield the wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
 
     Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
@@ -36,13 +34,10 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
     if not split.format.has_timestamps:  # the whole file was chosen
         wanted = replace(wanted, start_ns=None, end_ns=None)
     for chunk in _chunks(split, storage, wanted, damage):
-        yield from (part for part in chunk.wanted(wanted).bounded() if part.count)
+        yield from chunk.wanted(wanted).bounded()
 
 
-def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
-    def on_damage(position: int, size_bytes: int, what: str, is_end: bool) -> None:
-        damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
-
+def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Chunks:
     file = storage.open(split.path)
     reader = _READERS[split.format]
     try:
@@ -50,10 +45,12 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
             size = file.size_bytes
             if size < split.end or (split.format is Format.PARQUET and size != split.file_bytes):  # the others may grow
                 damage.found(split.path, size, split.end, "it has another size than when the reading was planned")
-            if split.compression is Compression.NONE or split.format in _STREAMED:
+            if split.compression is Compression.NONE or split.format in LINE_FORMATS:  # lines are decompressed as they are read
                 yield from reader(file, split, wanted, damage)
                 return
-            with decompressed(file, split.compression, on_damage) as plain:
-                yield from reader(plain, split.of_plain(plain.size_bytes), wanted, damage)
+            with decompressed(file, split, damage) as plain:
+                size = plain.size_bytes
+                whole = replace(split, compression=Compression.NONE, end=size, file_bytes=size)
+                yield from reader(plain, whole, wanted, damage)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"{split.path} cannot be read: {error}") from error

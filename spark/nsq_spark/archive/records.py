@@ -10,8 +10,8 @@ the record that nsqd was writing when it ended. Of an nsqd that runs, read the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 from google_crc32c import extend
@@ -31,6 +31,7 @@ from nsqd_py.diskqueue.records import (
     RecordHeader,
     decode_header,
 )
+from nsqd_py.stores.compression import is_zero
 from nsqd_py.stores.files import File, FileWindow
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -57,8 +58,7 @@ HEADER = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(NamedTuple):
     """Records in a row whose checksums are right.
 
     data     a block of the file, which begins at `offset` in the file
@@ -83,89 +83,60 @@ class Walk:
         self._size = file.size_bytes
         self._end = min(split.end, self._size)
         self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
-        self._next_bytes = self._block_bytes
         self._expected_seq: int | None = None
 
     def run(self) -> Iterator[Records]:
         """Raises OSError and DamagedArchive."""
-        header = self._file_header()
-        if header is None:
+        split = self._split
+        try:
+            self._header = FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
+        except Damaged as error:
+            if split.is_first:
+                self._damage.found(split.path, 0, self._size, str(error))
             return
-        self._header = header
-        position = self._first()
+        position: int | None = FILE_HEADER_BYTES
+        if not split.is_first:
+            position = self._find(max(split.start, FILE_HEADER_BYTES), self._end)
         while position is not None and position < self._end:
             records, position, is_good = self._block(position)
-            if records.places:
+            if records:
                 yield records
             if not is_good:
                 position = self._pass_damage(position)
-        if position is not None and position < self._split.file_bytes and not self._is_whole(position):
+        if position is not None and position < split.file_bytes and not self._is_whole(position):
             self._pass_damage(position)
 
-    def _file_header(self) -> FileHeader | None:
-        try:
-            return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES))
-        except Damaged as error:
-            if self._split.is_first:
-                self._damage.found(self._split.path, 0, self._size, str(error))
-            return None
+    def _block(self, position: int) -> tuple[Records | None, int, bool]:
+        """Return the records of a block that begins with one, where the next begins, and False if that is damaged.
 
-    def _first(self) -> int | None:
-        """Return where the first record of the split begins; None if there is none."""
-        start = max(self._split.start, FILE_HEADER_BYTES)
-        return start if self._split.is_first else self._find(start, self._end)
-
-    def _block(self, position: int) -> tuple[Records, int, bool]:
-        """Return the records of a block that begins with one, where the next begins, and False if that is damaged."""
-        data = self._file.read_at(position, self._next_bytes)
+        A record that is larger than a block is read alone, if it may be wanted.
+        """
+        data = self._file.read_at(position, self._block_bytes)
+        header = self._header_in(data, position)
+        if header and header.record_bytes > len(data):
+            if not may_be_wanted(header, self._wanted):
+                self._expected_seq = header.end_seq
+                return None, position + header.record_bytes, True
+            if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
+                return None, position, False  # before so much of it is held in memory
+            data = self._file.read_at(position, header.record_bytes)
         places, after, is_good = _places(data, self._end - position, self._header.salt)
-        if not places and is_good:
-            after, is_good = self._pass_large_record(data, position)
-        else:
-            self._next_bytes = self._bytes_of_next(data, after)
         headers = heads_at(data, places, HEADER)
         is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
             places, after, headers, is_good = places[:bad], places[bad], headers[:bad], False
-        if places:
-            self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
+        if not places:  # the file is shorter than its record
+            return None, position + after, False
+        self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
         return Records(data, places, position, headers), position + after, is_good
-
-    def _bytes_of_next(self, data: bytes, place: int) -> int:
-        """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
-        in the middle of it would be read without effect.
-        """
-        if self._wanted.has_range or place + CHECKED_FROM > len(data):
-            return self._block_bytes
-        size = 2 * RECORD_HEADER_BYTES + int(_read_front(data, place)[1])
-        return size if self._block_bytes // 4 < size <= _LARGEST_READ_BYTES else self._block_bytes
-
-    def _pass_large_record(self, data: bytes, position: int) -> tuple[int, bool]:
-        """Pass over a record that is not whole in a block, or enlarge the next block to hold it.
-
-        Return the size of what is passed over, and False if the record is damaged.
-        """
-        header = self._header_in(data, position)
-        if header is None or len(data) < min(self._next_bytes, self._size - position):
-            return 0, False
-        if not self._may_be_wanted(header):
-            self._next_bytes = self._block_bytes
-            self._expected_seq = header.end_seq
-            return header.record_bytes, True
-        if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
-            return 0, False  # before so much of it is held in memory
-        self._next_bytes = header.record_bytes + RECORD_HEADER_BYTES
-        return 0, True
-
-    def _may_be_wanted(self, header: RecordHeader) -> bool:
-        last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
-        return self._wanted.overlaps(header.timestamp_ns, last_ns)
 
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
         header = _decoded(data)
-        return header if header is not None and position + header.record_bytes <= self._size else None
+        if header is None or position + header.record_bytes > self._size:
+            return None
+        return header
 
     def _is_whole(self, position: int) -> bool:
         """True if a record with a right checksum begins here. Reads in blocks: a damaged length may be huge."""
@@ -173,7 +144,8 @@ class Walk:
         if header is None:
             return False
         checksum = self._header.salt
-        start, end = position + CHECKED_FROM, position + header.record_bytes
+        start = position + CHECKED_FROM
+        end = position + header.record_bytes
         while start < end:
             block = self._file.read_at(start, min(BLOCK_BYTES, end - start))
             if not block:
@@ -195,10 +167,11 @@ class Walk:
     def _pass_damage(self, position: int) -> int | None:
         """Report damage at a position; return where the next good record begins, or None."""
         found = self._find(position + 1, self._size)
+        path = self._split.path
         if found is not None:
-            self._damage.found(self._split.path, position, found, "no record here with a right checksum")
+            self._damage.found(path, position, found, "no record here with a right checksum")
         elif not self._is_end(position):
-            self._damage.found(self._split.path, position, self._size, "its last record is torn or damaged")
+            self._damage.found(path, position, self._size, "its last record is torn or damaged")
         return found
 
     def _is_end(self, position: int) -> bool:
@@ -210,27 +183,22 @@ class Walk:
         """
         if self._split.format is not Format.TOPIC_LOG:
             return False
-        written_end = self._written_end(position)
-        if written_end == position:
+        data = FileWindow(self._file)
+        if is_zero(data, position):
             return True
         if not self._split.is_live or position + RECORD_HEADER_BYTES > self._size:
             return False
         header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
         record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
         if not self._header.is_reused:
-            return written_end <= record_end < self._size
+            return record_end < self._size and is_zero(data, record_end)
         return header is None or header.first_seq != self._expected_seq or record_end < self._size
 
-    def _written_end(self, position: int) -> int:
-        """Return where the zeros begin that the file ends with; `position` if there is nothing else from there on."""
-        end = self._size
-        while end > position:
-            start = max(position, end - BLOCK_BYTES)
-            written = len(self._file.read_at(start, end - start).rstrip(b"\0"))
-            if written:
-                return start + written
-            end = start
-        return end
+
+def may_be_wanted(header: RecordHeader, wanted: Wanted) -> bool:
+    """True if the times of a record's messages may be wanted. One of kind MESSAGES has the last time in place of an id."""
+    last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
+    return bool(wanted.overlaps(header.timestamp_ns, last_ns))
 
 
 def _decoded(data: bytes) -> RecordHeader | None:
@@ -252,11 +220,9 @@ def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
     while position <= last_head:
         magic, length, checksum = _read_front(data, position)
         after = position + RECORD_HEADER_BYTES + length
-        if magic != MAGIC:
-            return places, position, False
-        if after > size:
+        if magic == MAGIC and after > size:
             break
-        if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
+        if magic != MAGIC or extend(salt, data[position + CHECKED_FROM : after]) != checksum:
             return places, position, False
         add(position)
         position = after

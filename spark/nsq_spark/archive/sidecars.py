@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
 
-from nsq_spark.archive.splits import Compression, FileInfo, Format, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Names, Span, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.stores.directories import MANIFESTS, directories_above
 from nsqd_py.stores.formats import name_without_compression
 
 
+@dataclass
 class Companions:
     """Adds to a FileInfo what the files next to a log say. Each directory is listed once."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._last_numbers: dict[str, dict[str, int]] = {}
+    _storage: Storage
+    _last_numbers: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def topic_log(self, info: FileInfo) -> FileInfo:
         """nsqd may be writing to the last file of a topic."""
         parsed = parse_log_file_name(name_without_compression(name_of(info.path)))
         if parsed is None:
             return info
-        is_live = info.compression is Compression.NONE and self._is_last(info.path, *parsed)
-        return replace(info, topic=parsed[0], is_live=is_live)
-
-    def _is_last(self, path: str, topic: str, first_seq: int) -> bool:
-        """True if no file next to it, of the same topic, has a higher number."""
-        directory = directory_of(path)
+        topic, first_seq = parsed
+        directory = directory_of(info.path)
         if directory not in self._last_numbers:
             names = map(name_without_compression, self._storage.names(directory))
             numbered = filter(None, map(parse_log_file_name, names))
             self._last_numbers[directory] = dict(sorted(numbered))  # the highest number of each topic
-        return first_seq >= self._last_numbers[directory].get(topic, first_seq)
+        is_last = first_seq >= self._last_numbers[directory].get(topic, first_seq)
+        return replace(info, topic=topic, is_live=is_last and info.compression is Compression.NONE)
 
 
 # ---- the manifest of nsq-to-file: what messages of `lines` do not have; of others, it saves work
-
-# These formats are compressed as a whole; the others compress parts of a file.
-_COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
 
 class NsqdPart(NamedTuple):
@@ -80,14 +75,16 @@ class FilePart(NamedTuple):
     format: Format
     compression: Compression
     topic: str
-    times: tuple[int, int] | None
+    times: Span | None
     nsqds: tuple[NsqdPart, ...] = ()
 
     @classmethod
     def of_line(cls, fields: Any) -> FilePart:
         """Return what a line of a manifest says. Raises KeyError, TypeError and ValueError."""
-        form, compression, topic = Format(fields["format"]), Compression(fields["compress"]), fields["topic"]
-        numbers = (fields["offset"], fields["bytes"])
+        form = Format(fields["format"])
+        compression = Compression(fields["compress"])
+        topic = fields["topic"]
+        numbers = fields["offset"], fields["bytes"]
         if not isinstance(topic, str) or any(type(number) is not int for number in numbers):
             raise TypeError
         times = fields["first_timestamp"], fields["last_timestamp"]
@@ -96,7 +93,7 @@ class FilePart(NamedTuple):
         is_damaged = bool(fields.get("damaged_bytes"))
         has_times = not is_damaged and all(type(time) is int for time in times)
         is_known = not is_damaged and fields.get("crc32c") and sum(part.messages for part in nsqds) == fields["messages"]
-        whole = compression if form in _COMPRESSED_AS_A_WHOLE else Compression.NONE
+        whole = compression if form in LINE_FORMATS else Compression.NONE
         return cls(*numbers, form, whole, topic, times if has_times else None, nsqds if is_known else ())
 
     def may_hold(self, wanted: Wanted) -> bool:
@@ -104,12 +101,12 @@ class FilePart(NamedTuple):
         return wanted.has_topic(self.topic) and (self.times is None or wanted.overlaps(*self.times))
 
 
+@dataclass
 class Manifests:
     """The manifests in the directories above files. Each is read once."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._read: dict[str, dict[str, list[FilePart]]] = {}
+    _storage: Storage
+    _read: dict[str, dict[str, list[FilePart]]] = field(default_factory=dict)
 
     def complete(self, entry: Entry) -> list[FilePart]:
         """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
@@ -121,7 +118,7 @@ class Manifests:
             end += part.size_bytes
         return parts if end == entry.size_bytes else []
 
-    def topics(self, path: str) -> tuple[str, ...]:
+    def topics(self, path: str) -> Names:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
         return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 
@@ -129,7 +126,8 @@ class Manifests:
         """Return how many messages the logs have before the first ones of files, by topic, nsqd and id; also of files that are
         gone, since a table has rewritten them.
         """
-        parts = (part for files in self._read.values() for parts in files.values() for part in parts)
+        files = chain.from_iterable(manifest.values() for manifest in self._read.values())
+        parts = chain.from_iterable(files)
         return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd.first_seq for part in parts for nsqd in part.nsqds}
 
     def _parts(self, path: str) -> list[FilePart]:
@@ -144,13 +142,12 @@ class Manifests:
     def _manifest(self, directory: str) -> dict[str, list[FilePart]]:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[FilePart]] = {}
-        lines: list[bytes] = []
-        for name in MANIFESTS:
-            lines += self._storage.head(f"{directory}/{name}", sys.maxsize).splitlines()
-        for line in lines:
+        lines = b"\n".join(self._storage.head(f"{directory}/{name}", sys.maxsize) for name in MANIFESTS)
+        for line in lines.splitlines():
             try:
                 fields = orjson.loads(line)
-                path, part = str(fields["path"]), FilePart.of_line(fields)
+                path = str(fields["path"])
+                part = FilePart.of_line(fields)
             except (ValueError, KeyError, TypeError):
                 continue  # torn by a kill, or of a later version
             if part.offset == 0:

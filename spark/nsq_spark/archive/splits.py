@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,16 @@ from nsqd_py.settings.regex import BadExpression, compiled
 from nsqd_py.stores.formats import Format as Format
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
+# Of topics, columns or servers.
+Names: TypeAlias = tuple[str, ...]
+# The bounds of times, bytes or ids.
+Span: TypeAlias = tuple[int, int]
+Policy = Literal["fail", "skip"]
+# Such files are compressed as a whole; others compress parts of themselves.
+LINE_FORMATS = (Format.LINES, Format.JSONL)
+DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
+# Opening a file costs as much as reading so many bytes: many small files must not seem to be free.
+OPEN_COST_BYTES = 256 * 1024
 
 
 class ArchiveError(Exception):
@@ -45,9 +55,6 @@ class DamagedArchive(ArchiveError):
 def first_line(error: BaseException) -> str:
     """Return what an error of pyarrow says, without what it adds on further lines."""
     return str(error).partition("\n")[0]
-
-
-Policy = Literal["fail", "skip"]
 
 
 @dataclass(slots=True)
@@ -113,26 +120,18 @@ class Wanted:
 
     def has_topic(self, topic: str) -> bool:
         """Raises ArchiveError for a pattern that is none."""
-        if self.topics is None and self.topic_pattern is None:
+        if topic in (self.topics or ()):
             return True
-        if self.topics is not None and topic in self.topics:
-            return True
-        return self.topic_pattern is not None and _search(self.topic_pattern)(topic) is not None
+        if self.topic_pattern is None:
+            return self.topics is None
+        return _search(self.topic_pattern)(topic) is not None
 
-    def overlaps(self, first_ns: int, last_ns: int) -> bool:
-        """True if a message published between these two, both included, may be wanted."""
-        if self.start_ns is not None and last_ns < self.start_ns:
-            return False
-        return self.end_ns is None or first_ns < self.end_ns
-
-    def in_range(self, times_ns: Numbers) -> Numbers:
-        """Return a mask of the times that are wanted."""
-        mask = np.ones(len(times_ns), dtype=bool)
-        if self.start_ns is not None:
-            mask &= times_ns >= self.start_ns
-        if self.end_ns is not None:
-            mask &= times_ns < self.end_ns
-        return mask
+    def overlaps(self, first_ns: Any, last_ns: Any) -> Any:
+        """True if a message published between these two, both included, may be wanted. If they are arrays of numpy, and a
+        range of time is wanted: a mask of where that is so.
+        """
+        is_early_enough = self.end_ns is None or first_ns < self.end_ns
+        return is_early_enough & (self.start_ns is None or last_ns >= self.start_ns)
 
 
 @lru_cache(maxsize=16)
@@ -152,18 +151,13 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
-# Opening a file costs as much as reading so many bytes: many small files must not seem to be free.
-OPEN_COST_BYTES = 256 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """A file that holds messages.
 
-    topic           of all messages, if the format has one topic a file; else of messages that do not have theirs
-    is_live         a program may be writing to the file: an incomplete message at its end is not damage
+    topic           of all messages, if the format has one topic a file; else of messages that do not have theirs;
                     "" if its name fits several
+    is_live         a program may be writing to the file: an incomplete message at its end is not damage
     first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
     has_time_of_name  these are the hour in its name, since no manifest has them
     is_unwanted     nothing in it is wanted: the manifest of nsq-to-file says so, or the topics that its name may mean
@@ -194,7 +188,7 @@ class FileInfo:
             return True
         if self.first_ns is None or self.end_ns is None:
             raise ArchiveError(f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13")
-        return wanted.overlaps(self.first_ns, self.end_ns - 1)
+        return bool(wanted.overlaps(self.first_ns, self.end_ns - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +219,6 @@ class Split:
         """True if it begins where its file does; it then reports damage there."""
         return self.start == 0
 
-    def of_plain(self, size_bytes: int) -> Split:
-        """Return the split of all of the decompressed file."""
-        return replace(self, compression=Compression.NONE, end=size_bytes, file_bytes=size_bytes)
-
 
 def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None) -> list[Split]:
     """Return splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
@@ -240,12 +230,15 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
         if wanted is not None and not info.may_hold(wanted):
             continue
         # Equal parts, so that none is left over that is hardly worth a task.
-        is_whole = info.compression is not Compression.NONE
-        count = 1 if is_whole else max(1, round(info.size_bytes / max(1, target_bytes)))
-        bounds = [info.size_bytes * part // count for part in range(count + 1)]
-        for start, end in pairwise(bounds):
-            file = info.path, info.format, info.compression
-            splits.append(Split(*file, start, end, info.topic, info.size_bytes, len(splits), info.is_live))
+        count = max(1, round(info.size_bytes / max(1, target_bytes)))
+        if info.compression is not Compression.NONE:
+            count = 1
+        for start, end in pairwise(info.size_bytes * part // count for part in range(count + 1)):
+            splits.append(
+                Split(
+                    info.path, info.format, info.compression, start, end, info.topic, info.size_bytes, len(splits), info.is_live
+                )
+            )
     return splits
 
 

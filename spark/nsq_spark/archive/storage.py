@@ -65,9 +65,9 @@ class Storage:
 
     def find(self, path: str) -> Entry | None:
         if not is_local(path):
-            store, info = self._info(path)
+            store, info = self._infos(path)
             return _remote_entry(store, info) if info.type == pafs.FileType.File else None
-        entry = _LOCAL.find(local_path(path))
+        entry = _local.find(local_path(path))
         return entry._replace(path=as_text(entry.path)) if entry else None
 
     def may_grow(self, path: str) -> bool:
@@ -80,41 +80,40 @@ class Storage:
     def is_directory(self, path: str) -> bool:
         if is_local(path):
             return os.path.isdir(local_path(path))
-        return bool(self._info(path)[1].type == pafs.FileType.Directory)
-
-    def _info(self, path: str) -> tuple[Store, Any]:
-        store = self._store(path)
-        return store, self._infos(path, store, store.inner(path))
+        return bool(self._infos(path)[1].type == pafs.FileType.Directory)
 
     def names(self, directory: str) -> list[str]:
         if is_local(directory):
-            return _LOCAL.names(local_path(directory))
-        with suppress(OSError, pa.ArrowException, ArchiveError):
-            store = self._store(directory)
-            return [info.base_name for info in store.files.get_file_info(pafs.FileSelector(store.inner(directory)))]
+            return _local.names(local_path(directory))
+        with suppress(ArchiveError):
+            return [info.base_name for info in self._infos(directory, recursive=False)[1]]
         return []
 
     def walk(self, directory: str) -> Iterator[Entry]:
         if is_local(directory):
-            for entry in _LOCAL.walk(local_path(directory)):
+            for entry in _local.walk(local_path(directory)):
                 yield entry._replace(path=as_text(entry.path))
             return
-        store = self._store(directory)
-        inner = store.inner(directory)
-        for info in self._infos(directory, store, pafs.FileSelector(inner, allow_not_found=True, recursive=True)):
-            *directories, name = info.path[len(inner) :].split("/")
+        store, infos = self._infos(directory, recursive=True, allow_not_found=True)
+        for info in infos:
+            *directories, name = info.path.removeprefix(store.inner(directory)).split("/")
             if any(map(is_passed_over, directories)):
                 continue
             if info.type == pafs.FileType.File or name == DELTA_LOG:
                 yield _remote_entry(store, info)
 
-    def _infos(self, path: str, store: Store, what: Any) -> Any:
-        """Return what a path or a selector leads to. A bucket that is not there is an error, and not an empty one."""
+    def _infos(self, path: str, **selector: bool) -> tuple[Store, Any]:
+        """Return the store of a path and what the path leads to; with a selector, what is in the directory.
+
+        A bucket that is not there is an error, and not an empty one.
+        """
+        store = self._store(path)
+        inner = store.inner(path)
         with _errors_of(path):
-            found = store.files.get_file_info(what)
-            if not found or (isinstance(what, str) and found.type == pafs.FileType.NotFound):
+            found = store.files.get_file_info(pafs.FileSelector(inner, **selector) if selector else inner)
+            if not found or (not selector and found.type == pafs.FileType.NotFound):
                 store.check_bucket()
-            return found
+        return store, found
 
     def _store(self, path: str) -> Store:
         scheme, authority = urlsplit(path)[:2]
@@ -139,11 +138,9 @@ def local_path(path: str) -> str:
     """Return the absolute path of a `file:` URI or a relative path."""
     if path.startswith("file:"):
         path = os.fsdecode(unquote_to_bytes(urlsplit(path).path))
-    parts = path.split("/")
-    if ".." in parts:
-        # What is before a `..` may be a symbolic link, and then its parent is not the directory that the text names.
-        end = len(parts) - parts[::-1].index("..")
-        path = os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:])
+    above, dots, below = f"{path}/".rpartition("/../")
+    if dots:  # what is before them may be a symbolic link, and then its parent is not the directory that the text names
+        path = os.path.join(os.path.realpath(f"{above}/.."), below.lstrip("/"))
     return os.path.abspath(path)
 
 
@@ -159,10 +156,6 @@ def as_text(path: str) -> str:
 def identical(path: str) -> str:
     """Return the same text for all ways to write a path: relative, through links, `file:`, with a slash at its end."""
     return as_text(os.path.realpath(local_path(path))) if is_local(path) else path.rstrip("/")
-
-
-def is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
 
 
 def name_of(path: str) -> str:
@@ -196,4 +189,4 @@ def _refuse(error: OSError) -> None:
         raise error
 
 
-_LOCAL = LocalFiles(_refuse)
+_local = LocalFiles(_refuse)

@@ -1,7 +1,8 @@
 """`nsq`, a data source of PySpark: archives as tables, live topics as tables and streams, and both into topics.
 
 data_source    what Spark registers: the source, its readers and its writers
-options        the options, declared once, and the columns of a schema
+declaration    options as texts: their kinds, and the errors that name them
+options        the options of archives and of writing, declared once, and the columns of a schema
 archive_table  archives as tables that Spark's own readers read
 batch_reader   plans and reads an archive as one table
 live_options   the options of live topics, and the offsets of a stream

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -29,16 +31,17 @@ from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
-from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
+from nsq_spark.archive.storage import Entry, Storage
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
+from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
+from nsqd_py.runtime.documents import BYTE_ORDER_MARK
 
-# Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
-_PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LISTING_TASKS, _MOST_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism", 32
+# Spark treats a path with `*`, `[` or `{` as a glob, shows other characters as escapes, and passes over hidden files.
+_PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)(?:[\w./=@+:,~-]*/)?(?![._])[\w.=@+:,~-]*", re.ASCII)
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_MOST_LISTING_TASKS = 32
 _POSITION = "position"
 _TYPES = {SLICE: "STRING", **{column.name: column.ddl for column in COLUMNS}}
 _COLUMNS = [column.name for column in COLUMNS if column.name != _POSITION]
@@ -130,19 +133,19 @@ def table_of(
     return reduce(DataFrame.union, frames)
 
 
+@dataclass
 class OwnReader:
-    """Reads the partitions whose numbers come, in `mapInArrow`. `damage` is an accumulator for what was passed over."""
+    """Reads the partitions whose numbers come, in `mapInArrow`. `_damage` is an accumulator for what was passed over."""
 
-    def __init__(self, partitions: Sequence[ArchivePartition], damage: Accumulator[dict[str, Skipped]] | None = None) -> None:
-        self.partitions = partitions
-        self._damage = damage
+    partitions: Sequence[ArchivePartition]
+    _damage: Accumulator[dict[str, Skipped]] | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Rows:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             partition = self.partitions[number]
             damage = Damage("skip" if partition.options.skip_damaged else "fail")
             yield from read_partition(partition, damage)
-            if self._damage is not None and damage.counts:
+            if self._damage and damage.counts:
                 self._damage.add(damage.counts)
 
 
@@ -164,7 +167,7 @@ def choose_readers(
     options that Spark's reader of the format does not know; stores other than local ones and HDFS; names that Spark
     would take for something else.
     """
-    by_spark: dict[Choice, list[str]] = {}
+    by_spark: dict[Choice, list[str]] = defaultdict(list)
     ours: list[FileInfo] = []
     manifests = Manifests(read.storage)
     for info in files:
@@ -178,7 +181,7 @@ def choose_readers(
             time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
         if time:
             has_topics = is_complete and info.format is not Format.LINES and not hive_topic(info.path)
-            by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic, time), []).append(info.path)
+            by_spark[Choice(info.format, "" if has_topics else info.topic, time)].append(info.path)
         else:
             ours.append(info)
     return by_spark, ours
@@ -194,7 +197,7 @@ def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) ->
 
 def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> bool:
     """True if Spark's reader finds the same messages in the file as ours. Raises ArchiveError."""
-    if not _PLAIN_PATH.fullmatch(info.path) or is_hidden(name_of(info.path)):
+    if not _PLAIN_PATH.fullmatch(info.path):
         return False
     if info.compression is Compression.GZIP and info.format is not Format.PARQUET:
         return is_complete and info.path.endswith(".gz")
@@ -210,7 +213,7 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> b
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
     """True unless the last line is torn, or the first begins with a byte order mark, which Spark would remove."""
     with storage.open(info.path) as file:
-        begins_well = file.read_at(0, len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK
+        begins_well = file.read_at(0, len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK
         return begins_well and file.read_at(info.size_bytes - 1, 1) == b"\n"
 
 
@@ -243,26 +246,23 @@ def _listed_by_few_tasks(spark: SparkSession) -> Iterator[None]:
 
 
 def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted) -> DataFrame:
-    form, reader = choice.format, spark.read.options(**_READING[choice.format])
-    if form is Format.PARQUET:
+    reader = spark.read.options(**_READING[choice.format])
+    topic = "topic"
+    if choice.topic:
+        topic = f"coalesce(nullif(topic, ''), {_literal(choice.topic)})"
+    if choice.format is Format.PARQUET:
         ddl = _PARQUET_DDL.replace("timestamp", choice.time)
         rows = reader.schema(ddl).parquet(*paths).withColumnRenamed(choice.time, "timestamp")
-    elif form is Format.JSONL:
+    elif choice.format is Format.JSONL:
         rows = reader.schema(_JSON_DDL).json(list(paths))
     else:
         rows = reader.text(list(paths)).where("value != ''")
-    topic = _topic(choice)
-    for condition in _conditions(wanted, topic) if form is not Format.LINES else ():
+        topic = _literal(choice.topic)
+        wanted = Wanted()  # whole files were chosen
+    for condition in _conditions(wanted, topic):
         rows = rows.where(condition)
-    expressions = {"topic": topic, **_EXPRESSIONS[form]}
+    expressions = {"topic": topic, **_EXPRESSIONS[choice.format]}
     return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {_TYPES[name]}) AS {name}" for name in columns))
-
-
-def _topic(choice: Choice) -> str:
-    default = _literal(choice.topic)
-    if choice.format is Format.LINES:
-        return default
-    return f"coalesce(nullif(topic, ''), {default})" if choice.topic else "topic"
 
 
 def _conditions(wanted: Wanted, topic: str) -> Iterator[str]:

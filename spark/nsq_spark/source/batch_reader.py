@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,12 +17,23 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from nsq_spark.archive.chunk import Chunk, constant
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import OPEN_COST_BYTES, ArchiveError, Damage, DamagedArchive, FileInfo, Split, pack, plan_splits
+from nsq_spark.archive.splits import (
+    OPEN_COST_BYTES,
+    ArchiveError,
+    Damage,
+    DamagedArchive,
+    FileInfo,
+    Names,
+    Split,
+    pack,
+    plan_splits,
+)
 from nsq_spark.source.options import ReadOptions, split_bytes
 
 # The slice of a file that a message is read from, as text: a column for spark-replay, not for users.
 SLICE = "slice"
 
+Rows: TypeAlias = Iterator[pa.RecordBatch]
 _log = logging.getLogger("nsqd_py.spark")
 
 
@@ -30,7 +42,7 @@ class ArchivePartition(InputPartition):
     """The messages that one task reads."""
 
     options: ReadOptions
-    columns: tuple[str, ...]
+    columns: Names
     splits: Sequence[Split] = ()
 
     def chooser(self) -> Callable[[Chunk], Chunk] | None:
@@ -38,19 +50,19 @@ class ArchivePartition(InputPartition):
         return None
 
 
+@dataclass
 class NsqReader(DataSourceReader):
     """`spark.read.format("nsq")`."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self._options = options
-        self._columns = columns
+    _options: ReadOptions
+    _columns: Names
 
     def partitions(self) -> list[ArchivePartition]:
         """Raises ArchiveError."""
         options = self._options
         return partitions_of(list_files(options.paths, options.storage, options.hints, options.wanted), options, self._columns)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
             yield from read_partition(partition)
 
@@ -70,24 +82,24 @@ def slice_name(split: Split) -> str:
     return f"{split.start}+{split.size_bytes}:{split.path}"
 
 
-def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Rows:
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
     options = partition.options
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
     choose = partition.chooser()
     wanted = options.wanted
     # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.
-    if choose is None and not options.skip_damaged:
+    if not (choose or options.skip_damaged):
         wanted = replace(wanted, columns=frozenset(partition.columns))
     try:
         for split in partition.splits:
             for chunk in read(split, options.storage, wanted, damage):
-                chunk = choose(chunk) if choose is not None else chunk
-                if not chunk.count:
-                    continue
-                own = {SLICE: constant(slice_name(split), chunk.count)} if SLICE in partition.columns else {}
-                columns = {name: own[name] if name in own else chunk.column(name) for name in partition.columns}
-                yield pa.RecordBatch.from_pydict(columns)
+                if choose:
+                    chunk = choose(chunk)
+                if chunk.count:
+                    part = constant(slice_name(split), chunk.count)
+                    columns = {name: part if name == SLICE else chunk.column(name) for name in partition.columns}
+                    yield pa.RecordBatch.from_pydict(columns)
     except DamagedArchive as error:
         where = f"{error.path} is damaged at {error.position}: {error.what}"
         raise ArchiveError(f"nsq: {where}; option skipDamaged reads what is left of it") from None

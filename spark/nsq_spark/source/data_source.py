@@ -20,8 +20,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from nsq_spark.schema import DDL
+from nsq_spark.source.declaration import TIME_ZONE, BadOption
 from nsq_spark.source.live_options import is_live, live_options, stream_of
-from nsq_spark.source.options import TIME_ZONE, BadOption, read_columns, read_options, write_columns, write_options
+from nsq_spark.source.options import read_columns, read_options, write_columns, write_options
 
 
 class NsqDataSource(DataSource):
@@ -83,9 +84,10 @@ class NsqDataSource(DataSource):
 
 def session_settings(session: SparkSession) -> dict[str, str]:
     """Return the session's settings of Hadoop's file systems, `spark.hadoop.fs.…` without the first two words; and its zone."""
-    prefix, given = "spark.hadoop.", session.conf.getAll.items()
+    prefix = "spark.hadoop."
+    given = session.conf.getAll.items()
     found = {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
-    return {TIME_ZONE.name.lower(): str(session.conf.get("spark.sql.session.timeZone")), **found}
+    return {TIME_ZONE.lower(): str(session.conf.get("spark.sql.session.timeZone")), **found}
 
 
 def register(session: SparkSession) -> None:

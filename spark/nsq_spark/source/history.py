@@ -12,22 +12,36 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.listing import entries, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.sidecars import Manifests, NsqdPart
-from nsq_spark.archive.splits import ArchiveError, Damage, FileInfo, NotThere, Numbers, Split, Wanted, pack, plan_splits
+from nsq_spark.archive.splits import (
+    ArchiveError,
+    Damage,
+    FileInfo,
+    Names,
+    NotThere,
+    Numbers,
+    Span,
+    Split,
+    Wanted,
+    pack,
+    plan_splits,
+)
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS
@@ -108,17 +122,16 @@ class HistoryPartition(ArchivePartition):
     may_repeat: bool = False
 
     def chooser(self) -> Callable[[Chunk], Chunk]:
-        seen: dict[LogKey, Numbers] = {}
+        seen: dict[LogKey, Numbers] = defaultdict(lambda: _NO_IDS)
 
         def chosen(chunk: Chunk) -> Chunk:
             mask = np.zeros(chunk.count, dtype=bool)
             for nsqd, rows, ids in _by_nsqd(chunk):
                 if bounds := self.bounds.get(LogKey(chunk.topic, nsqd)):
-                    wanted = (ids > bounds.low) & (ids <= bounds.high)
+                    wanted = _are_within(ids, bounds.low, bounds.high)
                     if self.may_repeat:
-                        known = seen.get(bounds.log, _NO_IDS)
-                        wanted &= _are_new(ids, known)
-                        seen[bounds.log] = np.append(known, ids[wanted])
+                        wanted &= _are_new(ids, seen[bounds.log])
+                        seen[bounds.log] = np.append(seen[bounds.log], ids[wanted])
                     mask[rows] = wanted
             return chunk.filter(mask)
 
@@ -181,12 +194,13 @@ class History:
         self._listed_s = time.monotonic()
         parts = [named for file in self._files for named in file.parts]
         self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))  # the last of each name
-        found: dict[LogKey, list[Stretch]] = {}
+        found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
-                found.setdefault(self._owners[name], []).append(Stretch(*part[1:], frozenset((number,))))
+                found[self._owners[name]].append(Stretch(*part[1:], frozenset((number,))))
         self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
-        self._last_ids, self._distinct = {}, {}  # the numbers of files are other ones
+        self._last_ids.clear()  # the numbers of files are other ones
+        self._distinct.clear()
         return self._stretches
 
     def stretches(self, log: LogKey) -> list[Stretch]:
@@ -197,13 +211,11 @@ class History:
 
     def beginning(self, log: LogKey) -> Position | None:
         """Return the place before the first message; None if there is none."""
-        stretches = self.stretches(log)
-        return stretches[0].beginning if stretches else None
+        return next((one.beginning for one in self.stretches(log)), None)
 
     def end(self, log: LogKey) -> Position | None:
         """Return the place behind the last message; None if there is none."""
-        stretches = self.stretches(log)
-        return stretches[-1].end if stretches else None
+        return next((one.end for one in reversed(self.stretches(log))), None)
 
     def count(self, log: LogKey, low: Position, high: Position) -> int:
         """Return about how many messages are between two places, rather more. No file is read for it."""
@@ -213,7 +225,7 @@ class History:
             if one.first_id > high.last_id or one.last_id <= low.last_id:
                 continue
             if one == cut:
-                found += int(np.count_nonzero((ids > low.last_id) & (ids <= high.last_id)))
+                found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
             elif one.first_seq is not None and high.count is not None and one.epoch == high.epoch:
                 found += min(one.messages, high.count - one.first_seq)
             else:
@@ -225,28 +237,25 @@ class History:
 
         Ids are read only of the stretch in which that place is.
         """
-        place, left = low, most
+        place = low
         for one in self.stretches(log):
             if one.last_id <= place.last_id:
                 continue
-            if one.first_id > high or not left:
+            if one.first_id > high or not most:
                 break
-            if one.first_id > place.last_id and one.last_id <= high and one.messages <= left:
-                place, left = one.end, left - one.messages
+            if one.first_id > place.last_id and one.last_id <= high and one.messages <= most:
+                place = one.end
+                most -= one.messages
                 continue
             ids = self._ids(log, one)
-            wanted = ids[(ids > place.last_id) & (ids <= high)][:left]
-            if len(wanted):
-                place, left = Position(int(wanted[-1]), None, one.epoch), left - len(wanted)
+            taken = ids[_are_within(ids, place.last_id, high)][:most]
+            if len(taken):
+                place = Position(int(taken[-1]), None, one.epoch)
+                most -= len(taken)
         return place
 
     def missing(
-        self,
-        log: LogKey,
-        low: Position,
-        high: Position,
-        count_at: Callable[[int], int | None],
-        ended: Sequence[tuple[int, int]] = (),
+        self, log: LogKey, low: Position, high: Position, count_at: Callable[[int], int | None], ended: Sequence[Span] = ()
     ) -> int:
         """Return how many messages between two places the archive lacks.
 
@@ -256,7 +265,8 @@ class History:
         count_at  returns the number of messages that a log has up to an id, if it keeps that message
         ended     epochs of earlier logs, which were deleted with the topic, and how many messages each had
         """
-        lost, reached = 0, Position(0, None, None)
+        lost = 0
+        reached = Position(0, None)
         counted = self._counted(log, low, high)
         for one in counted:
             if low.count is not None and reached.last_id <= low.last_id < one.first_id:
@@ -307,21 +317,20 @@ class History:
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
             infos = [self._files[number].info for number in sorted(stretch.files)]
-            found = [part for name, part in _ids_in(infos, self._options, self._options.wanted) if self._owners.get(name) == log]
+            by_name = _ids_in(infos, self._options, self._options.wanted)
+            found = [ids for name, ids in by_name.items() if self._owners.get(name) == log]
             ids = np.unique(np.concatenate([_NO_IDS, *found]))
-            ids = ids[(ids >= stretch.first_id) & (ids <= stretch.last_id)]
+            ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
             self._last_ids[log] = stretch, ids
         return ids
 
     # ---- what tasks read
 
-    def partitions(self, wanted: Mapping[LogKey, tuple[int, int]], columns: tuple[str, ...]) -> list[InputPartition]:
+    def partitions(self, wanted: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
-        if not wanted:
-            return []
-        logs = self.logs()
+        stretches = chain.from_iterable(map(self.stretches, wanted))
+        inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
         bounds = {name: Bounds(log, *wanted[log]) for name, log in self._owners.items() if log in wanted}
-        inexact = {number for log in wanted for one in logs.get(log, ()) if not one.is_exact for number in one.files}
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
         for number, file in enumerate(self._files):
@@ -339,7 +348,7 @@ class History:
         return found
 
 
-def _lacking(reached: Position, place: Position, ended: Sequence[tuple[int, int]]) -> int:
+def _lacking(reached: Position, place: Position, ended: Sequence[Span]) -> int:
     """Return how many messages are too few up to a place where it is known how many there should be."""
     if place.count is None:
         return 0
@@ -373,7 +382,7 @@ def _windows(
         if size_bytes >= target_bytes:
             cuts.append(reached)
             size_bytes = 0
-    for low, high in zip(cuts, [*cuts[1:], END_OF_IDS], strict=True):
+    for low, high in pairwise([*cuts, END_OF_IDS]):
         window = {name: each.within(low, high) for name, each in bounds.items() if each.low < high and each.high > low}
         inside = [file.info for file in files if any(name in window and window[name].overlap(part) for name, part in file.parts)]
         yield window, plan_splits(inside, END_OF_IDS)
@@ -387,10 +396,8 @@ class _KnownFiles:
 
     def __init__(self, options: ReadOptions, remembered_at: str) -> None:
         self._options = options
-        self._path = Path(remembered_at) if remembered_at else None
+        self._path = Path(remembered_at or os.devnull)
         self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
-        if self._path is None:
-            return
         with suppress(OSError):
             for line in self._path.read_bytes().splitlines():
                 with suppress(ValueError, TypeError):  # of a process that was killed
@@ -422,7 +429,8 @@ class _KnownFiles:
         places  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
                 that a table has rewritten. What OPTIMIZE writes begins where one of these did.
         """
-        options, report_s = self._options, time.monotonic() + _REPORT_EVERY_S
+        options = self._options
+        report_s = time.monotonic() + _REPORT_EVERY_S
         infos = survey(paths, options.storage, options.hints, options.wanted).files
         for number, info in enumerate(infos):
             if not info.may_hold(options.wanted):
@@ -438,28 +446,32 @@ class _KnownFiles:
             yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
-        by_name: dict[LogKey, list[Numbers]] = {}
-        for name, ids in _ids_in([info], self._options, Wanted()):  # another query of the checkpoint may want other topics
-            by_name.setdefault(name, []).append(ids)
         found = []
-        for (topic, nsqd), pieces in by_name.items():
-            ids = np.concatenate(pieces)
-            is_ordered = bool((ids[1:] > ids[:-1]).all())
+        # Of all topics: another query of the checkpoint may want other ones.
+        for (topic, nsqd), ids in _ids_in([info], self._options, Wanted()).items():
+            is_ordered = bool((np.diff(ids) > 0).all())
             found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
         self._read[key] = found
-        if self._path is not None:
-            with suppress(OSError):  # it is read again by the next process
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with open(self._path, "a", opener=open_file) as file:  # not through a link that somebody has left there
-                    file.write(f"{json.dumps([key, found])}\n")
+        with suppress(OSError):  # it is read again by the next process
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "a", opener=open_file) as file:  # not through a link that somebody has left there
+                file.write(f"{json.dumps([key, found])}\n")
 
 
-def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> Iterator[tuple[LogKey, Numbers]]:
-    """Yield the ids in files by topic and nsqd, a chunk after the other. Raises ArchiveError."""
+def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> dict[LogKey, Numbers]:
+    """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
     damage = Damage("skip" if options.skip_damaged else "fail")
+    found: dict[LogKey, list[Numbers]] = defaultdict(list)
     for split in plan_splits(infos, wanted=wanted):
         for chunk in read(split, options.storage, wanted, damage):
-            yield from ((LogKey(chunk.topic, nsqd), ids) for nsqd, _, ids in _by_nsqd(chunk))
+            for nsqd, _, ids in _by_nsqd(chunk):
+                found[LogKey(chunk.topic, nsqd)].append(ids)
+    return {name: np.concatenate(pieces) for name, pieces in found.items()}
+
+
+def _are_within(ids: Numbers, low: int, high: int) -> Any:
+    """Return a mask of the ids above one and up to another."""
+    return (ids > low) & (ids <= high)
 
 
 def _are_new(ids: Numbers, known: Numbers) -> Numbers:
@@ -479,13 +491,12 @@ def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
         )
     try:
         ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
-        are_ids = len(ids) == chunk.count and bool(ids.min() >= 0)
+        if len(ids) != chunk.count or ids.min() < 0:
+            raise ValueError
     except (ValueError, TypeError):
-        are_ids = False
-    if not are_ids:
-        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters")
+        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters") from None
     if isinstance(nsqds, str):
         return [(nsqds, slice(None), ids)]
     codes = nsqds.indices.to_numpy(zero_copy_only=False)
-    names = pa.array(nsqds.dictionary).to_pylist()
+    names = nsqds.dictionary.to_pylist()
     return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, index_in_records
+from nsq_spark.archive.chunk import Chunks, index_in_records
 from nsq_spark.archive.files import RemoteFile
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
-from nsq_spark.source.batch_reader import ArchivePartition, read_partition
-from nsq_spark.source.live_options import LiveOptions, LogKey, Position, TopicOffset
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Split, Wanted
+from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
+from nsq_spark.source.live_options import Counts, Document, LiveOptions, Position, Positions, TopicOffset, by_topic
 from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED
@@ -30,10 +28,20 @@ _READ_BYTES = 8 * 1024 * 1024
 _log = logging.getLogger("nsqd_py.spark")
 
 
-class LiveBatchReader(DataSourceReader):
+class _TaskReader:
+    """Reads partitions, on executors."""
+
+    def read(self, partition: InputPartition) -> Rows:
+        if isinstance(partition, TopicPartition):
+            yield from read_range(partition)
+        elif isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
+            yield from read_partition(partition)
+
+
+class LiveBatchReader(_TaskReader, DataSourceReader):
     """`spark.read` with an option `nsqd` or `nsqlookupd`. Each query reads what is kept then."""
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._plan = Planner(options, columns)
 
     def partitions(self) -> list[InputPartition]:
@@ -44,23 +52,19 @@ class LiveBatchReader(DataSourceReader):
         start = self._plan.beginning(there)
         return self._plan.partitions(start, self._plan.ending(start, there), there)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition)
 
-
-class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`."""
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._options = options
         self._plan = Planner(options, columns, waits=True)
-        self._target: dict[LogKey, Position] | None = None
-        self._known: set[LogKey] = set()
-        self._ends: dict[LogKey, Position] = {}
-        self._lag: dict[LogKey, int] = {}
+        self._target: Positions | None = None
+        self._ends: Positions = {}
+        self._lag: Counts = {}
         self._last_s = time.monotonic()
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Document:
         """Raises ArchiveError."""
         there = self._plan.kept(of_all=True)
         if missing := self._plan.missing_topics(there):
@@ -75,11 +79,11 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises ArchiveError."""
         self._target = {log: kept.end for log, kept in self._plan.kept(of_all=True).items()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """Raises ArchiveError, LostMessages, BadOffset."""
-        options, before = self._options, TopicOffset.of_json(start)
-        self._known |= set(before.ends)
-        there = self._plan.kept(self._known, of_all=self._target is not None)
+        options = self._options
+        before = TopicOffset.of_json(start)
+        there = self._plan.kept(before.ends, of_all=self._target is not None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch = self._plan.batch(before, there, self._target, most)
         count = sum(batch.waiting.values())
@@ -93,42 +97,32 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_s = time.monotonic()
         return batch.offset.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> Document | None:
         """Return where the logs ended when their nsqds were last asked, and how far behind a query is; Spark shows it next to
         how far the query is.
         """
-        lag: dict[str, dict[str, int]] = {}
-        for log, messages in sorted(self._lag.items()):
-            lag.setdefault(log.topic, {})[log.nsqd] = messages
-        return TopicOffset(self._ends).to_json() | {"lag": lag}
+        return TopicOffset(self._ends).to_json() | {"lag": by_topic(self._lag)}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """Raises ArchiveError, LostMessages, BadOffset."""
         if start == end:
             return []
-        first, last = TopicOffset.of_json(start), TopicOffset.of_json(end)
-        there = {} if self._plan.history is None else self._plan.kept(last.ends, of_all=False)
-        return self._plan.partitions(first, last, there)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition)
+        last = TopicOffset.of_json(end)
+        there = self._plan.kept(last.ends, of_all=False) if self._plan.history else {}
+        return self._plan.partitions(TopicOffset.of_json(start), last, there)
 
 
 # ---- on executors
 
 
-def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, TopicPartition):
-        yield from read_range(partition)
-    elif isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
-        yield from read_partition(partition)
-
-
-def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
+def read_range(part: TopicPartition) -> Rows:
     """Raises ArchiveError, LostMessages among them."""
-    options, (topic, asked), names = part.options, part.log, list(part.columns)
+    options = part.options
+    topic, asked = part.log
     address = asked if "://" in asked else f"http://{asked}"
-    nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s) if "nsqd" in names else ""
+    nsqd = ""
+    if "nsqd" in part.columns:
+        nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s)
     place, high = part.low, part.high
     if high.count is None:
         raise ArchiveError(f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}")
@@ -156,18 +150,17 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
             count += wanted.count
             last_id = last_id if last_id is None else int(chunk.raw_ids[-1])
             if wanted.count:
-                yield replace(wanted, nsqds=nsqd or None).arrow(names)
+                yield replace(wanted, nsqds=nsqd or None).arrow(part.columns)
         following = min(kept.next_seq, end_seq) if kept.next_seq > seq else end_seq
-        report_loss(part.log, place, following - seq - count, fails=options.fails_on_loss)  # records that cannot be read
+        report_loss(options, part.log, place, following - seq - count)  # records that cannot be read
         place = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 
-def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Iterator[pa.RecordBatch]:
+def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:
     """Yield messages that a log does not have any more from the archive. Raises LostMessages if there is none."""
     options = part.options
     if options.archive is None:
-        lost = high.seq - low.seq
-        report_loss(part.log, low, lost, fails=options.fails_on_loss, is_another=is_another)
+        report_loss(options, part.log, low, high.seq - low.seq, is_another=is_another)
         return
     plan = Planner(options, part.columns)
 
@@ -180,16 +173,16 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
         yield from read_partition(archived)
 
 
-def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
+def _chunks(data: bytes, url: str, topic: str) -> Chunks:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
     split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, size, 0)
-    wanted, origin = Wanted(), MessageOrigin(topic, None, url)
+    wanted = Wanted()
     for records in Walk(RemoteFile(pa.BufferReader(data)), split, wanted, Damage()).run():
         if (records.headers["kind"] != PUBLISHED).any():
             raise ArchiveError(f"{url} has records of another kind: of a later version of nsqd?")
         counts = records.headers["count"].astype(np.int64)
         numbers = np.repeat(records.headers["first_seq"].astype(np.int64), counts) + index_in_records(counts)
-        for chunk in published_chunks(records, 0, len(records.places), origin, wanted):
+        for chunk in published_chunks(records, 0, len(records.places), split, wanted):
             own, numbers = numbers[: chunk.count], numbers[chunk.count :]
             yield replace(chunk, positions=own)

@@ -5,20 +5,77 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from nsq_spark.archive.splits import Wanted
-from nsq_spark.source import options
+from nsq_spark.archive.listing import Hints
+from nsq_spark.archive.splits import Names, Wanted
+from nsq_spark.source.declaration import BadOption, Option, Texts, Values, at_least_one, parse_list, parse_seconds
+from nsq_spark.source.options import (
+    CLIENT,
+    HADOOP,
+    OF_ZONE,
+    READ_OPTIONS,
+    ReadOptions,
+    archive_in,
+    check_each,
+    check_wanted,
+    client_options,
+)
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.settings.types import parse_bool
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.http_requests import HttpAccess
 
-_ID = re.compile("[0-9a-f]{16}")
-EARLIEST, LATEST = "earliest", "latest"
+# A place in the JSON of an option: a sequence number or a message id.
+_PLACE = re.compile(r'-[12]|\d+|"[0-9a-f]{16}"')
+EARLIEST = "earliest"
+LATEST = "latest"
+EARLIEST_SEQ = -2
+LATEST_SEQ = -1
+# Of the offsets in checkpoints.
+VERSION = 4
+# The options of an archive that those of live topics do not replace.
+_OF_ARCHIVE = tuple(option for option in READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes"))
+LIVE_OPTIONS = (
+    Option("nsqd", parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
+    Option("nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
+    Option("topic", parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
+    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
+    Option("path", str, "", "an archive to read first (below)"),
+    Option("checkpointLocation", str, "", "of the query: remember there what files have that no manifest describes; a directory"),
+    Option("goneNsqds", parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
+    Option(
+        "startingOffsets",
+        str,
+        EARLIEST,
+        'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"orders": {"host:port": 120}}`',
+        aliases=("startingTimestamp",),
+    ),
+    OF_ZONE,
+    Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams", aliases=("endingTimestamp",)),
+    Option(
+        "maxMessagesPerTrigger",
+        at_least_one(int),
+        "",
+        "maximum number of messages in a batch, of all nsqds together",
+        aliases=("maxOffsetsPerTrigger",),
+    ),
+    Option(
+        "minMessagesPerTrigger",
+        at_least_one(int),
+        "1",
+        "minimum, but wait no longer than `maxTriggerDelay`",
+        aliases=("minOffsetsPerTrigger",),
+    ),
+    Option("maxTriggerDelay", parse_seconds, "15m", "see `minMessagesPerTrigger`"),
+    Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
+    Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
+    Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
+)
 
 
 class LogKey(NamedTuple):
@@ -28,10 +85,14 @@ class LogKey(NamedTuple):
     nsqd: str
 
 
+# Numbers of messages in logs.
+Counts: TypeAlias = dict[LogKey, int]
+# As JSON.
+Document: TypeAlias = dict[str, Any]
+
 # Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch; or for each log a sequence number, in
 # which -2 stands for the earliest and -1 for the latest, or the id of the message before, as text.
 Place: TypeAlias = str | int | Mapping[LogKey, int | str]
-EARLIEST_SEQ, LATEST_SEQ = -2, -1
 
 
 def place_in(place: Place, log: LogKey) -> str | dict[str, int]:
@@ -46,58 +107,14 @@ def place_in(place: Place, log: LogKey) -> str | dict[str, int]:
     return {"seq" if isinstance(place, Mapping) else "time": one}
 
 
-LIVE_OPTIONS = (
-    options.Option("nsqd", options.parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
-    options.Option("nsqlookupd", options.parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
-    options.Option("topic", options.parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
-    options.Option(
-        "topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)
-    ),
-    options.Option("path", str, "", "an archive to read first (below)"),
-    options.Option(
-        "checkpointLocation", str, "", "of the query: remember there what files have that no manifest describes; a directory"
-    ),
-    options.Option("goneNsqds", options.parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
-    options.Option(
-        "startingOffsets",
-        str,
-        EARLIEST,
-        'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"orders": {"host:port": 120}}`',
-        aliases=("startingTimestamp",),
-    ),
-    options.TIME_ZONE,
-    options.Option(
-        "endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams", aliases=("endingTimestamp",)
-    ),
-    options.Option(
-        "maxMessagesPerTrigger",
-        options.at_least_one(int),
-        "",
-        "maximum number of messages in a batch, of all nsqds together",
-        aliases=("maxOffsetsPerTrigger",),
-    ),
-    options.Option(
-        "minMessagesPerTrigger",
-        options.at_least_one(int),
-        "1",
-        "minimum, but wait no longer than `maxTriggerDelay`",
-        aliases=("minOffsetsPerTrigger",),
-    ),
-    options.Option("maxTriggerDelay", options.parse_seconds, "15m", "see `minMessagesPerTrigger`"),
-    options.Option("minPartitions", options.at_least_one(int), "1", "minimum number of tasks that share the reading"),
-    options.Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
-    options.Option("giveUpAfter", options.parse_seconds, "60s", "how long to retry when nsqds do not answer"),
-)
-
-
 @dataclass(frozen=True)
 class LiveOptions:
     """See LIVE_OPTIONS. `most_messages` None: any number. `archive` None: the logs of nsqds only."""
 
-    nsqds: tuple[str, ...]
-    lookupds: tuple[str, ...]
+    nsqds: Names
+    lookupds: Names
     wanted: Wanted
-    archive: options.ReadOptions | None
+    archive: ReadOptions | None
     remembered_at: str
     gone: frozenset[str]
     start: Place
@@ -111,38 +128,35 @@ class LiveOptions:
     access: HttpAccess
 
 
-def is_live(given: Mapping[str, str]) -> bool:
+def is_live(given: Texts) -> bool:
     """True if the options are those of live topics, not of an archive alone."""
     return not {"nsqd", "lookupd", "nsqlookupd"}.isdisjoint(name.lower() for name in given)
 
 
-def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+def live_options(given: Texts, now_ns: int) -> LiveOptions:
     """Raises BadOption."""
     from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in  # takes 20 ms, which readers of archives do not need
 
-    of_archive = [option for option in options.READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")]
-    values = options.Values(given, (*LIVE_OPTIONS, *of_archive), prefixes=(options.CLIENT, options.HADOOP))
-    (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["nsqlookupd"] or ())
+    values = Values(given, (*LIVE_OPTIONS, *_OF_ARCHIVE), prefixes=(CLIENT, HADOOP))
+    (nsqds, lookupds), login = _without_login(values["nsqd"], values["nsqlookupd"])
     if not (nsqds or lookupds):
-        raise options.BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
-    for topic in values["topic"] or ():
+        raise BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
+    for topic in values["topic"]:
         if not is_valid_name(topic.encode()):
-            raise options.BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
-    wanted = Wanted(frozenset(values["topic"] or ()), values["topicPattern"])
+            raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
+    wanted = Wanted(frozenset(values["topic"]), values["topicPattern"])
     if not (wanted.topics or wanted.topic_pattern):
-        raise options.BadOption("nsq: option topic or topicPattern is needed: which topic?")
-    options.check_wanted(wanted)
+        raise BadOption("nsq: option topic or topicPattern is needed: which topic?")
+    check_wanted(wanted)
     for name, addresses in ("nsqd", nsqds), ("nsqlookupd", lookupds):
-        options.check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
-    names = {"path", *(option.name.lower() for option in of_archive)}
-    archive = {name: value for name, value in given.items() if name.lower() in names or name.startswith(options.HADOOP)}
+        check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
     return LiveOptions(
         nsqds,
         lookupds,
         wanted,
-        replace(options.read_options(archive, now_ns), wanted=wanted) if values["path"] or values["paths"] else None,
+        archive_in(values, wanted, Hints()),
         f"{values['checkpointLocation'].rstrip('/')}.nsq_files" if values["checkpointLocation"] else "",
-        frozenset(values["goneNsqds"] or ()),
+        frozenset(values["goneNsqds"]),
         _place(values, "startingOffsets", now_ns, wanted),
         _place(values, "endingOffsets", now_ns, wanted),
         values["maxMessagesPerTrigger"],
@@ -151,22 +165,22 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
-        HttpAccess(options.client_options(values), login, servers_in((*nsqds, *lookupds))),
+        HttpAccess(client_options(values), login, servers_in((*nsqds, *lookupds))),
     )
 
 
-def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
+def stream_of(given: Texts, now_ns: int) -> LiveOptions:
     """Return the options of a stream, which has no end. Raises BadOption."""
     if not {"endingoffsets", "endingtimestamp"}.isdisjoint(name.lower() for name in given):
-        raise options.BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
+        raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)
 
 
-def _without_login(*lists: tuple[str, ...]) -> tuple[list[tuple[str, ...]], str]:
+def _without_login(*lists: Names) -> tuple[list[Names], str]:
     """Return lists of addresses without their logins, and the login, which all have in common. Raises BadOption."""
     logins = {login for login in (_login_of(address) for addresses in lists for address in addresses) if login}
     if len(logins) > 1:
-        raise options.BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
+        raise BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
     login = "".join(logins)
     return [
         tuple(address.replace(f"{login}@", "", 1) if login else address for address in addresses) for addresses in lists
@@ -177,11 +191,11 @@ def _login_of(address: str) -> str:
     """Return the `user:password` of https://user:password@host:port. Raises BadOption if it would be sent without TLS."""
     login, found, _ = address.removeprefix("https://").rpartition("@")
     if found and not address.startswith("https://"):
-        raise options.BadOption("nsq: a login is sent over TLS only: write https://user:password@host:port")
+        raise BadOption("nsq: a login is sent over TLS only: write https://user:password@host:port")
     return login
 
 
-def _place(values: options.Values, name: str, now_ns: int, wanted: Wanted) -> Place:
+def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
     text = values[name].strip()
     if text in (EARLIEST, LATEST):
         return str(text)
@@ -195,13 +209,12 @@ def _place(values: options.Values, name: str, now_ns: int, wanted: Wanted) -> Pl
             (topic,) = wanted.topics  # the short form, without a topic
             found = {topic: found}
         offsets = {LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except BAD_CONTENT as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
-        raise options.BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
+        raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
     for place in offsets.values():
-        is_number = type(place) is int and place >= EARLIEST_SEQ
-        if not is_number and not (isinstance(place, str) and _ID.fullmatch(place)):
-            raise options.BadOption(
+        if not _PLACE.fullmatch(json.dumps(place)):
+            raise BadOption(
                 f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest), -1 (latest) or message ids of 16 hex "
                 f"characters, got {json.dumps(place)}"
             )
@@ -215,9 +228,6 @@ class BadOffset(ValueError):
     """A checkpoint that another version wrote."""
 
 
-VERSION = 4
-
-
 @dataclass(frozen=True)
 class Position:
     """A place in the messages of a topic on an nsqd: behind one of them.
@@ -227,9 +237,9 @@ class Position:
     epoch       of the log; None if it is not known
     """
 
-    message_id: int | None
-    count: int | None
-    epoch: int | None
+    message_id: int | None = 0
+    count: int | None = 0
+    epoch: int | None = None
 
     @property
     def last_id(self) -> int:
@@ -249,7 +259,7 @@ class Position:
         """Return how many messages of the log are between this place and another one; 0 if that is not later."""
         return max(0, later.seq - self.seq) if self.is_before(later) else 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         text = None if self.message_id is None else f"{self.message_id:016x}"
         return {"id": text, "count": self.count, "epoch": self.epoch}
 
@@ -257,11 +267,10 @@ class Position:
     def of_json(cls, document: Mapping[str, Any]) -> Position:
         """Raises KeyError, TypeError and ValueError."""
         text = document["id"]
-        numbers = [None if document[name] is None else int(document[name]) for name in ("count", "epoch")]
-        return cls(None if text is None else int(text, 16), *numbers)
+        return cls(None if text is None else int(text, 16), document["count"], document["epoch"])
 
 
-BEGINNING = Position(0, 0, None)
+Positions: TypeAlias = dict[LogKey, Position]
 
 
 @dataclass(frozen=True)
@@ -271,13 +280,15 @@ class TopicOffset:
     Spark keeps it and reads the same again after a crash, whatever was published in the meantime.
     """
 
-    ends: Mapping[LogKey, Position] = field(default_factory=dict)
-    begins: Mapping[LogKey, Position] = field(default_factory=dict)
+    ends: Positions = field(default_factory=dict)
+    begins: Positions = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Return always the same for the same offset."""
-        begins = {"begins": _nested(self.begins)} if self.begins else {}
-        return {"version": VERSION, "topics": _nested(self.ends), **begins}
+        document = {"version": VERSION, "topics": _nested(self.ends)}
+        if self.begins:
+            document["begins"] = _nested(self.begins)
+        return document
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> TopicOffset:
@@ -292,28 +303,35 @@ class TopicOffset:
             if document["version"] != VERSION:
                 raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
             return cls(_flat(document["topics"]), _flat(document.get("begins", {})))
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, BadOffset):
-                raise
+        except BadOffset:
+            raise
+        except BAD_CONTENT as error:
             raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error!r}") from error
 
 
-def _nested(by_log: Mapping[LogKey, Position]) -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+def by_topic(by_log: Mapping[LogKey, Any]) -> dict[str, Document]:
+    """Return values by topic and nsqd, in order."""
+    found: dict[str, Document] = {}
     for log in sorted(by_log):
-        found.setdefault(log.topic, {})[log.nsqd] = by_log[log].to_json()
+        found.setdefault(log.topic, {})[log.nsqd] = by_log[log]
     return found
 
 
-def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[LogKey, Position]:
+def _nested(places: Positions) -> Document:
+    return by_topic({log: place.to_json() for log, place in places.items()})
+
+
+def _flat(nested: Any) -> Positions:
+    """Raises BAD_CONTENT."""
     return {LogKey(topic, nsqd): Position.of_json(part) for topic, by in nested.items() for nsqd, part in by.items()}
 
 
-def shares(there: Mapping[LogKey, int], most: int | None) -> dict[LogKey, int]:
+def shares(there: Counts, most: int | None) -> Counts:
     """Share out at most `most` messages: each log gets the same, and what one does not need goes to the others."""
-    found: dict[LogKey, int] = {}
-    left = sum(there.values()) if most is None else most
+    if most is None:
+        return dict(there)
+    found: Counts = {}
     for number, log in enumerate(sorted(there, key=lambda log: (there[log], log))):
-        found[log] = there[log] if most is None else min(there[log], -(-left // (len(there) - number)))
-        left -= found[log]
+        found[log] = min(there[log], -(-most // (len(there) - number)))
+        most -= found[log]
     return found

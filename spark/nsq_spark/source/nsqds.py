@@ -7,14 +7,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPMessage
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Span
 from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Position
 from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
@@ -33,6 +33,8 @@ STATS = "/stats?format=json&include_clients=false&include_mem=false"
 
 # The greatest message id.
 END_OF_IDS = 2**63 - 1
+_KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+_NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -54,8 +56,7 @@ class LostMessages(ArchiveError):
     """Messages were dropped before they were read."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """An answer: a file with records, and places around it.
 
     first         before the first message that was asked for and is kept
@@ -70,11 +71,14 @@ class Kept:
     end: Position
     next_seq: int
     earliest_seq: int
-    ended: tuple[tuple[int, int], ...] = ()
+    ended: tuple[Span, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         return len(self.data) <= FILE_HEADER_BYTES
+
+
+Answers: TypeAlias = dict[LogKey, Kept]
 
 
 # ---- one nsqd
@@ -181,13 +185,7 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
             time.sleep(_PAUSE_S)
 
 
-KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
-NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
-
-
-def report_loss(
-    log: LogKey, place: Position, count: int, *, fails: bool, is_another: bool = False, remedy: str = KEEP_LONGER
-) -> None:
+def report_loss(options: LiveOptions, log: LogKey, place: Position, count: int, *, is_another: bool = False) -> None:
     """Report that `count` messages behind a place were lost, if it is not 0; with `is_another`, that the log is not the one that
     was read. Raises LostMessages.
     """
@@ -199,8 +197,8 @@ def report_loss(
         what = f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
     else:
         return
-    if fails:
-        raise LostMessages(f"{what}: {remedy}")
+    if options.fails_on_loss:
+        raise LostMessages(f"{what}: {_NOT_ARCHIVED if options.archive else _KEEP_LONGER}")
     _log.warning("%s", what)
 
 
@@ -209,32 +207,39 @@ def id_before(time_ns: int) -> int:
     return min(END_OF_IDS, max(0, ((time_ns >> TICK_BITS) - TWEPOCH << TICK_SHIFT) - 1))
 
 
+def _topic_of(one: Any) -> str:
+    """Return the topic in an item of the list that an nsqlookupd or an nsqd gives."""
+    return one if isinstance(one, str) else str(one["topic_name"])
+
+
 # ---- all nsqds of some topics
 
 
+@dataclass
 class LiveTopics:
     """The logs of the topics of some options.
 
     silent  those whose nsqds did not answer to the last question
     """
 
-    def __init__(self, options: LiveOptions) -> None:
-        self._options = options
-        self.silent: set[LogKey] = set()
+    _options: LiveOptions
+    silent: set[LogKey] = field(default_factory=set)
 
-    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
+    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> Answers:
         """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
 
         Waits while all nsqds are away, with `of_all` while any is, known ones too unless some are gone; else one that is away
         is left out. Raises ArchiveError.
         """
-        return patiently(partial(self._asked, list(known), of_all), self._options.give_up_after_s)
+        return patiently(partial(self._asked, set(known), of_all), self._options.give_up_after_s)
 
-    def _asked(self, known: Iterable[LogKey], of_all: bool) -> dict[LogKey, Kept]:
-        found: dict[LogKey, Kept] = {}
+    def _asked(self, known: set[LogKey], of_all: bool) -> Answers:
+        found: Answers = {}
         failures: dict[LogKey, str] = {}
-        logs = sorted({*self._logs(known, of_all), *(known if of_all and not self._options.gone else ())})
-        for log in logs:
+        logs = self._logs(known, of_all)
+        if of_all and not self._options.gone:
+            logs |= known
+        for log in sorted(logs):
             try:
                 found[log] = self._now(log)
             except NoTopic:
@@ -266,11 +271,12 @@ class LiveTopics:
         """Return the record at a place. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **place)
 
-    def _logs(self, known: Iterable[LogKey], of_all: bool) -> set[LogKey]:
+    def _logs(self, known: set[LogKey], of_all: bool) -> set[LogKey]:
         """Return the logs that there may be; the known ones where it cannot be asked for. Raises ArchiveError if there are none,
         and with `of_all` if an nsqd does not answer.
         """
-        options, failures = self._options, []
+        options = self._options
+        failures = []
         found: set[LogKey] = set()
         for nsqd in options.nsqds:
             try:
@@ -282,15 +288,13 @@ class LiveTopics:
         for lookupd in options.lookupds:
             try:
                 for topic in self._names(lookupd, "/topics", "nsqlookupd"):
-                    found |= {
-                        LogKey(topic, nsqd)
-                        for nsqd in nsqds_of(lookupd, f"/lookup?{urlencode({'topic': topic})}", options.access)
-                    }
+                    nsqds = nsqds_of(lookupd, f"/lookup?{urlencode({'topic': topic})}", options.access)
+                    found |= {LogKey(topic, nsqd) for nsqd in nsqds}
             except ArchiveError as error:
                 failures.append(error)
                 _log.warning("%s", error)
         if failures and len(failures) == len(options.lookupds):
-            found |= set(known)
+            found |= known
             if not found:
                 raise failures[0]
         return found
@@ -300,11 +304,7 @@ class LiveTopics:
         wanted = self._options.wanted
         names = set(wanted.topics or ())
         if wanted.topic_pattern:
-
-            def topics(found: Any) -> list[str]:
-                return [one if isinstance(one, str) else one["topic_name"] for one in found["topics"]]
-
-            there = addresses_in(asked, path, self._options.access, kind, topics)
+            there = addresses_in(asked, path, self._options.access, kind, lambda found: list(map(_topic_of, found["topics"])))
             names |= {name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)}
         return names
 
@@ -342,7 +342,7 @@ class LiveTopics:
             return answer.first
         return Position(one["id"] if "id" in one else id_before(one["time"]), None, None)
 
-    def check_named(self, option: str, place: Place, there: Mapping[LogKey, Kept]) -> None:
+    def check_named(self, option: str, place: Place, there: Answers) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""
         if not isinstance(place, Mapping):
             return

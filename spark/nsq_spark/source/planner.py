@@ -6,28 +6,32 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.sidecars import NsqdPart
-from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.archive.splits import ArchiveError, Names, Span
 from nsq_spark.source.history import History
 from nsq_spark.source.live_options import (
-    BEGINNING,
     EARLIEST,
     LATEST,
+    Counts,
     LiveOptions,
     LogKey,
     Place,
     Position,
+    Positions,
     TopicOffset,
     place_in,
     shares,
 )
-from nsq_spark.source.nsqds import KEEP_LONGER, NOT_ARCHIVED, Kept, LiveTopics, id_before, patiently, report_loss
+from nsq_spark.source.nsqds import Answers, Kept, LiveTopics, id_before, patiently, report_loss
 
 _log = logging.getLogger("nsqd_py.spark")
+_by_id = attrgetter("last_id")
 
 
 @dataclass(repr=False)
@@ -37,7 +41,7 @@ class TopicPartition(InputPartition):
     log: LogKey
     low: Position
     high: Position
-    columns: tuple[str, ...]
+    columns: Names
     options: LiveOptions
 
 
@@ -45,8 +49,8 @@ class Batch(NamedTuple):
     """What the next batch reads; about how many messages wait in each log, and how many of these it leaves."""
 
     offset: TopicOffset
-    waiting: Mapping[LogKey, int]
-    left: Mapping[LogKey, int]
+    waiting: Counts
+    left: Counts
 
 
 class Planner:
@@ -55,94 +59,99 @@ class Planner:
     waits  True if the archive and its topics need not be there yet
     """
 
-    def __init__(self, options: LiveOptions, columns: tuple[str, ...], *, waits: bool = False) -> None:
+    def __init__(self, options: LiveOptions, columns: Names, *, waits: bool = False) -> None:
         self.options = options
         self.topics = LiveTopics(options)
         self.history: History | None = None
-        if options.archive is not None:
+        if options.archive:
             self.history = History(options.archive, self._owners, options.remembered_at, waits=waits)
         self._columns = columns
-        self._there: dict[LogKey, Kept] = {}
+        self._there: Answers = {}
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
 
-    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool) -> dict[LogKey, Kept]:
+    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.kept`."""
         found = self.topics.kept(known, of_all=of_all)
         for log, kept in found.items():
             before = self._there.get(log)
-            if self.history is None or (before is not None and before.end.epoch == kept.end.epoch):
+            if self.history is None or (before and before.end.epoch == kept.end.epoch):
                 continue
             self.history.forget()  # the archive may have more of a topic that was deleted since then
-            if before is not None:
+            if before:
                 _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
         self._there |= found
-        self._epochs |= {(log.topic, kept.end.epoch): log for log, kept in found.items()}
+        self._know({log: kept.end for log, kept in found.items()})
         return found
 
     def missing_topics(self, there: Iterable[LogKey]) -> str:
         """Return a sentence that names a wanted topic which neither an nsqd nor the archive has; "" if there is none."""
-        options, missing = self.options, set(self.options.wanted.topics or ()).difference(log.topic for log in there)
-        if missing and self.history is not None:
+        options = self.options
+        where = [*options.nsqds, *options.lookupds]
+        missing = set(options.wanted.topics or ()).difference(log.topic for log in there)
+        if options.archive:
+            where += options.archive.paths
+        if missing and self.history:
             missing.difference_update(log.topic for log in self.history.logs())
-        where = *options.nsqds, *options.lookupds, *(options.archive.paths if options.archive else ())
         return f"nsq: there is no topic {min(missing)} in {', '.join(where)}" if missing else ""
 
     # ---- where a query begins and ends
 
-    def beginning(self, there: dict[LogKey, Kept]) -> TopicOffset:
-        place, history = self.options.start, self.history
+    def beginning(self, there: Answers) -> TopicOffset:
+        place = self.options.start
         self.topics.check_named("startingOffsets", place, there)
         begins = {log: self._beginning_of(log, kept) for log, kept in there.items()}
-        if history is None or place == LATEST:
+        if self.history is None or place == LATEST:
             return TopicOffset(begins)
-        history.forget()
+        self.history.forget()
         self._archived(begins, there)  # an archive that is not there yet: its logs join later
-        for log in history.logs():
-            if log not in there and (first := history.beginning(log)) is not None:
-                time = _at_time(place)
-                begins[log] = time if time is not None and first.is_before(time) else first
+        for log, stretches in self.history.logs().items():
+            if log not in there:
+                first = stretches[0].beginning
+                begins[log] = max(first, _at_time(place, first), key=_by_id)
         return TopicOffset(begins)
 
     def _beginning_of(self, log: LogKey, kept: Kept) -> Position:
-        option, one = "startingOffsets", place_in(self.options.start, log)
-        if self.history is not None and one == EARLIEST:
+        option = "startingOffsets"
+        one = place_in(self.options.start, log)
+        if self.history and one == EARLIEST:
             return self._earliest(log, kept)
         low = self.topics.place(option, one, log, kept)
-        asked = one.get("seq", low.seq) if isinstance(one, dict) else low.seq
-        if asked < low.seq:
-            if self.history is not None:
-                raise ArchiveError(
-                    f"nsq: option {option}: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
-                    "archive has no numbers: give the id of the message before, as text, or a time"
-                )
-            self._report_loss(log, Position(None, asked, low.epoch), low.seq - asked)
+        if not isinstance(one, dict) or one.get("seq", low.seq) >= low.seq:
+            return low
+        asked = one["seq"]
+        if self.history:
+            raise ArchiveError(
+                f"nsq: option {option}: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
+                "archive has no numbers: give the id of the message before, as text, or a time"
+            )
+        report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
         return low
 
-    def ending(self, start: TopicOffset, there: dict[LogKey, Kept]) -> TopicOffset:
+    def ending(self, start: TopicOffset, there: Answers) -> TopicOffset:
         """Return what a table reads from its beginning on."""
-        option, place, ends = "endingOffsets", self.options.end, dict(start.ends)
+        option = "endingOffsets"
+        place = self.options.end
+        ends = dict(start.ends)
         self.topics.check_named(option, place, there)
         for log, low in start.ends.items():
             one = place_in(place, log)
-            high: Position | None = None
-            if log not in there and self.history is not None and place != EARLIEST:
-                high, time = self.history.end(log), _at_time(place)
-                if time is not None and high is not None and time.is_before(high):
-                    high = time
+            high = low
+            if log not in there and place != EARLIEST:
+                end = self._archive.end(log) or low
+                high = min(end, _at_time(place, end), key=_by_id)
             elif log in there and one != EARLIEST:
                 high = self.topics.place(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
-            if high is not None and low.is_before(high):
+            if low.is_before(high):
                 ends[log] = high
         return TopicOffset(ends)
 
     def _earliest(self, log: LogKey, kept: Kept) -> Position:
         """Return the place before the earliest message that the archive or else the log has."""
-        assert self.history is not None
-        first = self.history.beginning(log)
+        first = self._archive.beginning(log)
         if first is None or (kept.end.count and not first.is_before(kept.first)):
-            return BEGINNING if kept.first.count else kept.first
+            return Position() if kept.first.count else kept.first
         if first.count:
             _log.warning(
                 "nsq: the archive of topic %s of %s begins later than the topic: it does not have the first %d messages",
@@ -154,17 +163,15 @@ class Planner:
 
     # ---- what comes next
 
-    def batch(
-        self, before: TopicOffset, there: dict[LogKey, Kept], target: Mapping[LogKey, Position] | None, most: int | None
-    ) -> Batch:
+    def batch(self, before: TopicOffset, there: Answers, target: Positions | None, most: int | None) -> Batch:
         """Return what the next batch reads, `most` messages or all, of each log the archive first."""
-        self._know(before)
+        self._know(before.ends)
         begins = self._begins(before, there)
         lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
         highs = self._archived(lows, there)
         ends = dict(before.ends)
-        archived: dict[LogKey, int] = {}
-        waiting: dict[LogKey, int] = {}
+        archived: Counts = {}
+        waiting: Counts = {}
         for log, low in lows.items():
             begin = highs.get(log, low)
             archived[log] = self._archive.count(log, low, begin) if log in highs else 0
@@ -181,18 +188,17 @@ class Planner:
         left = {log: count - taken[log] for log, count in waiting.items()}
         return Batch(TopicOffset(ends, {log: low for log, low in begins.items() if log in lows}), waiting, left)
 
-    def _stop(
-        self, log: LogKey, begin: Position, there: Mapping[LogKey, Kept], target: Mapping[LogKey, Position] | None
-    ) -> Position:
-        """Return the place up to which a log is read."""
+    def _stop(self, log: LogKey, begin: Position, there: Answers, target: Positions | None) -> Position:
+        """Return the place up to which a log is read: its end, or the end that it had when the query began."""
         stop = there[log].end if log in there else begin
-        if target is not None:
-            stop = _earlier(target.get(log, begin), stop)
+        asked = stop if target is None else target.get(log, begin)
+        if asked.epoch == stop.epoch and asked.is_before(stop):
+            stop = asked
         return stop if begin.is_before(stop) else begin
 
-    def _begins(self, before: TopicOffset, there: Mapping[LogKey, Kept]) -> dict[LogKey, Position]:
+    def _begins(self, before: TopicOffset, there: Answers) -> Positions:
         """Return the places of logs in which the next batch does not begin where the last one ended."""
-        found: dict[LogKey, Position] = {}
+        found: Positions = {}
         for log, kept in there.items():
             low = before.ends.get(log)
             if low is None:
@@ -202,11 +208,11 @@ class Planner:
             is_cut = kept.end.epoch == low.epoch and kept.end.seq < low.seq
             if self.history is None:
                 lost = kept.earliest_seq - low.seq
-                self._report_loss(log, low, lost, is_another=is_another or is_cut)
+                report_loss(self.options, log, low, lost, is_another=is_another or is_cut)
                 if is_another or is_cut or lost > 0:
                     found[log] = self.topics.read(log, seq=0).first
             elif is_cut:
-                self._report_loss(log, low, 0, is_another=True)
+                report_loss(self.options, log, low, 0, is_another=True)
                 found[log] = replace(low, count=kept.end.count)
         return found
 
@@ -220,7 +226,7 @@ class Planner:
             for other, place in before.ends.items()
             if other.topic == log.topic and (other.nsqd in names or place.epoch == kept.end.epoch)
         ]
-        return max(left, key=lambda place: place.last_id) if left else self._earliest(log, kept)
+        return max(left, key=_by_id) if left else self._earliest(log, kept)
 
     # ---- the archive
 
@@ -229,12 +235,12 @@ class Planner:
         assert self.history is not None
         return self.history
 
-    def _archived(self, lows: dict[LogKey, Position], there: dict[LogKey, Kept]) -> dict[LogKey, Position]:
+    def _archived(self, lows: Positions, there: Answers) -> Positions:
         """Return the places up to which messages are read from the archive, which has all of them.
 
         In `lows`, places that the log keeps get their numbers, and logs that need an archive which is not there yet are removed.
         """
-        found: dict[LogKey, Position] = {}
+        found: Positions = {}
         for log, low in lows.items():
             high = self._archived_up_to(log, low, there)
             if high is not None:
@@ -249,7 +255,7 @@ class Planner:
             self._check(log, lows[log], high)
         return found
 
-    def _archived_up_to(self, log: LogKey, low: Position, there: dict[LogKey, Kept]) -> Position | None:
+    def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
         """Return the place up to which messages behind `low` are read from the archive; None if the log has all of them.
 
         If it is not known how many messages are before `low`, `there` then has what the log keeps behind it.
@@ -257,13 +263,13 @@ class Planner:
         if self.history is None:
             return None
         kept = there.get(log)
-        if kept is not None and low.count is None:
+        if kept and low.count is None:
             there[log] = kept = self.topics.read(log, id=low.last_id)
             if kept.first.seq > kept.earliest_seq:
                 return None
-        high = low if kept is None else kept.first
+        high = kept.first if kept else low
         if kept is None or kept.is_empty:  # all that is elsewhere is older
-            high = max(high, self.history.end(log) or high, key=lambda place: place.last_id)
+            high = max(high, self.history.end(log) or high, key=_by_id)
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
         return high if low.is_before(high) and not is_same else None
 
@@ -275,7 +281,7 @@ class Planner:
             if not lost:
                 return
             self._archive.forget()
-        self._report_loss(log, low, lost)
+        report_loss(self.options, log, low, lost)
 
     def _count_at(self, log: LogKey, message_id: int) -> int | None:
         """Return how many messages a log has up to an id; None if it does not keep that message."""
@@ -285,14 +291,10 @@ class Planner:
         answer = self.topics.read(log, id=message_id)
         return answer.first.count if answer.first.seq > answer.earliest_seq else None  # it may have been dropped by now
 
-    def _report_loss(self, log: LogKey, place: Position, lost: int, *, is_another: bool = False) -> None:
-        remedy = NOT_ARCHIVED if self.history else KEEP_LONGER
-        report_loss(log, place, lost, fails=self.options.fails_on_loss, is_another=is_another, remedy=remedy)
-
     # ---- whose the messages in the archive are
 
-    def _know(self, offset: TopicOffset) -> None:
-        self._epochs |= {(log.topic, place.epoch): log for log, place in offset.ends.items()}
+    def _know(self, places: Positions) -> None:
+        self._epochs |= {(log.topic, place.epoch): log for log, place in places.items()}
 
     def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
         """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
@@ -326,19 +328,19 @@ class Planner:
 
     # ---- what tasks read
 
-    def partitions(self, start: TopicOffset, end: TopicOffset, there: dict[LogKey, Kept]) -> list[InputPartition]:
+    def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer, if there is an archive."""
-        self._know(end)
-        bounds: dict[LogKey, tuple[int, int]] = {}
+        self._know(end.ends)
+        bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
-            low = end.begins.get(log) or start.ends.get(log, BEGINNING)
+            low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
             is_waited_for = log in self.topics.silent and high.count is not None  # by its task
             archived = None if is_waited_for else self._archived_up_to(log, low, there)
             if archived is not None:
-                archived = high if high.is_before(archived) else archived
+                archived = min(archived, high, key=_by_id)
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
                 low = archived
@@ -347,12 +349,10 @@ class Planner:
             if low.is_before(high):
                 ranges[log] = low, high
         each = -(-self.options.least_partitions // max(1, len(ranges)))
-        logs = [
-            TopicPartition(log, low, high, self._columns, self.options)
-            for log, whole in ranges.items()
-            for low, high in self._cut(log, *whole, each)
-        ]
-        return [*(self._archive.partitions(bounds, self._columns) if bounds else ()), *logs]
+        found = self._archive.partitions(bounds, self._columns) if bounds else []
+        for log, whole in ranges.items():
+            found += [TopicPartition(log, *part, self._columns, self.options) for part in self._cut(log, *whole, each)]
+        return found
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
         """Return what reads messages that a log has dropped since they were planned."""
@@ -365,15 +365,9 @@ class Planner:
         messages = low.messages_to(high)
         parts = 1 if low.count is None else max(1, min(parts, messages))
         inner = [self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)]
-        places = [low, *inner, high]
-        return list(zip(places, places[1:], strict=False))
+        return list(pairwise([low, *inner, high]))
 
 
-def _earlier(target: Position, end: Position) -> Position:
-    """Return the place up to which a log is read: its end, or the end that it had when the query began."""
-    return target if target.epoch == end.epoch and target.is_before(end) else end
-
-
-def _at_time(place: Place) -> Position | None:
-    """Return the place before the first message of a time; None if it is no time."""
-    return Position(id_before(place), None, None) if isinstance(place, int) else None
+def _at_time(place: Place, otherwise: Position) -> Position:
+    """Return the place before the first message of a time; another one if it is no time."""
+    return Position(id_before(place), None, None) if isinstance(place, int) else otherwise

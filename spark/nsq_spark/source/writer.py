@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload
+from nsq_spark.publisher import (
+    MOST_DEFERRED,
+    NotPublished,
+    Producers,
+    PublishBatch,
+    PublishCounts,
+    PublishObserver,
+    TaskPublisher,
+)
 from nsq_spark.source.options import WriteColumns, WriteOptions
 
 _log = logging.getLogger("nsqd_py.spark")
@@ -28,36 +36,37 @@ class BadRow(ValueError):
     """A row that cannot be published; the text names the column and the reason."""
 
 
-class Published(publisher.PublishCounts, WriterCommitMessage):
+class Published(PublishCounts, WriterCommitMessage):
     """The messages that a task published."""
 
 
 # ---- rows
 
 
-def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[publisher.PublishBatch]:
+def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[PublishBatch]:
     """Yield batches of all rows. The rows of a topic stay in order, except that deferred ones come first.
 
     Raises BadRow.
     """
     bodies = _bodies(rows.column(columns.body))
-    for name, index in _by_topic(rows, columns, topic):
-        part = bodies if index is None else bodies.take(index)
+    for name, mask in _by_topic(rows, columns, topic):
+        part = bodies if mask is None else bodies.filter(mask)
         if columns.defer_ms is not None:
             delays = _delays(rows.column(columns.defer_ms))
-            delays = delays if index is None else delays.take(index)
+            delays = delays if mask is None else delays.filter(mask)
             is_deferred = pc.greater(delays, 0)
             yield from _deferred(name, part.filter(is_deferred), delays.filter(is_deferred))
             part = part.filter(pc.equal(delays, 0))
         payload = Payload.of_array(part)
         for begin, end in payload.cuts(len(payload), batch_bytes):
-            yield publisher.PublishBatch(name, payload, begin, end)
+            yield PublishBatch(name, payload, begin, end)
 
 
-def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[publisher.PublishBatch]:
-    payload, delays_ms = Payload.of_array(bodies), delays.to_pylist()
-    for begin in range(0, len(payload), publisher.MOST_DEFERRED):
-        yield publisher.PublishBatch(topic, payload, begin, min(begin + publisher.MOST_DEFERRED, len(payload)), delays_ms)
+def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[PublishBatch]:
+    payload = Payload.of_array(bodies)
+    delays_ms = delays.to_pylist()
+    for begin in range(0, len(payload), MOST_DEFERRED):
+        yield PublishBatch(topic, payload, begin, min(begin + MOST_DEFERRED, len(payload)), delays_ms)
 
 
 def _bodies(column: pa.Array) -> pa.Array:
@@ -70,7 +79,7 @@ def _bodies(column: pa.Array) -> pa.Array:
 
 
 def _by_topic(rows: pa.RecordBatch, columns: WriteColumns, topic: str) -> Iterator[tuple[str, pa.Array | None]]:
-    """Yield the topics, in the order in which they come, with the indices of their rows; None stands for all rows."""
+    """Yield the topics, in the order in which they come, with a mask of their rows; None stands for all rows."""
     if columns.topic is None:
         yield topic, None
         return
@@ -79,9 +88,8 @@ def _by_topic(rows: pa.RecordBatch, columns: WriteColumns, topic: str) -> Iterat
         raise BadRow("nsq: column topic is null in a row; give the option topic, or a topic in each row")
     encoded = column.dictionary_encode()
     names = encoded.dictionary.to_pylist()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code, name in enumerate(names):
-        yield name, None if len(names) == 1 else pa.array(np.flatnonzero(codes == code))
+        yield name, None if len(names) == 1 else pc.equal(encoded.indices, code)
 
 
 def _delays(column: pa.Array) -> pa.Array:
@@ -103,32 +111,31 @@ def total(messages: Sequence[WriterCommitMessage | None]) -> Published:
     return found
 
 
+@dataclass
 class _Writer:
     """The common part of the writers of tables and of streams. Spark sends it to the executors."""
 
-    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
-        self._options = options
-        self._columns = columns
+    _options: WriteOptions
+    _columns: WriteColumns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
-        nsqds, lookupds = options.nsqd_tcp_addresses, options.lookupd_http_addresses
-        sender = publisher.TaskPublisher(
-            publisher.Producers(nsqds, lookupds, options.client, options.give_up_after_s), publisher.PublishObserver()
-        )
+        producers = Producers(options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s)
+        sender = TaskPublisher(producers, PublishObserver())
         try:
             for rows in iterator:
                 for batch in batches_of(rows, self._columns, options.topic, options.batch_bytes):
                     sender.send(batch)
             sender.finish()
-        except publisher.NotPublished as error:
+        except NotPublished as error:
             count = sender.counts.messages
             raise PublishGaveUp(f"nsq: {error} (this task had published {count} messages)") from None
         finally:
             sender.close()
-        counts = sender.counts
-        return Published(counts.messages, counts.size_bytes, counts.possible_duplicates, counts.topics)
+        found = Published()
+        found.add(sender.counts)
+        return found
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
         done = total(messages)
