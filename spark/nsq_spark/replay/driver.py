@@ -25,7 +25,7 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.messages import JobMessages
-from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.refused import publish_dead_letters
 from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, DryRun, Outcome, TopicCount, row_text
@@ -173,7 +173,7 @@ class Replay:
     def _sent(self) -> list[TaskResult]:
         job, messages, earlier = self._job, self._messages, self.checkpoint.earlier
         limit, read = job.selection.limit, None
-        paces: dict[int, PaceOfTask] = {}
+        paces: dict[int, Pace] = {}
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
             limit = None
@@ -189,14 +189,14 @@ class Replay:
         if job.rate and not job.is_ordered:
             frame = frame.coalesce(self._slots)  # all tasks work at the same time
             tasks = self._action(lambda: frame.rdd.getNumPartitions())
-            paces = dict.fromkeys(range(tasks), PaceOfTask(job.rate / tasks))
+            paces = dict.fromkeys(range(tasks), Pace(job.rate / tasks))
         sender = Sender(job, self._ledgers, paces, self.checkpoint.files, earlier.done_slices, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
         results: list[TaskResult] = [pickle.loads(row.result) for row in rows]
         self._returned = [line for result in results for line in result.refused]
         return results
 
-    def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
+    def _ordered(self) -> tuple[DataFrame, dict[int, Pace]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""
         job = self._job
         frame, lanes = self._messages.ordered()
@@ -205,7 +205,7 @@ class Replay:
         paces = {}
         for lane in lanes:
             rate = job.rate and job.rate * lane.messages / total
-            paces[lane.number] = PaceOfTask(rate, job.speed, origin_ns, job.catches_up)
+            paces[lane.number] = Pace(rate, job.speed, origin_ns, job.catches_up)
         return frame, paces
 
     # ---- actions of Spark

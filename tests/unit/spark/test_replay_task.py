@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
-from nsq_spark.replay.pace import Pace, PaceOfTask
+from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import BASE_NS, messages
@@ -157,8 +157,8 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
     now_s, count = 0.0, 0
     times = None if times_ns is None else np.array(times_ns)
     while left:
-        rest = None if times is None else times[count:]
-        ready = pace.ready(rest, left, now_s)
+        rest = np.broadcast_to(0, left) if times is None else times[count : count + left]
+        ready = pace.ready(rest, now_s)
         pace.sent(ready)
         count += ready
         left -= ready
@@ -173,66 +173,66 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 7.0, 1000.0, 2_500_000.0])
 def test_a_rate_is_kept(rate: float) -> None:
-    assert sent_in(PaceOfTask(rate).begin(0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
+    assert sent_in(Pace(rate).begin(0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
 
 
 def test_a_rate_makes_up_for_no_long_stop() -> None:
-    bucket = PaceOfTask(1000.0).begin(0.0)
-    assert bucket.ready(None, 10**6, 3600.0) == 100
+    bucket = Pace(1000.0).begin(0.0)
+    assert bucket.ready(np.zeros(10**6), 3600.0) == 100
 
 
 def test_the_gaps_of_the_archive_are_kept() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=500).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=500).begin(0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
-    assert pace.ready(times, 3, 10.0) == 1
+    assert pace.ready(times, 10.0) == 1
     assert pace.wait_s(times[1:], 10.0) == pytest.approx(1.0, abs=0.01)
-    assert pace.ready(times[1:], 2, 10.9) == 0
-    assert pace.ready(times[1:], 2, 11.0) == 1
-    assert pace.ready(times[2:], 1, 13.0) == 1
+    assert pace.ready(times[1:], 10.9) == 0
+    assert pace.ready(times[1:], 11.0) == 1
+    assert pace.ready(times[2:], 13.0) == 1
 
 
 def test_the_clock_starts_when_the_first_message_is_ready() -> None:
     """A sort took an hour: nothing leaves at once for that, also if another topic has the first message."""
-    pace = PaceOfTask(speed=2.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=2.0, origin_ns=0).begin(0.0)
     times = np.array([10 * SECOND_NS, 12 * SECOND_NS])
-    assert pace.ready(times, 2, 3600.0) == 0
+    assert pace.ready(times, 3600.0) == 0
     assert pace.wait_s(times, 3600.0) == pytest.approx(5.0, abs=0.01)
-    assert [pace.ready(times, 2, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
-    assert [pace.ready(times[1:], 1, 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
+    assert [pace.ready(times, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
+    assert [pace.ready(times[1:], 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
 
 
 def test_a_stall_shifts_the_rest() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 4, 0.0) == 1
-    assert pace.ready(times[1:], 3, 31.0) == 1
-    assert pace.ready(times[2:], 2, 31.9) == 0
-    assert pace.ready(times[2:], 2, 32.0) == 1
+    assert pace.ready(times, 0.0) == 1
+    assert pace.ready(times[1:], 31.0) == 1
+    assert pace.ready(times[2:], 31.9) == 0
+    assert pace.ready(times[2:], 32.0) == 1
     assert pace.wait_s(times[3:], 32.0) == pytest.approx(58.0, abs=0.01)
 
 
 def test_a_short_stop_shifts_nothing() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([number * SECOND_NS for number in range(1000)])
     for number in range(1000):
-        assert pace.ready(times[number:], 1, number + 0.09) == 1
+        assert pace.ready(times[number:], number + 0.09) == 1
 
 
 def test_what_catches_up_leaves_at_once_and_delays_nothing() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 4, 0.0) == 1
-    assert pace.ready(times[1:], 3, 30.0) == 2
+    assert pace.ready(times, 0.0) == 1
+    assert pace.ready(times[1:], 30.0) == 2
     assert pace.wait_s(times[3:], 30.0) == pytest.approx(30.0, abs=0.01)
 
 
 def test_messages_close_together_wait_once() -> None:
     times = [number * 1000 for number in range(100_000)]  # 0.1 s of the archive
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     now_s, waits, count = 0.0, 0, 0
     while count < len(times):
         rest = np.array(times[count:])
-        ready = pace.ready(rest, len(rest), now_s)
+        ready = pace.ready(rest, now_s)
         count += ready
         if not ready:
             waits += 1
@@ -244,14 +244,14 @@ def test_messages_close_together_wait_once() -> None:
 def test_of_two_paces_the_slower_one_counts() -> None:
     times = [number * SECOND_NS // 1000 for number in range(1000)]
     for seconds, count in (2.0, 20), (20.0, 100):
-        both = PaceOfTask(10.0, 1.0).begin(0.0)
+        both = Pace(10.0, 1.0).begin(0.0)
         assert sent_in(both, seconds, times, left=100) == pytest.approx(count, abs=2)
 
 
 def test_a_task_that_is_tried_again_goes_on_at_once(tmp_path: Path) -> None:
     path = write_framed(tmp_path / "orders.framed", messages(3))
     job = Job((str(path),), destination=Destination(("played:1",)), speed=1.0, checkpoint=str(tmp_path / "checkpoint"))
-    paces = {0: PaceOfTask(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
+    paces = {0: Pace(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
     nsqd = PlayedNsqd()
     with closing(open_checkpoint(str(tmp_path / "checkpoint"), job, files_of(path))) as checkpoint:
         replayed(job, files_of(path), nsqd, checkpoint, attempt=1, paces=paces)
