@@ -21,7 +21,7 @@ from nsq_spark.archive.chunk import Payload
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
-from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, PendingPublish
 from nsqd_py.runtime.outages import Backoff

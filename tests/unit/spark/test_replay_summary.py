@@ -20,6 +20,7 @@ from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
 from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.outcome import DryRun, Outcome, TopicCount
 from nsq_spark.replay.resume import how_to_resume, words_to_repeat
 from nsqd_py.settings.program import ToolError
 
@@ -35,8 +36,8 @@ def planned(directory: Path, **parts: Any) -> str:
     return summary.plan_text(checkpoint, "local[2]")
 
 
-def outcome(**parts: Any) -> summary.Outcome:
-    return summary.Outcome(**{"counts": Totals(1500, 1500, 150_000, 0), "matched": 1500, "seconds": 3.0, **parts})
+def outcome(**parts: Any) -> Outcome:
+    return Outcome(**{"counts": Totals(1500, 1500, 150_000, 0), "matched": 1500, "seconds": 3.0, **parts})
 
 
 def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_the_command_for_refused_messages_has_what_a_config_file_says_of_sending
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = summary.DryRun({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
+    look = DryRun({"b": TopicCount(1, 10, BASE_NS, BASE_NS), "a": TopicCount(2, 20)}, first=["a b"])
     assert summary.dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
@@ -146,7 +147,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "1 of 3 messages:",
         "a b",
     ]
-    assert summary.dry_run_text(summary.DryRun()) == "nothing matches"
+    assert summary.dry_run_text(DryRun()) == "nothing matches"
 
 
 # ---- the report
