@@ -473,7 +473,7 @@ def test_a_power_cut_leaves_the_directories_of_a_file(harness: ArchiveHarness, i
     assert all_bodies(harness.output) == [b"one"]
 
 
-STEPS = ("place", "Claim.update", "Manifest.add", "Claim.release")
+STEPS = ("place", "Claim.update", "add_to_manifest", "Claim.release")
 
 
 @pytest.mark.parametrize("form", ["lines", "parquet"])

@@ -185,7 +185,7 @@ def test_a_copy_that_differs_leaves_the_original(harness: ArchiveHarness, form: 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
-    "step", ["place", "Claim.update", "keep_original", "remove_other_names", "Manifest.add", "Claim.release"]
+    "step", ["place", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"]
 )
 def test_a_kill_between_any_two_steps_keeps_the_original(
     harness: ArchiveHarness, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -226,7 +226,7 @@ def test_a_placed_file_that_was_taken_away_is_made_again_from_the_original(
     archive.close()
     (file,) = archive.take_finished()
     with monkeypatch.context() as patch:
-        patch.setattr(finishing.Manifest, "add", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        patch.setattr(finishing, "add_to_manifest", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
         with pytest.raises(OSError, match="no"):
             file.finish()
     (placed,) = harness.output.glob("*.parquet")

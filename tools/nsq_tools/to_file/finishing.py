@@ -28,8 +28,9 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
+from nsq_tools.to_file.log_parts import LogParts
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, ManifestEntry, add_to_manifest, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
@@ -268,7 +269,7 @@ class FinishedFile:
                 placed = Path(details.output_dir) / self.entry.path
                 raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(placed))
         if not details.store:
-            Manifest(Path(details.output_dir)).add(self.entry, is_repeated)
+            add_to_manifest(Path(details.output_dir), self.entry, is_repeated)
         entry = self._hand_over(is_repeated)
         self.claim.release()
         return entry
@@ -322,14 +323,7 @@ class FinishedFile:
         if not entry.path:
             scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
         if scan.damaged:
-            tally = scan.tally
-            self.entry = replace(
-                entry.with_damage(scan.damaged),
-                messages=tally.messages,
-                first_timestamp=tally.first_timestamp_ns,
-                last_timestamp=tally.last_timestamp_ns,
-                nsqds=_placed(tally.nsqds(), entry.nsqds),
-            )
+            self.entry = replace(entry.with_damage(scan.damaged), **_counted(scan.tally, entry.nsqds))
 
     def _compared(self, entry: ManifestEntry, path: Path) -> ManifestEntry:
         """Return the entry of a file, with its damage if it has other bytes than those that were written. Raises OSError."""
@@ -385,28 +379,30 @@ def entry_of(
         channel=details.channel,
         format=details.format,
         compress=details.compress,
-        messages=tally.messages,
-        first_timestamp=tally.first_timestamp_ns,
-        last_timestamp=tally.last_timestamp_ns,
         offset=details.offset,
         bytes=size_bytes,
         crc32c=None if checksum is None else f"{checksum:08x}",
         repaired=cut_bytes is not None,
         cut_bytes=cut_bytes or 0,
         closed=time.time_ns(),
-        nsqds=_placed(tally.nsqds(), details.nsqds),
+        **_counted(tally, details.nsqds),
     )
 
 
-def _placed(nsqds: list[dict[str, Any]], known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages of each nsqd with the places of their first ones, where these are known.
+def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
+    """Return the fields of an entry about its messages. Those of each nsqd have the place of the first one, where it is known.
 
-    Nothing if the topic was created again while the file was written: what was read of it does not tell them apart.
+    There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
+    them apart.
     """
-    if len(known) > len(nsqds):
-        return []
     places = {(part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]} for part in known}
-    return [part | places.get((part["nsqd"], part["first_id"]), {}) for part in nsqds]
+    nsqds = [part | places.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
+    return {
+        "messages": tally.messages,
+        "first_timestamp": tally.first_timestamp_ns,
+        "last_timestamp": tally.last_timestamp_ns,
+        "nsqds": nsqds if len(known) <= len(nsqds) else [],
+    }
 
 
 def checksum_of(file: BinaryIO) -> int:

@@ -10,12 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import lt
 from time import monotonic
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.net.addresses import join_address, parse_host_port
+
+# The messages of each nsqd, as JSON has them: the fields of LogPart.
+LogParts: TypeAlias = list[dict[str, Any]]
 
 _TIMEOUT_S = 2.0
 # An nsqd that does not answer, or does not know the message, is asked again after this time.
