@@ -338,7 +338,7 @@ CHECKED_FIRST = {
     f"{BLOCKING}.backend:Waiters.wait _locks": "a lock that another thread took in between is a ValueError, which is handled",
     f"{BLOCKING}.backend:WorkQueue.clear _items": "an item that a worker took in between is an IndexError, which is handled",
     f"{BLOCKING}.producer:Producer._refuse_overdue _inbox": "only the I/O thread removes publishes while it runs",
-    f"{TO_FILE}.archive:Archive._take _waiting": "one thread at a time has the archive",
+    f"{TO_FILE}.archive:Archive._take waiting": "one thread at a time has the archive",
 }
 
 _LINE = re.compile(r"([A-Za-z_]\w*(?:\.\w+(?:, \w+)*)?)  +(\S.*)")

@@ -116,10 +116,10 @@ def written(work: Path, output: Path | None = None, form: str = "lines") -> Fini
         work_dir=work,
         output_dir=output or work.parent / "output",
     )
-    archive.add([FakeBatch(b"one")])
+    archive.waiting.extend([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = archive.finished
     return file
 
 

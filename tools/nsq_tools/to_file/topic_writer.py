@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from nsq_tools.clients import make_consumer
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, taken
 from nsq_tools.to_file.finishing import FinishedFile
 from nsq_tools.to_file.formats import Warn
 from nsq_tools.to_file.options import ToFileOptions
@@ -140,8 +140,9 @@ class TopicWriter:
 
     def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
         """Write the messages that have arrived, sync and end the file if requested, and finish synced messages."""
-        self._archive.add(self._arrived)
-        self._arrived, self._arrived_bytes = [], 0
+        self._archive.waiting.extend(self._arrived)
+        self._arrived.clear()
+        self._arrived_bytes = 0
         try:
             in_thread(self._threadpool, self._archive.work, is_tick, is_sync_due, is_closing)
         except OSError as error:
@@ -152,11 +153,11 @@ class TopicWriter:
         self._finish_synced()
 
     def _finish_synced(self) -> None:
-        for batch in self._archive.take_synced():
+        for batch in taken(self._archive.synced):
             self._unfinished -= len(batch)
             with suppress(AlreadyAnswered):  # a message that came again may be in two batches
                 batch.finish()
-        for file in self._archive.take_finished():
+        for file in taken(self._archive.finished):
             self._finisher.add(file)
 
     # --- failing disk
@@ -187,7 +188,7 @@ class TopicWriter:
 
     def _give_back(self) -> None:
         """Requeue the messages that cannot be written."""
-        batches = self._archive.take_waiting()
+        batches = list(taken(self._archive.waiting))
         count = sum(map(len, batches))
         if count:
             self.has_failed = True
