@@ -39,6 +39,17 @@ from nsqd_py.stores.directories import POINTERS
 from nsqd_py.stores.files import FileWindow, LocalFile
 
 
+# (source, target) makes the target from the source, and syncs it.
+Make = Callable[[Path, Path], None]
+
+_DIRECTORY_MODE = 0o770
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+_READ_BYTES = 1024 * 1024
+_SHOWN_RANGES = 10
+# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
+_ORIGINAL_PREFIX = "_nsq_damaged."
+
+
 def host_identifier(given: str, hostname: str) -> str:
     """Return the value of <HOST>: `given` with its words replaced, or the host name up to its first dot."""
     short = hostname.partition(".")[0]
@@ -60,13 +71,6 @@ def with_revision(name: str, revision: int) -> str:
 
 # --- moving
 
-DIRECTORY_MODE = 0o770
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-
-
-# (source, target) makes the target from the source, and syncs it.
-Make = Callable[[Path, Path], None]
-
 
 def make_directories(directory: Path, base: Path | None = None) -> None:
     """Make the directory and its parents, with the mode that Go's nsq_to_file uses, and sync their names. Raises OSError.
@@ -77,7 +81,7 @@ def make_directories(directory: Path, base: Path | None = None) -> None:
     if base is not None:
         _check_links(directory, base)
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
     for path in missing:
         sync_directory(path.parent)
 
@@ -124,27 +128,31 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if they cannot, `is_copy(path)` reads the file. Return False if the placed file is missing or is another file: then
     the source may be the last copy, and is kept.
     """
-    target, adjacent = output_dir / placed, _beside(output_dir, token)
-    kept, original, copied = _status(target), _status(source), _status(adjacent)
-    if original is not None and not (source.name == target.name and source.parent.samefile(target.parent)):
-        if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
+    target = output_dir / placed
+    adjacent = _beside(output_dir, token)
+    kept = _status(target)
+    original = _status(source)
+    copied = _status(adjacent)
+    if original and not (source.name == target.name and source.parent.samefile(target.parent)):
+        is_kept = kept and (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target))
+        if not is_kept:
             return False
         _remove_name(source, original, kept)
         sync_directory(source.parent)
-    if copied is not None:
-        if kept is None or not _is_one_file(copied, kept):
+    if copied:
+        if not _is_one_file(copied, kept):
             return False
         _remove_name(adjacent, copied, kept)
     return True
 
 
-def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result) -> None:
+def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result | None) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
     kept  status of the remaining file: another name of the same file, or a copy
     """
     # On a file system that ignores case, one entry has two names.
-    if not os.path.samestat(status, kept) or status.st_nlink > 1:
+    if not _is_one_file(status, kept) or status.st_nlink > 1:
         path.unlink()
 
 
@@ -212,11 +220,6 @@ def keep_original(source: Path, name: str) -> None:
 
 
 # --- finishing
-
-_READ_BYTES = 1024 * 1024
-_SHOWN_RANGES = 10
-# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
-_ORIGINAL_PREFIX = "_nsq_damaged."
 
 
 @dataclass(slots=True)
@@ -296,20 +299,20 @@ class FinishedFile:
     def _place(self) -> None:
         """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
         claim, details = self.claim, self.claim.details
-        output_dir, source = Path(details.output_dir), self._source
-        if FORMATS[details.format].convert is not None:
-            name = place(source, output_dir, details.name, details.revision, claim.token, self._convert)
-            entry = _with_contents(self.entry, output_dir / name)
+        output_dir = Path(details.output_dir)
+        source = self._source
+        make = self._convert if FORMATS[details.format].convert is not None else None
+        name = details.work_name
+        if make is not None or claim.work_dir != output_dir:  # else it was written there
+            name = place(source, output_dir, details.name, details.revision, claim.token, make)
+        placed = output_dir / name
+        entry = self.entry
+        if make is not None:
+            entry = _with_contents(entry, placed)
             if entry.damaged_bytes:
                 entry = replace(entry, original=self._original.name)
-        elif claim.work_dir == output_dir:
-            name = details.work_name  # it was written there
-            entry = self.entry
-        else:
-            name = place(source, output_dir, details.name, details.revision, claim.token)
-            entry = self.entry
-            if not _is_one_file(_status(source), _status(output_dir / name)):
-                entry = self._compared(entry, output_dir / name)
+        elif source != placed and not _is_one_file(_status(source), _status(placed)):
+            entry = self._compared(entry, placed)
         entry = replace(entry, path=name)
         claim.update(replace(details, entry=asdict(entry)))
         self.entry = entry  # now, since other names of the file are removed only when its place is noted
