@@ -231,14 +231,14 @@ class TaskPublisher:
     def idle(self) -> None:
         """Answer nsqd's heartbeats. To be called often while nothing is sent."""
         self._observer.poll()
-        if self._producer is not None and monotonic() - self._stepped_s >= _STEP_S:
+        if self._producer and monotonic() - self._stepped_s >= _STEP_S:
             self._step(0.0)
 
     def finish(self) -> None:
         """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
         while self._under_way or self._returned:
             self._go_on(_STEP_S)
-        if self._fatal is not None:
+        if self._fatal:
             raise self._fatal
         self._close(0.0)
         self._observer.stepped()
@@ -251,7 +251,7 @@ class TaskPublisher:
     def _close(self, ending_s: float) -> None:
         deadline_s = monotonic() + ending_s
         producer, self._producer = self._producer, None
-        if producer is not None:
+        if producer:
             with suppress(NsqClientError):  # its batches come back, and are not acknowledged
                 while self._under_way and (left_s := deadline_s - monotonic()) > 0:
                     producer.step(min(left_s, _STEP_S))
@@ -268,17 +268,17 @@ class TaskPublisher:
         """True if the batch may be sent now: none waits to be sent again, and few are unanswered."""
         is_large = self._under_way_bytes + batch.size_bytes > WINDOW_BYTES or batch.defer_ms != 0
         each = _BATCHES_EACH if is_large else _MOST_BATCHES_EACH
-        nsqd_count = self._producer.nsqd_count if self._producer is not None else 1
+        nsqd_count = self._producer.nsqd_count if self._producer else 1
         return not self._returned and len(self._under_way) < each * nsqd_count
 
     def _step(self, seconds: float) -> None:
         self._stepped_s = monotonic()
-        if self._producer is not None and (self._under_way or not self._returned):
+        if self._producer and (self._under_way or not self._returned):
             self._producer.step(seconds)
         elif self._returned:
             self._observer.sleep(min(seconds, self._pause.wait_s(monotonic())))
         self._observer.stepped()
-        if self._fatal is not None:
+        if self._fatal:
             raise self._fatal
 
     # ---- under way
@@ -332,7 +332,7 @@ class TaskPublisher:
         code = getattr(error, "code", _CODES_OF_CHECKS.get(type(error)))
         if code in _TOO_LARGE:
             self._too_large(batch, error)
-        elif code in _FINAL or (self._producer is not None and self._producer.is_refused):
+        elif code in _FINAL or (self._producer and self._producer.is_refused):
             self._fatal = self._fatal or NotPublished(f"not published: {error}")
         elif monotonic() >= batch.deadline_s:
             self._fatal = self._fatal or NotPublished(f"not published in {self._producers.give_up_after_s:g}s: {error}")

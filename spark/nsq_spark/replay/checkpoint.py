@@ -61,7 +61,7 @@ class Checkpoint:
 
     def remember_schema(self, schema: str | None) -> None:
         """Write down the types that Spark inferred, so that later runs choose the same messages."""
-        if schema is not None and self._document.get("json_schema") != schema:
+        if schema and self._document.get("json_schema") != schema:
             self._document["json_schema"] = schema
             with _errors(self.directory):
                 _write_document(self.directory, self._document)
@@ -129,7 +129,7 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
     document = _document(directory)
     last_run = _stopped_run(directory)
     earlier = read_ledgers(_ledgers(directory))
-    if document is not None:
+    if document:
         _check_job(directory, document["identity"], job)
         _check_files(document["files"], Storage(job.storage))
     elif earlier.done:

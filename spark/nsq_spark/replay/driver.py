@@ -187,7 +187,7 @@ class Replay:
         else:
             frame = self._action(lambda: messages.selected().select(*messages.sending))
         self.checkpoint.remember_schema(messages.json_schema)
-        if limit is not None:
+        if limit:
             limit -= earlier.counts.messages + earlier.refused
             frame = frame.coalesce(1)
         if job.rate and not job.is_ordered:
@@ -290,7 +290,7 @@ def _reason(error: Exception) -> str:
 
 def look_at(rows: DataFrame, limit: int | None) -> DryRun:
     """Count the rows, and find the earliest, in one query of Spark."""
-    if limit is not None:
+    if limit:
         rows = rows.limit(limit)
     shared = f"count_if({SHARED_ID})" if SHARED_ID in rows.columns else "0"
     look = DryRun()

@@ -95,7 +95,7 @@ class Ledger:
         self._topics: Counter[str] = Counter()  # acknowledged since the last line with counts
         self._lines: list[bytes] = []
         self._synced_s = time.monotonic()
-        if path is not None:
+        if path:
             with checkpoint_errors(f"{path} cannot be written"):
                 self._file = FileIO(path, "a", opener=partial(open_file, mode=SHARED))
                 fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -131,7 +131,7 @@ class Ledger:
             self._topics = Counter()
         data = b"".join(self._lines)
         self._lines = []
-        if self._file is None:
+        if not self._file:
             return
         with checkpoint_errors(f"{self.path} cannot be written"):
             while data:
@@ -146,7 +146,7 @@ class Ledger:
 
     def abandon(self) -> None:
         """Close the file without writing: others wait for its lock."""
-        if self._file is not None:
+        if self._file:
             self._file.close()
             self._file = None
 

@@ -95,7 +95,7 @@ class JobMessages:
     def own_reader(self, columns: Sequence[str] = SENDING) -> OwnReader:
         """Return what reads the files in Python, in the order of files; all in one task if there is a limit."""
         partitions = partitions_of(self._files, self._read, columns, self._done_parts)
-        if self._selection.limit is not None and partitions:
+        if self._selection.limit and partitions:
             splits = sorted((split for one in partitions for split in one.splits), key=lambda split: split.index)
             partitions = [replace(partitions[0], splits=splits)]
         return OwnReader(partitions, self._damage)
@@ -113,7 +113,7 @@ class JobMessages:
             wanted |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
         columns = [*filter(wanted.__contains__, _NAMES), SLICE]
         # Spark's readers take files in another order, and do not report damage.
-        own = self.own_reader(columns) if selection.limit is not None or self._read.skip_damaged else None
+        own = self.own_reader(columns) if selection.limit or self._read.skip_damaged else None
         rows = table_of(self._spark, self._files, self._read, columns, self._done_parts, own, self._where)
         return self._deduplicated(rows) if selection.dedupe else rows
 
@@ -162,18 +162,18 @@ class JobMessages:
         """
         limit = self._selection.limit
         rows = self.selected().select("id", *self.sending)
-        if limit is not None:
+        if limit:
             rows = rows.orderBy(*_ORDER).limit(limit)
         if marks := self._checkpoint.earlier.marks:
             mark = F.create_map(*(F.lit(one) for pair in marks.items() for one in pair))[F.col("topic")]
             rows = rows.where(F.coalesce(F.col("timestamp_ns") >= mark, F.lit(True)))
         # As Spark's hash partitioning numbers them.
-        number = "0" if limit is not None else f"pmod(hash(topic), {self._slots})"
+        number = "0" if limit else f"pmod(hash(topic), {self._slots})"
         counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))
         lanes = [Lane(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()]
         for lane in lanes:
             if lane.without_time:
                 raise BadJob(f"{lane.without_time:,} messages keep no times, so they cannot be sent in order of time")
-        if limit is None:
+        if not limit:
             rows = rows.repartition(self._slots, "topic").sortWithinPartitions(*_ORDER)
         return rows.select(*self.sending), lanes

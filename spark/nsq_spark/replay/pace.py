@@ -45,11 +45,11 @@ class Pace:
         """Return how many of the next messages, which have these timestamps, may be sent now."""
         rate, speed = self.rate, self.speed
         count = len(times_ns)
-        if rate is not None:
+        if rate:
             self._tokens = min(max(1.0, rate * _BURST_S), self._tokens + rate * max(0.0, now_s - self._filled_s))
             self._filled_s = now_s
             count = min(count, int(self._tokens))
-        if speed is not None:
+        if speed:
             first_ns = int(times_ns[0])
             due_ns = first_ns + round(self._late_s(first_ns, speed, now_s) * speed * SECOND_NS)
             count = int(np.searchsorted(times_ns[:count], due_ns, "right"))
@@ -59,10 +59,10 @@ class Pace:
         """Return the time until messages may be sent again: several, not one for each wake-up."""
         rate, speed = self.rate, self.speed
         wait_s = _LEAST_WAIT_S
-        if rate is not None:
+        if rate:
             needed = max(1.0, rate * _BURST_S / 2)
             wait_s = max(wait_s, (needed - self._tokens) / rate - (now_s - self._filled_s))
-        if speed is not None:
+        if speed:
             wait_s = max(wait_s, _TOGETHER_S / 2 - self._late_s(int(times_ns[0]), speed, now_s))
         return wait_s
 

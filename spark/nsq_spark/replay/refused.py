@@ -100,7 +100,7 @@ class RefusedMessages:
 
     def keep(self, refused: Sequence[RefusedMessage]) -> None:
         """Write messages durably, or keep their lines in memory. Raises CheckpointError."""
-        if self.path is None:
+        if not self.path:
             for line in self._lines(refused):
                 self._return(line)
             return
@@ -131,7 +131,7 @@ class RefusedMessages:
                     for row in _rows_in(chunk, messages):
                         message = next((one for one in messages if one.is_in(row)), None)
                         position = row["file"], row["position"]
-                        if message is not None and position not in self._found:
+                        if message and position not in self._found:
                             self._found.add(position)
                             messages.remove(message)
                             yield message.line(row)

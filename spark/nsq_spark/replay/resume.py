@@ -57,7 +57,7 @@ def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
     for word in words:
         name, equals, _ = word.lstrip("-").partition("=")
         setting = settings.get(name) if word.startswith("-") else None
-        if is_value or setting is not None:
+        if is_value or setting:
             yield word
         is_value = not is_value and setting is not None and not equals and not setting.kind.bare_value
 

@@ -42,7 +42,7 @@ class StoredBefore:
 
     def duplicates(self, sent: Mapping[str, int]) -> int:
         """Return how many messages more than `sent`, by topic, are stored since then. Raises ArchiveError if no log says it."""
-        if self._failure is not None:
+        if self._failure:
             raise self._failure
         if new := self._addresses() - self._nsqds:
             raise ArchiveError(f"{min(new)} was not there when the replay began")

@@ -201,7 +201,7 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
         "checkpoint": job.checkpoint,
     }
-    if look is not None:
+    if look:
         report["found"] = {"topics": {name: asdict(found) for name, found in look.topics.items()}}
     return report
 

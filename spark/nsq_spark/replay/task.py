@@ -261,7 +261,7 @@ class _Task(publisher.PublishObserver):
         last_ns = int(times_ns[-1])
         unit = Unit(topic, last_ns, int(np.count_nonzero(times_ns == last_ns)))
         before = self._last.get(topic)
-        if before is not None and before.mark == last_ns:  # all messages of this unit have the time of those before
+        if before and before.mark == last_ns:  # all messages of this unit have the time of those before
             unit.again += before.again
         self._last[topic] = unit
         self._units.append(unit)

@@ -182,7 +182,7 @@ class Archive:
 
     def tick(self) -> None:
         """End a file that is too old, and begin the next unless empty files are skipped."""
-        if self._rotation_reason() is None:
+        if not self._rotation_reason():
             return
         self.close()
         if not self._plan.skips_empty:
@@ -191,7 +191,7 @@ class Archive:
     def close(self) -> None:
         """Sync and end the current file, if there is one."""
         current = self._current
-        if current is None:
+        if not current:
             return
         try:
             if current.is_empty:
@@ -208,7 +208,7 @@ class Archive:
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""
-        if self._current is not None:
+        if self._current:
             self._current.output.close()
             self._current.claim.drop()
             self._current = None
@@ -245,7 +245,7 @@ class Archive:
 
     def _sync(self) -> None:
         current = self._current
-        if current is None:
+        if not current:
             return
         current.output.sync()
         batches, self._unsynced = self._unsynced, []
@@ -260,7 +260,7 @@ class Archive:
         self.waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
         current = self._current
-        if current is None:
+        if not current:
             return
         with suppress(OSError):  # if the disk keeps failing, the next write reports it
             if current.output.is_removed:
@@ -274,14 +274,14 @@ class Archive:
     def _file(self) -> _Current:
         """Return the current file, after rotation if it is due."""
         reason = self._rotation_reason()
-        if self._current is not None and reason is not None:
+        if self._current and reason:
             self._log.info("[%s/%s] %s, rotating...", self._plan.topic, self._plan.channel, reason)
             self.close()
         return self._current or self._open()
 
     def _rotation_reason(self) -> str | None:
         current = self._current
-        if current is None:
+        if not current:
             return "no file is open"
         now_ns = self._clock_ns()
         return self._plan.rotation.reason(current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns)
@@ -290,7 +290,7 @@ class Archive:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
         revision = self._revision + 1 if name == self._last_name else 0
-        while (current := self._open_revision(name, revision, now_ns)) is None:
+        while not (current := self._open_revision(name, revision, now_ns)):
             revision += 1
         self._last_name = name
         self._revision = revision
@@ -307,7 +307,7 @@ class Archive:
         # changes in the meantime.
         work_dir = plan.work_dir.resolve()
         token = secrets.token_hex(8)
-        work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
+        work_path = side_path(work_dir, token, ".framed") if plan.form.convert else work_dir / revised
         make_directories(work_path.parent, work_dir)
         details = ClaimDetails(
             plan.topic,

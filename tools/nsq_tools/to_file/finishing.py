@@ -78,7 +78,7 @@ def make_directories(directory: Path, base: Path | None = None) -> None:
     base  a directory that contains it: below that, only symbolic links are followed that this user, root, or the
           owner of their directory has made
     """
-    if base is not None:
+    if base:
         _check_links(directory, base)
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _check_links(directory: Path, base: Path) -> None:
         owners = {0, os.geteuid(), path.stat().st_uid}
         path /= part
         status = _status(path)
-        if status is None:
+        if not status:
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in owners:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
@@ -106,7 +106,7 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     it is complete and synced. After an interruption at any point, another call has the same result, until
     `remove_other_names` was called.
     """
-    if make is None:
+    if not make:
         try:
             return _link(source, output_dir, name, revision)
         except OSError as error:
@@ -114,7 +114,7 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
                 raise
     adjacent = _beside(output_dir, token)
     status = _status(adjacent)  # an adjacent file gets its second name only when it is complete
-    if status is None or status.st_nlink == 1:
+    if not status or status.st_nlink == 1:
         source.lstat()  # without the source, an incomplete copy is all there is
         adjacent.unlink(missing_ok=True)
         (make or copy)(source, adjacent)
@@ -165,7 +165,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _is_one_file(one: os.stat_result | None, other: os.stat_result | None) -> bool:
-    return one is not None and other is not None and os.path.samestat(one, other)
+    return bool(one and other and os.path.samestat(one, other))
 
 
 def _beside(output_dir: Path, token: str) -> Path:
@@ -214,7 +214,7 @@ def _link_exclusively(source: Path, target: Path) -> None:
 
 def keep_original(source: Path, name: str) -> None:
     """Rename a file that was not copied whole, so that nothing removes it. Raises OSError."""
-    if _status(source) is not None:
+    if _status(source):
         os.rename(source, source.with_name(name))
         sync_directory(source.parent)
 
@@ -301,13 +301,13 @@ class FinishedFile:
         claim, details = self.claim, self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
-        make = self._convert if FORMATS[details.format].convert is not None else None
+        make = self._convert if FORMATS[details.format].convert else None
         name = details.work_name
-        if make is not None or claim.work_dir != output_dir:  # else it was written there
+        if make or claim.work_dir != output_dir:  # else it was written there
             name = place(source, output_dir, details.name, details.revision, claim.token, make)
         placed = output_dir / name
         entry = self.entry
-        if make is not None:
+        if make:
             entry = _with_contents(entry, placed)
             if entry.damaged_bytes:
                 entry = replace(entry, original=self._original.name)
@@ -341,7 +341,7 @@ class FinishedFile:
         output_dir = Path(claim.details.output_dir)
         if entry.original:
             keep_original(claim.work_path, entry.original)
-            if not claim.details.store and _status(output_dir / entry.path) is None:
+            if not claim.details.store and not _status(output_dir / entry.path):
                 return False
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, partial(_holds, entry))
 
@@ -421,7 +421,7 @@ def repair(claim: Claim) -> FinishedFile | None:
 
     May block for long. Raises OSError; the claim then stays for the next start.
     """
-    if claim.details.entry is not None:
+    if claim.details.entry:
         return FinishedFile(claim, ManifestEntry(**claim.details.entry))
     path = claim.work_path
     try:

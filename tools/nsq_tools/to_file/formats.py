@@ -62,7 +62,7 @@ class Tally:
     def add_ids(self, nsqd: str, ids: Sequence[bytes]) -> None:
         """Add the ids of messages, in their order in the file."""
         part = last_part(self.parts, nsqd)
-        if part is None:
+        if not part:
             part = LogPart(nsqd)
             self.parts.append(part)
         part.add(ids)

@@ -88,12 +88,12 @@ class LogPlaces:
         has_found = False
         for batch in batches:
             part = last_part(parts, batch.nsqd)
-            if part is None or self._connections.get(batch.nsqd) is not batch.connection:
+            if not part or self._connections.get(batch.nsqd) is not batch.connection:
                 self._connections[batch.nsqd] = batch.connection
                 first = LogPart(batch.nsqd)
                 first.add(batch.ids)
                 has_found = self._find(first, batch.http_port) or has_found
-                if part is None or part.epoch is None or part.epoch != first.epoch:
+                if not part or part.epoch is None or part.epoch != first.epoch:
                     parts.append(first)
                     continue
             part.add(batch.ids)

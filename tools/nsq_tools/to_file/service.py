@@ -244,7 +244,7 @@ class Service:
                 self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
                 claim.drop()
             else:
-                if file is not None:
+                if file:
                     repaired.append(file)
 
     # --- topics
