@@ -310,8 +310,8 @@ def test_host_identifier() -> None:
 
 def test_template() -> None:
     given = "<TOPIC>/<HOST>.<PID><REV>.<DATETIME>"
-    assert filename_template(given, "t", "h", 7, has_revisions=True) == "t/h.7<REV>.<DATETIME>"
-    assert filename_template(given, "t", "h", 7, has_revisions=False) == "t/h.7.<DATETIME>"
+    assert filename_template(given, "t", "h", has_revisions=True) == f"t/h.{os.getpid()}<REV>.<DATETIME>"
+    assert filename_template(given, "t", "h", has_revisions=False) == f"t/h.{os.getpid()}.<DATETIME>"
     assert with_revision("a<REV>.log", 12) == "a-000012.log"
 
 
@@ -327,7 +327,7 @@ def test_template() -> None:
     ],
 )
 def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic: str, name: str) -> None:
-    assert filename_template("<TOPIC>/<DATETIME>", topic, "h", 7, has_revisions=False) == f"{name}/<DATETIME>"
+    assert filename_template("<TOPIC>/<DATETIME>", topic, "h", has_revisions=False) == f"{name}/<DATETIME>"
 
 
 # --- options

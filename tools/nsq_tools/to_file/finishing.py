@@ -38,10 +38,10 @@ from nsqd_py.stores.compression import CODECS
 from nsqd_py.stores.directories import POINTERS
 from nsqd_py.stores.files import FileWindow, LocalFile
 
-
 # (source, target) makes the target from the source, and syncs it.
 Make = Callable[[Path, Path], None]
 
+_MOVING = ".moving"
 _DIRECTORY_MODE = 0o770
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _READ_BYTES = 1024 * 1024
@@ -56,12 +56,12 @@ def host_identifier(given: str, hostname: str) -> str:
     return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname) if given else short
 
 
-def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
+def filename_template(filename_format: str, topic: str, host: str, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
     if topic.startswith((".", MANIFEST, POINTERS)):  # such as `..`, or a claim's name: anybody may publish to these topics
         topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
-    return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
+    return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(os.getpid()))
 
 
 def with_revision(name: str, revision: int) -> str:
@@ -112,7 +112,7 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-    adjacent = _beside(output_dir, token)
+    adjacent = side_path(output_dir, token, _MOVING)
     status = _status(adjacent)  # an adjacent file gets its second name only when it is complete
     if not status or status.st_nlink == 1:
         source.lstat()  # without the source, an incomplete copy is all there is
@@ -129,7 +129,7 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     the source may be the last copy, and is kept.
     """
     target = output_dir / placed
-    adjacent = _beside(output_dir, token)
+    adjacent = side_path(output_dir, token, _MOVING)
     kept = _status(target)
     original = _status(source)
     copied = _status(adjacent)
@@ -166,10 +166,6 @@ def _status(path: Path) -> os.stat_result | None:
 
 def _is_one_file(one: os.stat_result | None, other: os.stat_result | None) -> bool:
     return bool(one and other and os.path.samestat(one, other))
-
-
-def _beside(output_dir: Path, token: str) -> Path:
-    return side_path(output_dir, token, ".moving")
 
 
 def copy(source: Path, target: Path) -> None:

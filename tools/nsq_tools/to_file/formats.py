@@ -14,7 +14,6 @@ parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, ns
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import secrets
@@ -329,10 +328,6 @@ FRAMED = FileFormat(
 
 _ROW_GROUP_ROWS = 120_000
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-
-
-def is_installed() -> bool:
-    return importlib.util.find_spec("pyarrow") is not None
 
 
 def convert(source: Path, target: Path, codec_name: str, without: Collection[str] = ()) -> FileScan:

@@ -12,9 +12,9 @@ from typing import Any
 import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
-from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
+from nsq_tools.to_file.destinations import check_store, check_table, package_of
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, filename_template, host_identifier, repair
-from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
+from nsq_tools.to_file.formats import FORMATS, PARQUET
 from nsq_tools.to_file.options import (
     DATETIME,
     DEFAULT_DATETIME_FORMAT,
@@ -25,6 +25,7 @@ from nsq_tools.to_file.options import (
 )
 from nsq_tools.to_file.output import is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter, describe
+from nsqd_py.errors import missing_package
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
@@ -32,13 +33,14 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, tune_gc
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
 from nsqd_py.stores.compression import CODECS, GZIP, NONE
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 
-_NS = 1e9
 _THREADS = 10
+_PYARROW = ("pyarrow", "parquet")  # and its extra
 
 
 def check(options: ToFileOptions) -> None:
@@ -60,9 +62,9 @@ def check(options: ToFileOptions) -> None:
 
 
 def _check_topics(options: ToFileOptions) -> None:
-    if not options.topic and not options.topic_pattern:
+    if not (options.topic or options.topic_pattern):
         raise BadOptions("--topic or --topic-pattern required")
-    if not options.topic and not options.lookupd_http_address:
+    if not (options.topic or options.lookupd_http_address):
         raise BadOptions("--lookupd-http-address must be specified when no --topic specified")
     for topic in options.topic:
         check_name(topic, "topic")
@@ -71,17 +73,22 @@ def _check_topics(options: ToFileOptions) -> None:
 def _check_format(options: ToFileOptions) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadOptions(f"--gzip and --compress={options.compress} contradict each other")
-    form, codec = FORMATS[options.format], codec_name(options)
-    if codec not in form.codecs:
+    form = FORMATS[options.format]
+    if codec_name(options) not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if options.table and form is not PARQUET:
         raise BadOptions("--table needs --format=parquet")
-    if options.table and (missing := missing_extra(options.table)):
-        raise BadOptions(f"--table={options.table} needs {missing}")
-    if form is PARQUET and not is_installed():
-        raise BadOptions("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
-    if store(options) and not is_installed():
-        raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
+    if options.table:
+        _check_package(f"--table={options.table}", *package_of(options.table))
+    if form is PARQUET:
+        _check_package("--format=parquet", *_PYARROW)
+    if store(options):
+        _check_package("an --output-dir in an object store", *_PYARROW)
+
+
+def _check_package(flag: str, package: str, extra: str) -> None:
+    if missing := missing_package(package, extra):
+        raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 
 # --- values that follow from several options
@@ -130,13 +137,9 @@ def work_dir(options: ToFileOptions) -> str:
 
 def is_shared(options: ToFileOptions) -> bool:
     """True if messages are appended to an existing file, as in Go's nsq_to_file."""
-    return bool(
-        FORMATS[options.format].is_appendable
-        and codec_name(options) == NONE
-        and options.rotate_interval_ns <= 0
-        and work_dir(options) == output_dir(options)
-        and not store(options)
-    )
+    is_plain = FORMATS[options.format].is_appendable and codec_name(options) == NONE
+    is_local = work_dir(options) == output_dir(options) and not store(options)
+    return is_plain and is_local and options.rotate_interval_ns <= 0
 
 
 def has_revisions(options: ToFileOptions) -> bool:
@@ -203,7 +206,7 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
+        has_failed = any(part.has_failed for part in (self._finisher, *self._writers.values()))
         return FAILED if has_failed else DONE
 
     # --- start
@@ -262,7 +265,7 @@ class Service:
                     topics.update(self._listed(client, address))
             if not signals.is_asked:
                 self._update(sorted(topics))
-            signals.wait(self._options.topic_refresh_ns / _NS)
+            signals.wait(self._options.topic_refresh_ns / SECOND_NS)
 
     def _listed(self, client: HttpClient, address: str) -> list[str]:
         """Return the topics of an nsqlookupd; none, and a log line, if it does not answer."""
@@ -295,7 +298,7 @@ class Service:
         return Plan(
             topic=topic,
             channel=options.channel,
-            template=filename_template(filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)),
+            template=filename_template(filename_format(options), topic, host, has_revisions=has_revisions(options)),
             datetime_format=datetime_format(options),
             is_utc=options.datetime_utc,
             work_dir=self._work_dir,
