@@ -17,8 +17,9 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.ledger import Acknowledged, Ledgers
 from nsq_spark.replay.messages import SENDING
+from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace
-from nsq_spark.replay.task import Sender, TaskResult
+from nsq_spark.replay.task import Sender
 from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError
@@ -154,7 +155,7 @@ def replayed(
     slice_bytes: int = 2048,
     sockets: Sequence[int] = (),
     paces: Mapping[int, Pace] = MappingProxyType({}),
-) -> list[TaskResult]:
+) -> list[Outcome]:
     """All tasks, one after the other."""
     earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
     done = earlier.marks

@@ -47,7 +47,7 @@ def run(options: ReplayOptions, words: Sequence[str]) -> int:
             return command.run(scratch)
         except _EXPECTED as error:
             outcome = Outcome()
-            outcome.failed(options.without_secrets(str(error)))
+            outcome.ended(options.without_secrets(str(error)))
             command.report(command.job, outcome)
             raise ToolError(summary.shown(str(error))) from error
         except KeyboardInterrupt:

@@ -30,7 +30,7 @@ from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.refused import publish_dead_letters
 from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, row_text
-from nsq_spark.replay.task import RESULT, Sender, TaskResult
+from nsq_spark.replay.task import RESULT, Sender
 from nsq_spark.source.archive_table import partition_numbers
 from nsqd_py.client.errors import NsqClientError
 
@@ -112,7 +112,7 @@ class Replay:
                 outcome.matched = look.count
                 outcome.shared_ids = look.shared_ids
             elif not self.checkpoint.is_complete:
-                outcome.possible_duplicates = self.checkpoint.earlier.unsure
+                outcome.counts.possible_duplicates = self.checkpoint.earlier.unsure
                 stored = self._action(lambda: StoredBefore(self._job.destination))
                 outcome.add(self._sent())
                 self._ask_for_duplicates(stored)
@@ -129,25 +129,28 @@ class Replay:
 
     def _ask_for_duplicates(self, stored: StoredBefore) -> None:
         """Ask the logs of nsqd how many messages are stored twice, if it may be more than none."""
-        outcome, earlier = self._outcome, self.checkpoint.earlier.unsure
-        possible = outcome.possible_duplicates - earlier
+        counts, earlier = self._outcome.counts, self.checkpoint.earlier.unsure
+        possible = counts.possible_duplicates - earlier
         if not possible:
             return
         try:
-            outcome.possible_duplicates = earlier + min(possible, stored.duplicates(outcome.topics))
+            counts.possible_duplicates = earlier + min(possible, stored.duplicates(counts.topics))
         except ArchiveError as error:
-            outcome.unknown_duplicates = str(error).removeprefix("nsq: ")
+            self._outcome.unknown_duplicates = str(error).removeprefix("nsq: ")
 
     def _count_from_ledgers(self) -> None:
         """Fill the outcome of a run whose tasks have returned no results: their ledgers say what they did."""
-        outcome = self._outcome
+        outcome, counts = self._outcome, self._outcome.counts
         self._ledgers.stop()
         with suppress(CheckpointError):
             found = self._ledgers.acknowledged()  # waits until the tasks have ended
-            outcome.topics.update(found.topics)
-            outcome.possible_duplicates = self.checkpoint.earlier.unsure + found.unsure
-        outcome.counts = self._ledgers.totals()
-        outcome.matched = outcome.counts.sending
+            counts.topics = found.topics
+            counts.possible_duplicates = self.checkpoint.earlier.unsure + found.unsure
+        totals = self._ledgers.totals()
+        counts.messages = totals.sent
+        counts.size_bytes = totals.sent_bytes
+        outcome.failed = totals.failed
+        outcome.matched = totals.sending
 
     def _end(self) -> None:
         """Gather the messages that nsqd refused. Once all others are sent, publish dead letters and end the checkpoint."""
@@ -172,9 +175,9 @@ class Replay:
         try:
             publish_dead_letters(*letters, producers, _Stoppable(self.stop), job.destination.batch_bytes)
         except (NotPublished, NsqClientError) as error:
-            self._outcome.failed(f"dead letters: {error}")
+            self._outcome.ended(f"dead letters: {error}")
 
-    def _sent(self) -> list[TaskResult]:
+    def _sent(self) -> list[Outcome]:
         job, messages, earlier = self._job, self._messages, self.checkpoint.earlier
         limit, read = job.selection.limit, None
         paces: dict[int, Pace] = {}

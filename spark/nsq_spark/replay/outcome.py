@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsq_spark.archive.splits import Skipped
+from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import REFUSED_FILE, Stopped
-from nsq_spark.replay.ledger import Acknowledged, Totals
+from nsq_spark.replay.ledger import Acknowledged
 from nsq_spark.replay.refused import gather
-from nsq_spark.replay.task import TaskResult
 
 ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
 WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
@@ -48,41 +47,42 @@ class DryRun:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a replay, over all tasks.
+    """The result of a task; or of a replay, over all tasks.
 
-    counts               messages acknowledged and refused, and bytes
-    refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
-    returned             the lines of those that tasks have refused which do not see the checkpoint
-    shared_ids           ids that messages with different bodies have, which --dedupe=id has sent
+    counts               messages acknowledged
     matched              messages that were to be sent
-    damage               what was passed over, by path
-    topics               messages sent, by the topic that they were published to
-    look                 what a dry run finds
-    possible_duplicates  the largest number of messages that may be stored more than once
-    unknown_duplicates   why the logs of nsqd do not say how many of them are
+    failed               messages that nsqd refused in this run
+    shared_ids           ids that messages with different bodies have, which --dedupe=id has sent
+    returned             the lines of messages that nsqd refused, of tasks that do not see the checkpoint
     errors               why it ended early, and the errors of messages that nsqd refused
     is_stopped           the user stopped it
+
+    and only for all of a replay:
+
+    refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
+    damage               what was passed over, by path
+    look                 what a dry run finds
+    unknown_duplicates   why the logs of nsqd do not say how many messages are stored twice
     is_empty             no message matched, and that is a failure
     before               messages that earlier runs of the checkpoint sent
     """
 
-    counts: Totals = field(default_factory=Totals)
+    counts: PublishCounts = field(default_factory=PublishCounts)
     matched: int = 0
-    seconds: float = 0.0
-    damage: dict[str, Skipped] = field(default_factory=dict)
-    topics: Counter[str] = field(default_factory=Counter)
-    look: DryRun | None = None
-    possible_duplicates: int = 0
-    unknown_duplicates: str = ""
-    refused: int = 0
-    refused_file: str = ""
+    failed: int = 0
     shared_ids: int = 0
     returned: list[bytes] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     is_stopped: bool = False
     is_failed: bool = False
+    refused: int = 0
+    refused_file: str = ""
+    damage: dict[str, Skipped] = field(default_factory=dict)
+    look: DryRun | None = None
+    unknown_duplicates: str = ""
     is_empty: bool = False
     before: int = 0
+    seconds: float = 0.0
 
     @property
     def skipped(self) -> int:
@@ -103,24 +103,20 @@ class Outcome:
     def exit_code(self) -> int:
         if self.is_complete and not self.refused:
             return FAILED if self.is_empty else ALL_SENT
-        return PARTLY_SENT if self.counts.sent or self.before else FAILED
+        return PARTLY_SENT if self.counts.messages or self.before else FAILED
 
-    def add(self, results: Iterable[TaskResult]) -> None:
+    def add(self, results: Iterable[Outcome]) -> None:
+        """Add the results of tasks."""
         for result in results:
-            counts = result.counts
-            self.counts.sent += counts.messages
-            self.counts.sent_bytes += counts.size_bytes
-            self.counts.failed += result.failed
+            self.counts.add(result.counts)
             self.matched += result.matched
+            self.failed += result.failed
             self.shared_ids += result.shared_ids
-            self.topics.update(counts.topics)
-            self.possible_duplicates += counts.possible_duplicates
-            self.returned += result.refused
+            self.returned += result.returned
             self.is_stopped |= result.is_stopped
-            for error in result.failures:
-                self.failed(error, is_end=False)
-            if result.error:
-                self.failed(result.error)
+            self.is_failed |= result.is_failed
+            for error in result.errors:
+                self.note(error)
         self.is_stopped &= not self.is_failed  # a task that failed stops the others
 
     @classmethod
@@ -135,15 +131,16 @@ class Outcome:
         if self.refused:
             self.refused_file = path
 
-    def ended(self, error: Exception) -> None:
+    def ended(self, error: Exception | str) -> None:
         """Note what has ended the run."""
         if isinstance(error, Stopped):
             self.is_stopped = True
         else:
-            self.failed(str(error))
+            self.is_failed = True
+            self.note(str(error))
 
-    def failed(self, error: str, *, is_end: bool = True) -> None:
-        self.is_failed |= is_end
+    def note(self, error: str) -> None:
+        """Add one of the first errors."""
         error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
         if error not in self.errors and len(self.errors) < _MOST_ERRORS:
             self.errors.append(error)

@@ -68,7 +68,7 @@ def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]
         return _how_to_send_refused(outcome, words) if outcome.refused else ""
     if checkpoint:
         return f"to go on where it ended:\n  {command_line(words)}"
-    if not outcome.counts.sent:
+    if not outcome.counts.messages:
         return ""
-    sent = count_text(outcome.counts.sent, "message")
+    sent = count_text(outcome.counts.messages, "message")
     return f"without --checkpoint, the same command would send these {sent} again; with one, an ended replay goes on"

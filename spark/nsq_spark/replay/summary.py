@@ -117,13 +117,13 @@ def summary(outcome: Outcome) -> str:
     counts = outcome.counts
     words = [
         f"matched {outcome.matched:,}",
-        f"sent {counts.sent:,}",
-        f"failed {counts.failed:,}",
+        f"sent {counts.messages:,}",
+        f"failed {outcome.failed:,}",
         f"skipped {outcome.skipped:,}",
-        size_text(counts.sent_bytes),
+        size_text(counts.size_bytes),
         f"{outcome.seconds:.2f} s",
     ]
-    rate = f" ({counts.sent / outcome.seconds:,.0f}/s)" if counts.sent > 1 and outcome.seconds > 0 else ""
+    rate = f" ({counts.messages / outcome.seconds:,.0f}/s)" if counts.messages > 1 and outcome.seconds > 0 else ""
     return "\n".join([f"{WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
@@ -134,7 +134,7 @@ def _notes(outcome: Outcome) -> Iterator[str]:
         yield f"  {refused_text(outcome)}"
     if outcome.shared_ids:
         yield f"  {shared_ids_text(outcome.shared_ids)}"
-    if outcome.possible_duplicates:
+    if outcome.counts.possible_duplicates:
         yield f"  {_duplicates_text(outcome)}"
     for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
         records = count_text(found.records, "record")
@@ -146,7 +146,7 @@ def _notes(outcome: Outcome) -> Iterator[str]:
 
 
 def _duplicates_text(outcome: Outcome) -> str:
-    messages = count_text(outcome.possible_duplicates, "message")
+    messages = count_text(outcome.counts.possible_duplicates, "message")
     if not outcome.unknown_duplicates:
         return f"{messages} may have been sent twice"
     why = shown(outcome.unknown_duplicates)
@@ -182,18 +182,18 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),
         "matched": outcome.matched,
-        "sent": outcome.counts.sent,
-        "failed": outcome.counts.failed,
+        "sent": outcome.counts.messages,
+        "failed": outcome.failed,
         "refused": outcome.refused,
         "refused_file": outcome.refused_file or None,
         "ids_of_different_messages": outcome.shared_ids,
         "skipped": outcome.skipped,
-        "bytes": outcome.counts.sent_bytes,
+        "bytes": outcome.counts.size_bytes,
         "sent_before": outcome.before,
-        "possible_duplicates": outcome.possible_duplicates,
+        "possible_duplicates": outcome.counts.possible_duplicates,
         "unknown_duplicates": outcome.unknown_duplicates or None,
         "stopped": outcome.is_stopped,
-        "topics": outcome.topics,
+        "topics": outcome.counts.topics,
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},
         "errors": outcome.errors,
         "archive": [as_text(path) for path in job.paths],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TypeAlias
 
 import numpy as np
@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload, equal_runs
 from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers
+from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, PublishObserver, TaskPublisher
 from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
 from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
+from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.refused import RefusedMessage, RefusedMessages
 from nsq_spark.source.batch_reader import SLICE
@@ -29,26 +30,7 @@ from nsqd_py.client.errors import NsqClientError
 
 RESULT = "result BINARY"
 Batches: TypeAlias = Iterable[pa.RecordBatch]
-_NAMED_FAILURES = 10
 _POLL_S = 0.2
-
-
-@dataclass(slots=True)
-class TaskResult:
-    """The result of one task. It contains errors that a second try would not repair; others fail Spark's task.
-
-    failures  the errors of the first messages that nsqd refused
-    refused   their lines, if the driver cannot read the file that has them
-    """
-
-    counts: publisher.PublishCounts = field(default_factory=publisher.PublishCounts)
-    matched: int = 0
-    failed: int = 0
-    shared_ids: int = 0
-    failures: list[str] = field(default_factory=list)
-    refused: list[bytes] = field(default_factory=list)
-    error: str = ""
-    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +46,7 @@ class Sender:
 
     job: Job
     ledgers: Ledgers
-    producers: publisher.Producers
+    producers: Producers
     paces: Mapping[int, Pace]
     files: Sequence[FileInfo] = ()
     done: frozenset[str] = frozenset()
@@ -78,23 +60,22 @@ class Sender:
         result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets())
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def send(
-        self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0, sockets: Sequence[int] = ()
-    ) -> TaskResult:
-        """Return the result of a task, however it ends; unexpected errors are raised. `sockets` bring the rows."""
+    def send(self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0, sockets: Sequence[int] = ()) -> Outcome:
+        """Return the result of a task. It contains errors that a second try would not repair; others are raised.
+
+        `sockets` bring the rows.
+        """
         task = _Task(self, number, attempt, attempt_id)
         result = task.result
         try:
             try:
                 task.send_all(batches, sockets)
-            except Stopped:
-                result.is_stopped = True
-            except (publisher.NotPublished, NsqClientError) as error:
-                result.error = str(error)
+            except (Stopped, NotPublished, NsqClientError) as error:
+                result.ended(error)
             except CheckpointError as error:
-                result.error = str(error)
+                result.ended(error)
                 task.abandon()
-            if result.error:
+            if result.is_failed:
                 self.ledgers.stop()  # the other tasks end too
             task.close()
         finally:
@@ -122,7 +103,7 @@ def _is_closed(descriptor: int) -> bool:
 # ---- a task
 
 
-class _Task(publisher.PublishObserver):
+class _Task(PublishObserver):
     """The sending of one task. It raises CheckpointError if the ledger or the file of refused messages cannot be written."""
 
     def __init__(self, sender: Sender, number: int, attempt: int, attempt_id: int) -> None:
@@ -137,20 +118,20 @@ class _Task(publisher.PublishObserver):
         pace = sender.paces.get(number) or Pace()
         if attempt:  # it begins with the first message that the earlier tries have not sent
             pace = replace(pace, origin_ns=None)
-        self._pace = pace.begin(time.monotonic())
+        self._pace = pace.begin(monotonic())
         self._units: deque[Unit] = deque()
         self._slice = Unit("")  # the last one that began; more of its rows may come
         self._part = ""
         self._part_rows = 0  # of this part, so far
         self._last: dict[str, Unit] = {}  # by topic
         self._polled_s = 0.0
-        self._publisher = publisher.TaskPublisher(replace(sender.producers, turn=number), self)
+        self._publisher = TaskPublisher(replace(sender.producers, turn=number), self)
         counts = self._publisher.counts
         counts.add(earlier.counts)
         counts.possible_duplicates += earlier.unsure
         matched = earlier.counts.messages + earlier.refused
-        self.result = TaskResult(counts, matched, shared_ids=earlier.shared_ids)
-        self._refused = RefusedMessages(job, sender.files, self._ledger.refused_path, self.result.refused)
+        self.result = Outcome(counts, matched, shared_ids=earlier.shared_ids)
+        self._refused = RefusedMessages(job, sender.files, self._ledger.refused_path, self.result.returned)
 
     def send_all(self, batches: Batches, sockets: Sequence[int]) -> None:
         """Send all rows, and wait until they are acknowledged. Raises Stopped, NotPublished and NsqClientError."""
@@ -163,9 +144,9 @@ class _Task(publisher.PublishObserver):
             else:
                 is_cut = any(map(_is_closed, sockets))  # rows of the last slice may be missing
         except ArchiveError as error:  # what came before the damage is sent
-            self.result.error = str(error)
+            self.result.ended(error)
         self._publisher.finish()
-        if not (self.result.error or is_cut or self._job.is_ordered):
+        if not (self.result.is_failed or is_cut or self._job.is_ordered):
             self._end_part()
         self._settle()
 
@@ -209,8 +190,8 @@ class _Task(publisher.PublishObserver):
         low = 0
         while low < rows.num_rows:
             left_ns = times_ns[low:]
-            while not (count := self._pace.ready(left_ns, time.monotonic())):
-                self._publisher.wait(self._pace.wait_s(left_ns, time.monotonic()))
+            while not (count := self._pace.ready(left_ns, monotonic())):
+                self._publisher.wait(self._pace.wait_s(left_ns, monotonic()))
             yield rows.slice(low, count)
             self._pace.sent(count)
             low += count
@@ -279,10 +260,10 @@ class _Task(publisher.PublishObserver):
         for topic, some in _by_topic(rows):
             name = destination.topic(topic)
             payload = Payload.of_array(some.column("body"))
-            most = publisher.MOST_DEFERRED if defer_ms else len(payload)
+            most = MOST_DEFERRED if defer_ms else len(payload)
             for begin, end in payload.cuts(most, destination.batch_bytes):
                 self._ledger.sending(end - begin)
-                self._publisher.send(publisher.PublishBatch(name, payload, begin, end, defer_ms, (unit, some)))
+                self._publisher.send(PublishBatch(name, payload, begin, end, defer_ms, (unit, some)))
 
     def _settle(self) -> None:
         """Write what is done. Messages that nsqd refused are kept first, so that their unit is done without them."""
@@ -296,10 +277,10 @@ class _Task(publisher.PublishObserver):
 
     # ---- what the publisher observes; the origin of a batch is its unit, and its rows: message i of the payload is row i
 
-    def acknowledged(self, batch: publisher.PublishBatch) -> None:
+    def acknowledged(self, batch: PublishBatch) -> None:
         self._ledger.sent(batch.origin[0], batch.counts)
 
-    def too_large(self, batch: publisher.PublishBatch, error: Exception) -> None:
+    def too_large(self, batch: PublishBatch, error: Exception) -> None:
         """Count the message as failed. Its slice is done without it."""
         unit, rows = batch.origin
         row = rows.slice(batch.begin, 1).to_pylist()[0]
@@ -307,15 +288,14 @@ class _Task(publisher.PublishObserver):
         unit.refused.append(message)
         self.result.failed += 1
         self._ledger.totals.failed += 1
-        if len(self.result.failures) < _NAMED_FAILURES:
-            self.result.failures.append(f"{message.part}, a message of {batch.body_bytes} bytes: {error}")
+        self.result.note(f"{message.part}, a message of {batch.body_bytes} bytes: {error}")
 
     def stepped(self) -> None:
         self._settle()
         self._ledger.write()
 
     def poll(self) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic()
         if now_s - self._polled_s >= _POLL_S:
             self._polled_s = now_s
             if self._sender.ledgers.is_stopped:
@@ -323,7 +303,7 @@ class _Task(publisher.PublishObserver):
 
     def sleep(self, seconds: float) -> None:
         self.poll()
-        time.sleep(min(seconds, _POLL_S))
+        sleep(min(seconds, _POLL_S))
         self.poll()
 
 

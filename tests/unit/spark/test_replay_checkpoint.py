@@ -191,10 +191,10 @@ def test_a_full_disk_ends_a_task_and_is_named(archive: Path, file: str) -> None:
     with closing(opened(job_of(archive), archive)) as checkpoint, largest_file(limit_bytes):
         results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
     path = archive / "checkpoint" / {"acks": "acks-000001-00000-0.log", "refused": "refused-000001-00000-0.jsonl"}[file]
-    assert [result.error for result in results] == [f"{path} cannot be written: File too large"]
+    assert [result.errors[-1] for result in results] == [f"{path} cannot be written: File too large"]
     with closing(opened(job_of(archive), archive)) as checkpoint:
         (result,) = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
-        assert (result.error, result.failed) == ("", 1)
+        assert (result.is_failed, result.failed) == (False, 1)
         assert len(nsqd.bodies) - 29 <= checkpoint.earlier.unsure
     assert nsqd.counts().keys() == {message.body for message in some if message != some[17]}
 
@@ -326,7 +326,7 @@ def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archiv
     nsqd = refusing(messages(30)[3].body)
     job = replace(job_of(archive), checkpoint=None)
     (result, *_) = replayed(job, files_of(archive / ARCHIVE), nsqd)
-    assert gather(archive, result.refused, archive / "refused.jsonl") == 1
+    assert gather(archive, result.returned, archive / "refused.jsonl") == 1
     assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
 
 

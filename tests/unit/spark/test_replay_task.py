@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
+from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace
-from nsq_spark.replay.task import TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import BASE_NS, messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
@@ -23,7 +23,7 @@ from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 Verdict = Callable[[str, list[bytes]], NsqClientError | None]
 
 
-def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> TaskResult:
+def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> Outcome:
     path = write_framed(tmp_path / "orders.framed", messages(count))
     destination = Destination(("played:1",), batch_bytes=250)
     job = job or Job((str(path),), destination=destination, give_up_after_s=5)
@@ -73,7 +73,7 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> 
     nsqd.verdict = fails(3, error)
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == bodies()
-    assert result.error == ""
+    assert result.errors == []
     is_unknown = isinstance(error, ConnectionLost | TimedOut)
     assert (result.counts.possible_duplicates > 0) is is_unknown
 
@@ -101,7 +101,7 @@ def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
     nsqd.verdict = lambda topic, some: NoNsqd("played:1: connection refused")
     job = Job(("x",), destination=Destination(("played:1",)), give_up_after_s=0.3)
     result = sent(tmp_path, nsqd, job)
-    assert "not published in 0.3s" in result.error and "connection refused" in result.error
+    assert "not published in 0.3s" in result.errors[0] and "connection refused" in result.errors[0]
     assert result.counts.messages == 0
 
 
@@ -109,7 +109,7 @@ def test_what_will_always_be_refused_ends_the_task_at_once(tmp_path: Path) -> No
     nsqd = PlayedNsqd()
     nsqd.verdict = lambda topic, some: PublishFailed("played:1", "E_BAD_TOPIC", "no")
     result = sent(tmp_path, nsqd)
-    assert "E_BAD_TOPIC" in result.error and "played:1" in result.error
+    assert "E_BAD_TOPIC" in result.errors[0] and "played:1" in result.errors[0]
 
 
 def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tm
     nsqd.verdict = verdict
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == sorted(set(bodies()) - {refused})
-    assert (result.counts.messages, result.failed, result.error) == (49, 1, "")
-    assert "orders.framed, a message of 20 bytes: " in result.failures[0]
+    assert (result.counts.messages, result.failed, result.is_failed) == (49, 1, False)
+    assert "orders.framed, a message of 20 bytes: " in result.errors[0]
 
 
 def test_a_deferred_message_is_a_command(tmp_path: Path) -> None:
