@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
 _COLUMNS = ("timestamp_ns", "id", "attempts", "topic", "channel", "nsqd", "file", "position", "body")
+_UNKNOWN = dict.fromkeys(_COLUMNS)
 # Of messages whose file the driver does not see. Above this, it gets them without their bodies.
 _MOST_RETURNED_BYTES = 64 * 1024 * 1024
 _BODIES = ("body", "body_base64")
@@ -55,7 +55,7 @@ class RefusedMessage(NamedTuple):
 
     def line(self, row: Mapping[str, Any]) -> bytes:
         """Return the message as a line of the file; `row` has what the archive knows of it."""
-        known = defaultdict(lambda: None, {"file": self.part.partition(":")[2], **row})
+        known = {**_UNKNOWN, "file": self.part.partition(":")[2], **row}
         fields = {
             "timestamp": self.timestamp_ns,
             "id": known["id"],

@@ -40,8 +40,10 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
-def time_text(time_ns: int) -> str:
-    """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs."""
+def time_text(time_ns: int | None) -> str:
+    """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs; - if it is not known."""
+    if time_ns is None:
+        return "-"
     text = str(np.datetime64(time_ns, "ns"))
     return f"{text.removesuffix('000000').removesuffix('.000')}Z"
 
@@ -238,12 +240,10 @@ def dry_run_text(look: DryRun) -> str:
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
-    first, last = ("-" if time_ns is None else time_text(time_ns) for time_ns in (found.first_ns, found.last_ns))
-    return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
+    return (name, f"{found.count:,}", size_text(found.size_bytes), time_text(found.first_ns), time_text(found.last_ns))
 
 
 def row_text(topic: str, timestamp_ns: int | None, id: str | None, head: Any, size_bytes: int) -> str:
     """Return a message as a line; `head` is the beginning of its body."""
-    time = "-" if timestamp_ns is None else time_text(timestamp_ns)
     more = f"... ({size_text(size_bytes)})" if size_bytes > len(head) else ""
-    return f"{time} {shown(topic)} {'-' if id is None else shown(id)} {shown(bytes(head))}{more}"
+    return f"{time_text(timestamp_ns)} {shown(topic)} {'-' if id is None else shown(id)} {shown(bytes(head))}{more}"

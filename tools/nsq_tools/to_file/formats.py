@@ -144,20 +144,18 @@ NEWLINE_WARNING = (
 )
 
 
-class TextEncoder:
+class TextEncoder(NamedTuple):
     """The encoder of one file of lines. `text_of` returns batches as lines."""
 
-    header = b""
-
-    def __init__(self, text_of: Callable[[Sequence[MessageBatch], Warn], bytes], codec: Codec, level: int, warn: Warn) -> None:
-        self._text_of = text_of
-        self._codec = codec
-        self._level = level
-        self._warn = warn
+    text_of: Callable[[Sequence[MessageBatch], Warn], bytes]
+    codec: Codec
+    level: int
+    warn: Warn
+    header: bytes = b""
 
     def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
-        data = self._text_of(batches, self._warn)
-        return Encoded(self._codec.compress(data, self._level), len(data))
+        data = self.text_of(batches, self.warn)
+        return Encoded(self.codec.compress(data, self.level), len(data))
 
 
 def bodies_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
