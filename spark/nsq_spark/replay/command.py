@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from tempfile import TemporaryDirectory
+from time import time_ns
 
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
-from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.outcome import ALL_SENT, Outcome
 from nsq_spark.replay.resume import how_to_resume, words_to_repeat
+from nsq_spark.replay.summary import (
+    STANDARD_OUTPUT,
+    count_text,
+    dry_run_text,
+    plan_text,
+    refused_text,
+    report_of,
+    shown,
+    some_text,
+    summary,
+    write_report,
+)
 from nsq_spark.replay.terminal import ProgressBar, Stopping, agreed
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
@@ -49,7 +60,7 @@ def run(options: ReplayOptions, words: Sequence[str]) -> int:
             outcome = Outcome()
             outcome.ended(options.without_secrets(str(error)))
             command.report(command.job, outcome)
-            raise ToolError(summary.shown(str(error))) from error
+            raise ToolError(shown(str(error))) from error
         except KeyboardInterrupt:
             complain("stopped; nothing was sent")
             return FAILED
@@ -62,7 +73,7 @@ class _Command:
         self._options = options
         self._words = words_to_repeat(options, words)
         self._stopping = stopping
-        self._began_ns = time.time_ns()
+        self._began_ns = time_ns()
         self.job = job_of(options, self._began_ns)
 
     def run(self, scratch: str) -> int:
@@ -81,17 +92,17 @@ class _Command:
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
         outcome = Outcome.of(checkpoint.earlier)
         outcome.gather_refused(checkpoint)
-        complain(f"all of it was sent already: {summary.count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
+        complain(f"all of it was sent already: {count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
         if outcome.refused:
-            complain(summary.refused_text(outcome))
+            complain(refused_text(outcome))
         self._advise(outcome)
         self.report(self.job, outcome)
         return outcome.exit_code
 
     def _asked(self, checkpoint: Checkpoint) -> int:
         options = self._options
-        complain(summary.plan_text(checkpoint, options.master, is_dry=options.dry_run))
-        question = f"replay {summary.count_text(len(checkpoint.files), 'file')}, {size_text(checkpoint.size_bytes)}?"
+        complain(plan_text(checkpoint, options.master, is_dry=options.dry_run))
+        question = f"replay {count_text(len(checkpoint.files), 'file')}, {size_text(checkpoint.size_bytes)}?"
         if not (options.yes or options.dry_run or agreed(question)):
             complain("nothing was sent")
             return ALL_SENT
@@ -113,10 +124,10 @@ class _Command:
 
     def _show(self, outcome: Outcome) -> None:
         if outcome.look is None:
-            complain(summary.summary(outcome))
+            complain(summary(outcome))
             self._advise(outcome)
-        elif self._options.report != summary.STANDARD_OUTPUT:
-            print(summary.dry_run_text(outcome.look), flush=True)
+        elif self._options.report != STANDARD_OUTPUT:
+            print(dry_run_text(outcome.look), flush=True)
 
     def _advise(self, outcome: Outcome) -> None:
         """Say how to send the rest, if there is one."""
@@ -126,7 +137,7 @@ class _Command:
     def report(self, job: Job, outcome: Outcome) -> None:
         """Write the report, if there is one."""
         if self._options.report:
-            summary.write_report(self._options.report, summary.report_of(job, outcome, self._began_ns))
+            write_report(self._options.report, report_of(job, outcome, self._began_ns))
 
 
 def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
@@ -140,7 +151,7 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {summary.some_text(topics, _TOPICS_SHOWN)}" if topics else ""
+    return f"; there are topics {some_text(topics, _TOPICS_SHOWN)}" if topics else ""
 
 
 def _listed(job: Job) -> Listing:
@@ -149,7 +160,7 @@ def _listed(job: Job) -> Listing:
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
         if paths:
-            complain(f"left out, as {reason}: {summary.some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
+            complain(f"left out, as {reason}: {some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
     if warning := found.zone_warning("--file-time-zone"):
         complain(f"warning: {warning}")
     if not found.files:

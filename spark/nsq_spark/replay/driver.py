@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from subprocess import Popen, TimeoutExpired
+from time import monotonic
 from typing import TypeVar
 
 from pyspark import InheritableThread
@@ -104,7 +104,7 @@ class Replay:
     def run(self, *, is_dry: bool = False) -> Outcome:
         """Send all messages, or count them. Errors of nsqd, of the archive and of the disk are in the outcome. Raises BadJob."""
         outcome = self._outcome
-        began_s = time.monotonic()
+        began_s = monotonic()
         try:
             if is_dry:
                 look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
@@ -124,7 +124,7 @@ class Replay:
         outcome.damage = dict(self._damage.value)
         if not is_dry:
             self._end()
-        outcome.seconds = time.monotonic() - began_s
+        outcome.seconds = monotonic() - began_s
         return outcome
 
     def _ask_for_duplicates(self, stored: StoredBefore) -> None:

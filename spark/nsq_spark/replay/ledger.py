@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -28,6 +27,7 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import orjson
@@ -94,7 +94,7 @@ class Ledger:
         self._written = astuple(self.totals)
         self._topics: Counter[str] = Counter()  # acknowledged since the last line with counts
         self._lines: list[bytes] = []
-        self._synced_s = time.monotonic()
+        self._synced_s = monotonic()
         if path:
             with checkpoint_errors(f"{path} cannot be written"):
                 self._file = FileIO(path, "a", opener=partial(open_file, mode=SHARED))
@@ -136,9 +136,9 @@ class Ledger:
         with checkpoint_errors(f"{self.path} cannot be written"):
             while data:
                 data = data[self._file.write(data) :]
-            if is_last or time.monotonic() - self._synced_s >= _SYNC_INTERVAL_S:
+            if is_last or monotonic() - self._synced_s >= _SYNC_INTERVAL_S:
                 os.fsync(self._file.fileno())
-                self._synced_s = time.monotonic()
+                self._synced_s = monotonic()
 
     def close(self) -> None:
         self.write(is_last=True)
@@ -207,12 +207,12 @@ class Acknowledged:
 def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
     """Raises CheckpointError if a ledger is still written to after a while."""
     found = Acknowledged()
-    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
+    deadline_s = monotonic() + _WRITERS_LEAVE_S
     for path in sorted(paths):
         while not _is_free(path):
-            if time.monotonic() >= deadline_s:
+            if monotonic() >= deadline_s:
                 raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
-            time.sleep(_POLL_S)
+            sleep(_POLL_S)
         begun = 0
         again: dict[str, int] = {}  # the next try, or the next run, sends them once more
         for kind, *fields in lines_in(path.read_bytes()):

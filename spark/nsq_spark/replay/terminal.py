@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 import threading
-import time
 from contextlib import suppress
 from shutil import get_terminal_size
+from time import monotonic
 from types import FrameType
 from typing import Self
 
@@ -66,7 +66,7 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
-        self._began_s = time.monotonic()
+        self._began_s = monotonic()
 
     def __enter__(self) -> Self:
         self._draw("reading")
@@ -78,7 +78,7 @@ class ProgressBar:
     def __call__(self, counts: Totals) -> None:
         """Draw what is sent so far."""
         if counts.sent or counts.failed:
-            speed = counts.sent / max(time.monotonic() - self._began_s, 1.0)
+            speed = counts.sent / max(monotonic() - self._began_s, 1.0)
             self._draw(f"{counts.sent:,} sent, {counts.failed:,} refused, {speed:,.0f}/s")
 
     def _draw(self, text: str) -> None:
