@@ -24,6 +24,8 @@ ANY_ORDER, BY_TIME = "", "time"
 MAX_SPEED = "max"
 _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log")
+# Answers the question on the terminal.
+_AGREE = r'run: until="\[y/N\]" then="y\n"'
 
 
 ARCHIVE = strings(
@@ -166,9 +168,6 @@ class _Spark(Options, title="Spark"):
 class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark):
     """The options of spark-replay."""
 
-
-# Answers the question on the terminal.
-_AGREE = r'run: until="\[y/N\]" then="y\n"'
 
 PROGRAM = Program(
     "spark_replay",

@@ -52,14 +52,10 @@ class LogPart:
         is_ordered = all(map(lt, ids, ids[1:]))
         bounds = (ids[0], ids[-1]) if is_ordered else (min(ids), max(ids))
         first_id, last_id = (message_id.decode("ascii", "backslashreplace") for message_id in bounds)
-        if not self.count:
-            self.first_id, self.last_id = first_id, last_id
-        else:
-            is_ordered = is_ordered and first_id > self.last_id
-            self.last_id = max(self.last_id, last_id)
-            if first_id < self.first_id:
-                self.first_id, self.epoch, self.first_seq = first_id, None, None
-        self.is_ordered = self.is_ordered and is_ordered
+        self.is_ordered &= is_ordered and first_id > self.last_id
+        self.last_id = max(self.last_id, last_id)
+        if not self.count or first_id < self.first_id:
+            self.first_id, self.epoch, self.first_seq = first_id, None, None
         self.count += len(ids)
 
 

@@ -14,7 +14,7 @@ import gevent
 from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.destinations import check_store, check_table, package_of
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, filename_template, host_identifier, repair
-from nsq_tools.to_file.formats import FORMATS, PARQUET
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import (
     DATETIME,
     DEFAULT_DATETIME_FORMAT,
@@ -76,11 +76,11 @@ def _check_format(options: ToFileOptions) -> None:
     form = FORMATS[options.format]
     if codec_name(options) not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
-    if options.table and form is not PARQUET:
+    if options.table and not form.convert:
         raise BadOptions("--table needs --format=parquet")
     if options.table:
         _check_package(f"--table={options.table}", *package_of(options.table))
-    if form is PARQUET:
+    if form.convert:
         _check_package("--format=parquet", *_PYARROW)
     if store(options):
         _check_package("an --output-dir in an object store", *_PYARROW)

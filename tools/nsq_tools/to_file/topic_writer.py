@@ -23,6 +23,11 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import SECOND_NS
 
+_RETRY_S = (0.5, 1.0, 2.0, 5.0)
+# For compressed and framed files, which collect messages: the size that is written before the next sync is due.
+_GATHERED_BYTES = 1024 * 1024
+_STOP_TIMEOUT_S = 30.0
+
 
 def describe(error: Exception) -> str:
     """Return the error as text, with the file if it has one."""
@@ -30,12 +35,6 @@ def describe(error: Exception) -> str:
         return repr(error)
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
-
-
-_RETRY_S = (0.5, 1.0, 2.0, 5.0)
-# For compressed and framed files, which collect messages: the size that is written before the next sync is due.
-_GATHERED_BYTES = 1024 * 1024
-STOP_TIMEOUT_S = 30.0
 
 
 class TopicWriter:
@@ -60,8 +59,10 @@ class TopicWriter:
         self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
         self._log = log
-        settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
-        self._consumer = make_consumer(options, "nsq_to_file", plan.topic, log, settings, batch_handler=self._on_batch)
+        timeout = f"{options.http_client_request_timeout_ns}ns"
+        self._consumer = make_consumer(
+            options, "nsq_to_file", plan.topic, log, {"lookupd_poll_timeout": timeout}, batch_handler=self._on_batch
+        )
         self._arrived: list[MessageBatch] = []
         self._arrived_bytes = 0
         self._unfinished = 0
@@ -93,7 +94,7 @@ class TopicWriter:
     def join(self) -> None:
         gevent.joinall(self._greenlets)
         self._finisher.stop()
-        self.has_failed = self.has_failed or self._finisher.has_failed
+        self.has_failed |= self._finisher.has_failed
 
     # --- arriving messages
 
@@ -105,7 +106,7 @@ class TopicWriter:
 
     def _drain(self) -> None:
         try:
-            self._consumer.stop(STOP_TIMEOUT_S)
+            self._consumer.stop(_STOP_TIMEOUT_S)
         finally:
             self._is_drained = True
             self._wake.set()
@@ -130,13 +131,11 @@ class TopicWriter:
         if self._failures and not is_tick and not self._is_stopping:
             return
         is_reopening, self._is_reopening = self._is_reopening, False
-        is_sync_due = is_tick or is_reopening or self._is_stopping or self._is_full()
+        # nsqd may send no more messages before some are finished.
+        is_full = self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
+        is_sync_due = is_tick or is_reopening or self._is_stopping or is_full
         if is_sync_due or (self._arrived and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)):
             self._store(is_tick, is_sync_due, is_reopening)
-
-    def _is_full(self) -> bool:
-        """True if nsqd may send no more messages before some are finished."""
-        return self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
 
     def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
         """Write the messages that have arrived, sync and end the file if requested, and finish synced messages."""
@@ -146,7 +145,7 @@ class TopicWriter:
         try:
             in_thread(self._threadpool, self._archive.work, is_tick, is_sync_due, is_closing)
         except OSError as error:
-            self._is_reopening = self._is_reopening or is_closing
+            self._is_reopening |= is_closing
             self._hold(error)
         else:
             self._go_on(is_tick)
