@@ -8,7 +8,7 @@ stream in order, and counts what may have been stored twice. It drops nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -306,7 +306,11 @@ class TaskPublisher:
     def _start_deferred(self, producer: NonBlockingProducer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
-        delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
+        delays: Iterable[int]
+        if isinstance(batch.defer_ms, int):
+            delays = repeat(batch.defer_ms)
+        else:
+            delays = batch.defer_ms[batch.begin : batch.end]
         answers: list[Exception | None] = []
 
         def on_done(error: Exception | None) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 if TYPE_CHECKING:
@@ -111,9 +111,7 @@ def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
         if is_on_loopback(master):
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         log = directory / "spark.log"
-        builder = SparkSession.builder.master(master)
-        for key, value in _settings(directory, dict(conf or {})).items():
-            builder = builder.config(key, value)
+        builder = SparkSession.builder.master(master).config(map=_settings(directory, dict(conf or {})))
         try:
             sys.stderr.flush()
             with _environment(environment), _stream_to(log, 1), _stream_to(log, 2):
@@ -130,7 +128,7 @@ def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
                 spark.stop()
 
 
-def _settings(directory: Path, given: dict[str, str]) -> dict[str, str]:
+def _settings(directory: Path, given: dict[str, str]) -> dict[str, Any]:
     log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J)
     driver = f"-Dlog4j2.configurationFile={log4j.as_uri()} {_JVM} {given.pop(_DRIVER_OPTIONS, '')}"

@@ -209,7 +209,6 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
     Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
     Place("nsq_spark.replay.terminal", "Stopping.begin_work", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
-    Place("nsq_spark.replay.terminal", "Stopping.__exit__", "handler"): Work(why="it was there before"),
     # ---- the import of Go's files
     Place("nsqd_py.go_import.take_over", "sync_files", "ThreadPoolExecutor(_SYNCS_AT_ONCE)"): Work(why=POOL),
     Place("nsqd_py.go_import.take_over", "sync_files", "_sync_file"): Work(why=VALUES),

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from shutil import get_terminal_size
 from time import monotonic
 from types import FrameType
@@ -28,19 +28,20 @@ def agreed(question: str) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-class Stopping:
+class Stopping(ExitStack):
     """Handles Ctrl-C and SIGTERM while it is entered. A second signal ends the process at once.
 
     asked  set by a signal, which raises KeyboardInterrupt until `begin_work` is called
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = threading.Event()
         self._is_at_work = False
-        self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        for number in _SIGNALS:
+            self.callback(signal.signal, number, signal.signal(number, self._on_signal))
         return self
 
     def begin_work(self) -> None:
@@ -48,10 +49,6 @@ class Stopping:
         self._is_at_work = True
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():
