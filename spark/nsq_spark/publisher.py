@@ -8,11 +8,10 @@ stream in order, and counts what may have been stored twice. It drops nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
 from random import random
 from time import monotonic, sleep
 from typing import Any
@@ -306,11 +305,9 @@ class TaskPublisher:
     def _start_deferred(self, producer: NonBlockingProducer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
-        delays: Iterable[int]
-        if isinstance(batch.defer_ms, int):
-            delays = repeat(batch.defer_ms)
-        else:
-            delays = batch.defer_ms[batch.begin : batch.end]
+        delays = batch.defer_ms
+        if isinstance(delays, int):
+            delays = [delays] * batch.end
         answers: list[Exception | None] = []
 
         def on_done(error: Exception | None) -> None:
@@ -318,7 +315,7 @@ class TaskPublisher:
             if len(answers) == batch.count:
                 self._ended(batch, next(filter(None, answers), None))
 
-        for body, delay_ms in zip(bodies, delays, strict=False):
+        for body, delay_ms in zip(bodies, delays[batch.begin : batch.end], strict=True):
             producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
 
     def _ended(self, batch: PublishBatch, error: Exception | None) -> None:

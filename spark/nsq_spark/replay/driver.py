@@ -197,7 +197,7 @@ class Replay:
             frame = frame.coalesce(self._slots)  # all tasks work at the same time
             tasks = self._action(lambda: frame.rdd.getNumPartitions())
             paces = dict.fromkeys(range(tasks), Pace(job.rate / tasks))
-        done = frozenset(earlier.slices)
+        done = frozenset(name for name in earlier.slices if name.partition("#")[2] not in earlier.parts)
         sender = Sender(job, self._ledgers, self._producers, paces, self.checkpoint.files, done, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
         return [pickle.loads(row.result) for row in rows]

@@ -177,7 +177,7 @@ class Acknowledged:
     """The content of ledgers.
 
     parts    that are done
-    slices   that are done, of other parts. Slice 7 of a part is named `7#<part>`
+    slices   that are done. Slice 7 of a part is named `7#<part>`
     marks    the times up to which topics are sent
     counts   of all that is done
     refused  the number of messages that nsqd refused in what is done
@@ -228,7 +228,6 @@ def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
             found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
             found.unsure -= messages
         found.unsure += begun + sum(again.values())
-    found.slices = {name for name in found.slices if name.partition("#")[2] not in found.parts}
     return found
 
 

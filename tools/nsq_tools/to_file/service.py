@@ -206,7 +206,7 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        has_failed = any(part.has_failed for part in (self._finisher, *self._writers.values()))
+        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
         return FAILED if has_failed else DONE
 
     # --- start
