@@ -24,7 +24,7 @@ from nsq_tools.to_file.finishing import (
 )
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
-from nsq_tools.to_file.output import left_behind
+from nsq_tools.to_file.output import left_behind, side_path
 from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
@@ -92,7 +92,7 @@ def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) ->
 
 
 def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: Path) -> None:
-    adjacent = finishing._beside(output, "token")
+    adjacent = side_path(output, "token", ".moving")
     adjacent.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
         place(work / "gone", output, NAME, 0, "token", copy)
