@@ -159,7 +159,7 @@ def replayed(
     """All tasks, one after the other."""
     earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
     done = earlier.marks
-    ledgers = Ledgers("/no/such/place", 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
+    ledgers = Ledgers(Path("/no/such/place"), 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
     rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.parts, slice_bytes)
     if job.is_ordered and rows:
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))

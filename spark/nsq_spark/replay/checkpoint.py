@@ -149,7 +149,7 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
         replace(job, selection=replace(selection, wanted=wanted, json_schema=schema)),
         [_file_info(**fields) for fields in document["files"]],
         earlier,
-        Ledgers(str(directory), last_run + 1, document["token"], bool(job.checkpoint)),
+        Ledgers(directory, last_run + 1, document["token"], bool(job.checkpoint)),
         (directory / "complete").exists(),
         document,
         lock,

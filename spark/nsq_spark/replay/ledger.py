@@ -248,7 +248,7 @@ def _is_free(path: Path) -> bool:
 class Ledgers:
     """The ledgers of a run, as executors use them. `token` says whether they see the directory of the driver."""
 
-    directory: str
+    directory: Path
     run: int
     token: str
     is_checkpoint: bool
@@ -256,7 +256,7 @@ class Ledgers:
     def ledger(self, task: int, attempt_id: int) -> Ledger:
         """Begin the ledger of one try of a task. Raises CheckpointError if there is a checkpoint, but not in sight."""
         if self._is_seen():
-            return Ledger(Path(self.directory, f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log"))
+            return Ledger(self.directory / f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log")
         if self.is_checkpoint:
             raise CheckpointError(
                 f"the executors do not see the checkpoint directory {self.directory} of the driver: "
@@ -294,18 +294,18 @@ class Ledgers:
 
     def _is_seen(self) -> bool:
         try:
-            found: dict[str, Any] = orjson.loads(Path(self.directory, "job.json").read_bytes())
+            found: dict[str, Any] = orjson.loads((self.directory / "job.json").read_bytes())
         except (OSError, ValueError):
             return False
         return found.get("token") == self.token
 
     def _ledgers(self, pattern: str) -> Iterator[Path]:
-        return Path(self.directory).glob(f"acks-{self.run:06d}-{pattern}.log")
+        return self.directory.glob(f"acks-{self.run:06d}-{pattern}.log")
 
 
-def stop_path(directory: str | Path, run: int) -> Path:
+def stop_path(directory: Path, run: int) -> Path:
     """Return the file that asks the tasks of a run to end."""
-    return Path(directory, f"stop-{run:06d}")
+    return directory / f"stop-{run:06d}"
 
 
 def touch(path: Path) -> None:

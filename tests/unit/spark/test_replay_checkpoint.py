@@ -243,8 +243,8 @@ def test_it_is_not_read_while_an_executor_still_writes(archive: Path, monkeypatc
 
 def test_executors_that_do_not_see_the_directory_say_so(archive: Path) -> None:
     with pytest.raises(CheckpointError, match="the executors do not see the checkpoint directory"):
-        Ledgers(str(archive), 1, "token", is_checkpoint=True).ledger(0, 0)
-    assert Ledgers(str(archive), 1, "token", is_checkpoint=False).ledger(0, 0).path is None
+        Ledgers(archive, 1, "token", is_checkpoint=True).ledger(0, 0)
+    assert Ledgers(archive, 1, "token", is_checkpoint=False).ledger(0, 0).path is None
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
@@ -418,7 +418,7 @@ def test_the_driver_reads_how_far_tasks_are(tmp_path: Path) -> None:
     for task in range(2):
         ledger_of(tmp_path / f"acks-000001-{task:05d}-0.log")
     ledger_of(tmp_path / "acks-000002-00000-0.log")
-    ledgers = Ledgers(str(tmp_path), 1, "", is_checkpoint=True)
+    ledgers = Ledgers(tmp_path, 1, "", is_checkpoint=True)
     assert ledgers.totals() == Totals(30, 30, 300, 0)
     assert not ledgers.is_stopped
     ledgers.stop()

@@ -21,7 +21,7 @@ from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import Claim, OutputFile, left_behind
-from nsq_tools.to_file.service import datetime_format
+from nsq_tools.to_file.service import Layout
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from nsqd_py.stores.compression import CODECS
 from tests.support.archives import BASE_NS
@@ -193,7 +193,7 @@ def test_the_hour_in_a_name_is_local_unless_utc_is_asked_for(
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        plan = harness.plan(template=template, datetime_format=datetime_format(options), is_utc=options.datetime_utc)
+        plan = harness.plan(template=template, datetime_format=Layout(options).datetime_format, is_utc=options.datetime_utc)
         assert plan.name(BASE_NS) == name
     finally:
         monkeypatch.undo()

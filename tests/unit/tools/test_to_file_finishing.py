@@ -25,7 +25,7 @@ from nsq_tools.to_file.finishing import (
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import left_behind, side_path
-from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
+from nsq_tools.to_file.service import Layout, check
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.to_file_fakes import FakeBatch
@@ -347,7 +347,7 @@ def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic:
 def test_suffixes(flags: list[str], expected: str) -> None:
     options = PROGRAM.read([*SOURCE, *flags])
     check(options)
-    assert filename_format(options) == expected
+    assert Layout(options).filename_format == expected
 
 
 @pytest.mark.parametrize(
@@ -364,8 +364,8 @@ def test_suffixes(flags: list[str], expected: str) -> None:
     ],
 )
 def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: bool) -> None:
-    options = PROGRAM.read([*SOURCE, *flags])
-    assert (has_revisions(options), is_shared(options)) == (revisions, shared)
+    layout = Layout(PROGRAM.read([*SOURCE, *flags]))
+    assert (layout.has_revisions, layout.is_shared) == (revisions, shared)
 
 
 @pytest.mark.parametrize(

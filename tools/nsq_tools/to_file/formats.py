@@ -124,9 +124,9 @@ class FileFormat:
     overhead_bytes  approximate size of a message without its body
     encoder         (codec, level, warn) returns the encoder of one file, which begins with its `header`
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
-    is_appendable   True if several runs may append to one uncompressed file
+    is_appendable   True if several runs may append to one uncompressed file; otherwise each write is one record, so that small
+                    writes are collected until a sync
     has_ids         True if the files have the ids of messages
-    gathers         True if each write is one record, so that small writes are collected until a sync
     convert         (source, target, codec name, columns to leave out) makes the final file from the written one, and
                     returns what it has read of that; None if they are the same
     """
@@ -139,7 +139,6 @@ class FileFormat:
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     has_ids: bool = True
-    gathers: bool = False
     convert: Callable[[Path, Path, str, Collection[str]], FileScan] | None = None
 
     def size_of(self, batch: MessageBatch) -> int:
@@ -383,7 +382,7 @@ FORMATS = {
             partial(scan_lines, count=_count_objects),
             is_appendable=True,
         ),
-        FileFormat("framed", ".framed", (NONE, ZSTD), 30, FramedEncoder, scan_records, gathers=True),
+        FileFormat("framed", ".framed", (NONE, ZSTD), 30, FramedEncoder, scan_records),
         FileFormat(
             "parquet",
             ".parquet",
@@ -391,7 +390,6 @@ FORMATS = {
             30,
             lambda codec, level, warn: FramedEncoder(CODECS[NONE], level, warn),
             scan_records,
-            gathers=True,
             convert=convert,
         ),
     )

@@ -49,12 +49,12 @@ def check(options: ToFileOptions) -> None:
     _check_topics(options)
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
-    _check_format(options)
-    output_dir(options)
-    name = Path(options.filename_format.replace(DATETIME, datetime_format(options)))
+    layout = Layout(options)
+    _check_format(options, layout)
+    name = Path(options.filename_format.replace(DATETIME, layout.datetime_format))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
-    if has_revisions(options) and REV not in options.filename_format:
+    if layout.has_revisions and REV not in options.filename_format:
         raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
             "than lines and jsonl is in use"
@@ -70,11 +70,11 @@ def _check_topics(options: ToFileOptions) -> None:
         check_name(topic, "topic")
 
 
-def _check_format(options: ToFileOptions) -> None:
+def _check_format(options: ToFileOptions, layout: Layout) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadOptions(f"--gzip and --compress={options.compress} contradict each other")
-    form = FORMATS[options.format]
-    if codec_name(options) not in form.codecs:
+    form = layout.form
+    if layout.codec.name not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if options.table and not form.convert:
         raise BadOptions("--table needs --format=parquet")
@@ -82,7 +82,7 @@ def _check_format(options: ToFileOptions) -> None:
         _check_package(f"--table={options.table}", *package_of(options.table))
     if form.convert:
         _check_package("--format=parquet", *_PYARROW)
-    if store(options):
+    if layout.store:
         _check_package("an --output-dir in an object store", *_PYARROW)
 
 
@@ -91,37 +91,51 @@ def _check_package(flag: str, package: str, extra: str) -> None:
         raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 
-# --- values that follow from several options
+class Layout:
+    """What the files of all topics have in common: the values that follow from several options.
 
-
-def codec_name(options: ToFileOptions) -> str:
-    return GZIP if options.gzip else str(options.compress)
-
-
-def store(options: ToFileOptions) -> str:
-    """Return the object store for finished files; "" if they stay in a directory."""
-    return options.output_dir.rstrip("/") if "://" in options.output_dir else ""
-
-
-def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files, or from which they are uploaded. Raises BadOptions if there is no default.
-
-    By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    store                 the object store for finished files; "" if they stay in a directory
+    output_dir, work_dir  the directories of finished files, or from which they are uploaded, and of those that are written
+    is_shared             True if messages are appended to an existing file, as in Go's nsq_to_file
+    has_revisions         True if <REV> distinguishes files with the same name; otherwise several runs append to one file
+    filename_format       with the ending of the format and the codec
+    datetime_format       the default says that it is in UTC if it is
     """
-    flag, given = ("work-dir", options.work_dir) if store(options) else ("output-dir", options.output_dir)
-    data = _data_directory()
-    if not given and not data:
-        raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
-    return str(given or os.path.join(data, "nsq-to-file"))
+
+    def __init__(self, options: ToFileOptions) -> None:
+        """Raises BadOptions if there is no default for a directory."""
+        self.form = FORMATS[options.format]
+        self.codec = CODECS[GZIP if options.gzip else options.compress]
+        self.store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
+        flag, given = ("work-dir", options.work_dir) if self.store else ("output-dir", options.output_dir)
+        self.output_dir = given or _default_directory(flag)
+        self.work_dir = options.work_dir or self.output_dir
+        is_plain = self.form.is_appendable and self.codec.is_plain
+        is_local = self.work_dir == self.output_dir and not self.store
+        self.is_shared = is_plain and is_local and options.rotate_interval_ns <= 0
+        self.has_revisions = not self.is_shared or options.rotate_size > 0
+        self.filename_format = options.filename_format
+        if self.filename_format == DEFAULT_FILENAME_FORMAT:
+            self.filename_format = self.filename_format.removesuffix(DEFAULT_SUFFIX) + self.form.suffix
+        if self.form.is_appendable and not self.filename_format.endswith(self.codec.suffix):
+            self.filename_format += self.codec.suffix
+        self.datetime_format = options.datetime_format
+        if options.datetime_utc and self.datetime_format == DEFAULT_DATETIME_FORMAT:
+            self.datetime_format += "Z"
 
 
-def _data_directory() -> str:
-    """Return the directory for data of the user; "" if the user has no home directory."""
+def _default_directory(flag: str) -> str:
+    """Return a directory that belongs to the user. Raises BadOptions if the user has no home directory.
+
+    In /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    """
     data = os.environ.get("XDG_DATA_HOME", "")
     home = os.environ.get("HOME") or _home_in_passwd()
-    if os.path.isabs(data):
-        return data
-    return os.path.join(home, ".local/share") if os.path.isabs(home) else ""
+    if not os.path.isabs(data):
+        if not os.path.isabs(home):
+            raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
+        data = os.path.join(home, ".local/share")
+    return os.path.join(data, "nsq-to-file")
 
 
 def _home_in_passwd() -> str:
@@ -129,38 +143,6 @@ def _home_in_passwd() -> str:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:  # a container may run as any user
         return ""
-
-
-def work_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir or output_dir(options))
-
-
-def is_shared(options: ToFileOptions) -> bool:
-    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
-    is_plain = FORMATS[options.format].is_appendable and codec_name(options) == NONE
-    is_local = work_dir(options) == output_dir(options) and not store(options)
-    return is_plain and is_local and options.rotate_interval_ns <= 0
-
-
-def has_revisions(options: ToFileOptions) -> bool:
-    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
-    return not is_shared(options) or options.rotate_size > 0
-
-
-def filename_format(options: ToFileOptions) -> str:
-    """Return --filename-format with the ending of the format and the codec."""
-    form = FORMATS[options.format]
-    text: str = options.filename_format
-    if text == DEFAULT_FILENAME_FORMAT:
-        text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    suffix = CODECS[codec_name(options)].suffix
-    return text if text.endswith(suffix) or not form.is_appendable else text + suffix
-
-
-def datetime_format(options: ToFileOptions) -> str:
-    """Return --datetime-format; the default says that it is in UTC if it is."""
-    text: str = options.datetime_format
-    return f"{text}Z" if options.datetime_utc and text == DEFAULT_DATETIME_FORMAT else text
 
 
 def run(options: ToFileOptions, log: Log) -> int:
@@ -173,8 +155,9 @@ class Service:
     def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._output_dir = Path(output_dir(options))
-        self._work_dir = Path(work_dir(options))
+        self._layout = Layout(options)
+        self._output_dir = Path(self._layout.output_dir)
+        self._work_dir = Path(self._layout.work_dir)
         self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
         self._warned: set[str] = set()
@@ -231,11 +214,11 @@ class Service:
             raise ToolError(f"cannot use {describe(error)}") from error
 
     def _check_destinations(self) -> None:
-        options = self._options
-        if url := store(options):
+        url, table = self._layout.store, self._options.table
+        if url:
             check_store(url)
-        if options.table:
-            check_table(options.table, url or str(self._output_dir.resolve()))
+        if table:
+            check_table(table, url or str(self._output_dir.resolve()))
 
     def _repair(self, repaired: list[FinishedFile]) -> None:
         """Repair the files that earlier runs left unfinished. Those that cannot be repaired are left for the next start."""
@@ -293,23 +276,23 @@ class Service:
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _plan(self, topic: str) -> Plan:
-        options = self._options
+        options, layout = self._options, self._layout
         host = host_identifier(options.host_identifier, socket.gethostname())
         return Plan(
             topic=topic,
             channel=options.channel,
-            template=filename_template(filename_format(options), topic, host, has_revisions=has_revisions(options)),
-            datetime_format=datetime_format(options),
+            template=filename_template(layout.filename_format, topic, host, has_revisions=layout.has_revisions),
+            datetime_format=layout.datetime_format,
             is_utc=options.datetime_utc,
             work_dir=self._work_dir,
             output_dir=self._output_dir,
-            form=FORMATS[options.format],
-            codec=CODECS[codec_name(options)],
-            level=options.gzip_level if codec_name(options) == GZIP else options.zstd_level,
+            form=layout.form,
+            codec=layout.codec,
+            level=options.gzip_level if layout.codec.name == GZIP else options.zstd_level,
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
-            is_shared=is_shared(options),
+            is_shared=layout.is_shared,
             skips_empty=options.skip_empty_files or bool(options.table),
-            store=store(options),
+            store=layout.store,
             table=options.table,
             client=client_options(options.consumer_opt, "consumer-opt"),
         )

@@ -54,7 +54,7 @@ class TopicWriter:
         self._size_of = plan.form.size_of
         # A file that ends before the next sync must have what has arrived until then.
         rotates_first = 0 < options.rotate_interval_ns < options.sync_interval_ns
-        self._gathers = (plan.form.gathers or not plan.codec.is_plain) and not rotates_first
+        self._gathers = not (plan.form.is_appendable and plan.codec.is_plain) and not rotates_first
         self._max_in_flight = options.max_in_flight
         self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
