@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from subprocess import Popen, TimeoutExpired
 from time import monotonic
 from typing import TypeVar
@@ -86,8 +86,8 @@ class Replay:
 
     spark: SparkSession
     checkpoint: Checkpoint
-    on_progress: Callable[[Totals], None] = lambda counts: None
-    stop: threading.Event = field(default_factory=threading.Event)
+    on_progress: Callable[[Totals], None]
+    stop: threading.Event
 
     def __post_init__(self) -> None:
         checkpoint, context = self.checkpoint, self.spark.sparkContext

@@ -22,8 +22,8 @@ _MOST_ERRORS = 10
 class TopicCount:
     """The messages of one topic; times are None if they are not known."""
 
-    count: int = 0
-    size_bytes: int = 0
+    count: int
+    size_bytes: int
     first_ns: int | None = None
     last_ns: int | None = None
 

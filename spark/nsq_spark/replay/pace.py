@@ -41,8 +41,8 @@ class Pace:
         """Return the pace from now on, by the task's clock."""
         return replace(self, _filled_s=now_s)
 
-    def ready(self, times_ns: Numbers, now_s: float) -> int:
-        """Return how many of the next messages, which have these timestamps, may be sent now."""
+    def take(self, times_ns: Numbers, now_s: float) -> int:
+        """Return how many of the next messages, which have these timestamps, leave now."""
         rate, speed = self.rate, self.speed
         count = len(times_ns)
         if rate:
@@ -53,6 +53,7 @@ class Pace:
             first_ns = int(times_ns[0])
             due_ns = first_ns + round(self._late_s(first_ns, speed, now_s) * speed * SECOND_NS)
             count = int(np.searchsorted(times_ns[:count], due_ns, "right"))
+        self._tokens -= count
         return count
 
     def wait_s(self, times_ns: Numbers, now_s: float) -> float:
@@ -65,9 +66,6 @@ class Pace:
         if speed:
             wait_s = max(wait_s, _TOGETHER_S / 2 - self._late_s(int(times_ns[0]), speed, now_s))
         return wait_s
-
-    def sent(self, count: int) -> None:
-        self._tokens -= count
 
     def _late_s(self, time_ns: int, speed: float, now_s: float) -> float:
         """Return for how long a message, the next one, has been due; less than 0 if it is not yet."""

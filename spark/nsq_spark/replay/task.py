@@ -48,9 +48,9 @@ class Sender:
     ledgers: Ledgers
     producers: Producers
     paces: Mapping[int, Pace]
-    files: Sequence[FileInfo] = ()
-    done: frozenset[str] = frozenset()
-    limit: int | None = None
+    files: Sequence[FileInfo]
+    done: frozenset[str]
+    limit: int | None
     read: Callable[[Batches], Batches] | None = None
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -60,7 +60,7 @@ class Sender:
         result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets())
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def send(self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0, sockets: Sequence[int] = ()) -> Outcome:
+    def send(self, batches: Batches, number: int, attempt: int, attempt_id: int, sockets: Sequence[int]) -> Outcome:
         """Return the result of a task. It contains errors that a second try would not repair; others are raised.
 
         `sockets` bring the rows.
@@ -190,10 +190,9 @@ class _Task(PublishObserver):
         low = 0
         while low < rows.num_rows:
             left_ns = times_ns[low:]
-            while not (count := self._pace.ready(left_ns, monotonic())):
+            while not (count := self._pace.take(left_ns, monotonic())):
                 self._publisher.wait(self._pace.wait_s(left_ns, monotonic()))
             yield rows.slice(low, count)
-            self._pace.sent(count)
             low += count
 
     # ---- slices of a part of the archive

@@ -158,8 +158,7 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
     times = None if times_ns is None else np.array(times_ns)
     while left:
         rest = np.broadcast_to(0, left) if times is None else times[count : count + left]
-        ready = pace.ready(rest, now_s)
-        pace.sent(ready)
+        ready = pace.take(rest, now_s)
         count += ready
         left -= ready
         if left and not ready:
@@ -178,36 +177,36 @@ def test_a_rate_is_kept(rate: float) -> None:
 
 def test_a_rate_makes_up_for_no_long_stop() -> None:
     bucket = Pace(1000.0).begin(0.0)
-    assert bucket.ready(np.zeros(10**6), 3600.0) == 100
+    assert bucket.take(np.zeros(10**6), 3600.0) == 100
 
 
 def test_the_gaps_of_the_archive_are_kept() -> None:
     pace = Pace(speed=1.0, origin_ns=500).begin(0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
-    assert pace.ready(times, 10.0) == 1
+    assert pace.take(times, 10.0) == 1
     assert pace.wait_s(times[1:], 10.0) == pytest.approx(1.0, abs=0.01)
-    assert pace.ready(times[1:], 10.9) == 0
-    assert pace.ready(times[1:], 11.0) == 1
-    assert pace.ready(times[2:], 13.0) == 1
+    assert pace.take(times[1:], 10.9) == 0
+    assert pace.take(times[1:], 11.0) == 1
+    assert pace.take(times[2:], 13.0) == 1
 
 
 def test_the_clock_starts_when_the_first_message_is_ready() -> None:
     """A sort took an hour: nothing leaves at once for that, also if another topic has the first message."""
     pace = Pace(speed=2.0, origin_ns=0).begin(0.0)
     times = np.array([10 * SECOND_NS, 12 * SECOND_NS])
-    assert pace.ready(times, 3600.0) == 0
+    assert pace.take(times, 3600.0) == 0
     assert pace.wait_s(times, 3600.0) == pytest.approx(5.0, abs=0.01)
-    assert [pace.ready(times, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
-    assert [pace.ready(times[1:], 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
+    assert [pace.take(times, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
+    assert [pace.take(times[1:], 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
 
 
 def test_a_stall_shifts_the_rest() -> None:
     pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 0.0) == 1
-    assert pace.ready(times[1:], 31.0) == 1
-    assert pace.ready(times[2:], 31.9) == 0
-    assert pace.ready(times[2:], 32.0) == 1
+    assert pace.take(times, 0.0) == 1
+    assert pace.take(times[1:], 31.0) == 1
+    assert pace.take(times[2:], 31.9) == 0
+    assert pace.take(times[2:], 32.0) == 1
     assert pace.wait_s(times[3:], 32.0) == pytest.approx(58.0, abs=0.01)
 
 
@@ -215,14 +214,14 @@ def test_a_short_stop_shifts_nothing() -> None:
     pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([number * SECOND_NS for number in range(1000)])
     for number in range(1000):
-        assert pace.ready(times[number:], number + 0.09) == 1
+        assert pace.take(times[number:], number + 0.09) == 1
 
 
 def test_what_catches_up_leaves_at_once_and_delays_nothing() -> None:
     pace = Pace(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 0.0) == 1
-    assert pace.ready(times[1:], 30.0) == 2
+    assert pace.take(times, 0.0) == 1
+    assert pace.take(times[1:], 30.0) == 2
     assert pace.wait_s(times[3:], 30.0) == pytest.approx(30.0, abs=0.01)
 
 
@@ -232,7 +231,7 @@ def test_messages_close_together_wait_once() -> None:
     now_s, waits, count = 0.0, 0, 0
     while count < len(times):
         rest = np.array(times[count:])
-        ready = pace.ready(rest, now_s)
+        ready = pace.take(rest, now_s)
         count += ready
         if not ready:
             waits += 1
