@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -48,10 +49,6 @@ class RefusedMessage(NamedTuple):
     body: bytes
     part: str
     error: str
-
-    def is_in(self, row: Mapping[str, Any]) -> bool:
-        """True if a row of the archive may be this message."""
-        return (row["topic"], row["timestamp_ns"], row["body"]) == (self.topic, self.timestamp_ns, self.body)
 
     def line(self, row: Mapping[str, Any]) -> bytes:
         """Return the message as a line of the file; `row` has what the archive knows of it."""
@@ -123,23 +120,25 @@ class RefusedMessages:
         for part in dict.fromkeys(message.part for message in refused):
             yield from self._lines_of(part, [message for message in refused if message.part == part])
 
-    def _lines_of(self, part: str, messages: list[RefusedMessage]) -> Iterator[bytes]:
+    def _lines_of(self, part: str, messages: Sequence[RefusedMessage]) -> Iterator[bytes]:
         """Yield the lines of the messages that are found again, in the order of the file; then those of the others."""
+        missing = defaultdict(list)  # by topic, timestamp and body
+        for message in messages:
+            missing[message[:3]].append(message)
         for chunks in self._searches(part):
             with suppress(ArchiveError):
                 for chunk in chunks:
                     for row in _rows_in(chunk, messages):
-                        message = next((one for one in messages if one.is_in(row)), None)
+                        same = missing[row["topic"], row["timestamp_ns"], row["body"]]
                         position = row["file"], row["position"]
-                        if message and position not in self._found:
+                        if same and position not in self._found:
                             self._found.add(position)
-                            messages.remove(message)
-                            yield message.line(row)
-                    if not messages:
+                            yield same.pop(0).line(row)
+                    if not any(missing.values()):
                         self._searched = part
                         self._rest = chain([chunk], chunks)
                         return
-        for message in messages:
+        for message in chain.from_iterable(missing.values()):
             yield message.line({})
 
     def _searches(self, part: str) -> Iterator[Iterator[Chunk]]:
