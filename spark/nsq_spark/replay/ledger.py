@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -43,6 +44,7 @@ _SYNC_INTERVAL_S = 0.5
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
 _TAIL_BYTES = 64 * 1024
+_COUNTS = re.compile(rb'^\w{8} \["counts",(\d+),(\d+),(\d+),(\d+),', re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -278,10 +280,8 @@ class Ledgers:
         for path in self._ledgers("*"):
             with suppress(OSError), path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                tail = file.read().split(b"\n")
-                said = [orjson.loads(line[9:]) for line in tail[:-1] if line[9:].startswith(b'["counts"')]
-                rows += [fields[1:5] for fields in said[-1:]]
-        return Totals(*map(sum, zip(*rows, strict=True)))
+                rows += _COUNTS.findall(file.read())[-1:]
+        return Totals(*(sum(map(int, column)) for column in zip(*rows, strict=True)))
 
     def stop(self) -> None:
         """Ask all tasks to end."""
