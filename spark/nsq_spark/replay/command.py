@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from time import time_ns
 
@@ -53,7 +54,7 @@ def run(options: ReplayOptions, words: Sequence[str]) -> int:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     with Stopping() as stopping, TemporaryDirectory(prefix="nsq-replay-") as scratch:
-        command = _Command(options, words, stopping)
+        command = _Command(options, words_to_repeat(options, words), stopping)
         try:
             return command.run(scratch)
         except _EXPECTED as error:
@@ -66,15 +67,17 @@ def run(options: ReplayOptions, words: Sequence[str]) -> int:
             return FAILED
 
 
+@dataclass
 class _Command:
     """One run of the command."""
 
-    def __init__(self, options: ReplayOptions, words: Sequence[str], stopping: Stopping) -> None:
-        self._options = options
-        self._words = words_to_repeat(options, words)
-        self._stopping = stopping
+    _options: ReplayOptions
+    _words: Sequence[str]
+    _stopping: Stopping
+
+    def __post_init__(self) -> None:
         self._began_ns = time_ns()
-        self.job = job_of(options, self._began_ns)
+        self.job = job_of(self._options, self._began_ns)
 
     def run(self, scratch: str) -> int:
         """Return the exit status. `scratch` is the directory of a job without a checkpoint, and of a dry run."""

@@ -375,8 +375,10 @@ def is_open_to_all(directory: Path) -> bool:
 def _parsed(data: bytes) -> ClaimDetails:
     """Raises BAD_CONTENT."""
     details = decode_fields(ClaimDetails, orjson.loads(data))
-    entry = decode_fields(ManifestEntry, details.entry) if details.entry is not None else None
-    for name in (details.name, details.work_name, entry.path if entry else ""):
+    names = [details.name, details.work_name]
+    if details.entry is not None:
+        names.append(decode_fields(ManifestEntry, details.entry).path)
+    for name in names:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name} is not in its directory")
     if details.compress not in FORMATS[details.format].codecs:
