@@ -158,8 +158,8 @@ class Service:
         self._layout = Layout(options)
         self._output_dir = Path(self._layout.output_dir)
         self._work_dir = Path(self._layout.work_dir)
-        self._writers: dict[str, TopicWriter] = {}
-        self._refused: set[str] = set()
+        self._writers: list[TopicWriter] = []
+        self._seen: set[str] = set()  # the topics that have a writer, or do not match the pattern
         self._warned: set[str] = set()
         self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
         self._signals = StopSignals()
@@ -189,7 +189,7 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
+        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers)
         return FAILED if has_failed else DONE
 
     # --- start
@@ -262,15 +262,15 @@ class Service:
 
     def _update(self, topics: list[str]) -> None:
         for topic in topics:
-            if topic in self._writers or topic in self._refused:
+            if topic in self._seen:
                 continue
+            self._seen.add(topic)
             if self._pattern is None or self._pattern.search(topic):
                 plan = self._plan(topic)
                 writer = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log, self._signals.stop)
-                self._writers[topic] = writer
+                self._writers.append(writer)
                 writer.start()
             else:
-                self._refused.add(topic)
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
                 say = self._log.warning if self._options.topic else self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
@@ -305,12 +305,12 @@ class Service:
     # --- signals
 
     def _reopen(self) -> None:
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.reopen()
 
     def _stop(self) -> None:
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.stop()
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.join()
         self._finisher.stop()
