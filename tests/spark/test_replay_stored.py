@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
 from nsq_spark.replay.stored import StoredBefore
 from tests.support.network import free_ports
@@ -28,9 +29,9 @@ def test_the_logs_say_how_many_are_stored_twice(make_nsqd: MakeNsqd) -> None:
         publish(nsqd, "orders", b"x")
     wait_until((nsqd.data_path / "nsqd.epochs").exists)  # it is written soon after the first question
     nsqd.restart(clean=False)
-    assert (stored.duplicates({"orders": 3}), stored.unknown) == (2, "")
-    assert stored.duplicates({"orders": 6}) is None
-    assert stored.unknown == "the logs of topic orders have fewer messages than were sent"
+    assert stored.duplicates({"orders": 3}) == 2
+    with pytest.raises(ArchiveError, match="the logs of topic orders have fewer messages than were sent"):
+        stored.duplicates({"orders": 6})
 
 
 def test_it_says_why_it_cannot_know(make_nsqd: MakeNsqd) -> None:
@@ -38,5 +39,5 @@ def test_it_says_why_it_cannot_know(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{low}", f"--http-address=127.0.0.1:{high + 1}")
     stored = StoredBefore(Destination((f"127.0.0.1:{low}",)))
     publish(nsqd, "orders", b"x")
-    assert stored.duplicates({"orders": 1}) is None
-    assert f"127.0.0.1:{low + 1}" in stored.unknown
+    with pytest.raises(ArchiveError, match=f"127.0.0.1:{low + 1}"):
+        stored.duplicates({"orders": 1})

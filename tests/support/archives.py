@@ -19,7 +19,7 @@ from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Damage, Split, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_tools.to_file.output import Manifest, ManifestEntry
+from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.messages import Messages, encode_messages
@@ -87,7 +87,7 @@ def finished_file(directory: Path, name: str, data: bytes, **changes: Any) -> Pa
         "cut_bytes": 0,
         "closed": 0,
     }
-    Manifest(directory).add(ManifestEntry(**{**fields, **changes}))
+    add_to_manifest(directory, ManifestEntry(**{**fields, **changes}))
     return path
 
 

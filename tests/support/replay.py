@@ -17,8 +17,9 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.ledger import Acknowledged, Ledgers
 from nsq_spark.replay.messages import SENDING
-from nsq_spark.replay.pace import PaceOfTask
-from nsq_spark.replay.task import Sender, TaskResult
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.pace import Pace
+from nsq_spark.replay.task import Sender
 from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError
@@ -153,17 +154,18 @@ def replayed(
     attempt: int = 0,
     slice_bytes: int = 2048,
     sockets: Sequence[int] = (),
-    paces: Mapping[int, PaceOfTask] = MappingProxyType({}),
-) -> list[TaskResult]:
+    paces: Mapping[int, Pace] = MappingProxyType({}),
+) -> list[Outcome]:
     """All tasks, one after the other."""
     earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
     done = earlier.marks
-    ledgers = Ledgers("/no/such/place", 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
-    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.done_parts, slice_bytes)
+    ledgers = Ledgers(Path("/no/such/place"), 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
+    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.parts, slice_bytes)
     if job.is_ordered and rows:
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
         rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
-    sender = Sender(job, ledgers, paces, files, earlier.done_slices, job.selection.limit, producers=played(nsqd))
+    producers = played(nsqd)((), (), job.destination.options, job.give_up_after_s, is_ordered=job.is_ordered)
+    sender = Sender(job, ledgers, producers, paces, files, frozenset(earlier.slices), job.selection.limit)
     return [sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets) for number, batch in enumerate(rows)]
 
 

@@ -1,9 +1,11 @@
 """spark-replay: publish again what an archive holds, so that it can be interrupted and resumed.
 
 command     the command, from its options to its exit status
+terminal    its question, its signals, and a line of progress
 options     the settings
 job         the job: selection, destination, pace, safety                       pure
-summary     the outcome; the plan and the summary, as text, and the report, as JSON
+outcome     the outcome, over all tasks and runs
+summary     the plan, the summary and the dry run, as text, and the report, as JSON
 resume      the commands that go on, as text
 
 driver      runs the jobs of Spark: sends messages, or counts them in a dry run

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from google_crc32c import value as crc32c
@@ -33,8 +33,11 @@ from nsqd_py.diskqueue.files import replace_file, sync_directory
 from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file
 
+Document: TypeAlias = dict[str, Any]
+
 _VERSION = 4
-_HEAD, _HEAD_BYTES = "head_crc32c", 4096
+_HEAD = "head_crc32c"
+_HEAD_BYTES = 4096
 
 
 @dataclass(eq=False)
@@ -52,16 +55,16 @@ class Checkpoint:
     earlier: Acknowledged
     ledgers: Ledgers
     is_complete: bool
-    _document: dict[str, Any]
+    _document: Document
     _lock: FileIO
 
     @property
     def size_bytes(self) -> int:
         return sum(info.size_bytes for info in self.files)
 
-    def remember_schema(self, schema: str | None) -> None:
+    def remember_schema(self, schema: str) -> None:
         """Write down the types that Spark inferred, so that later runs choose the same messages."""
-        if schema is not None and self._document.get("json_schema") != schema:
+        if schema and self._document.get("json_schema") != schema:
             self._document["json_schema"] = schema
             with _errors(self.directory):
                 _write_document(self.directory, self._document)
@@ -128,11 +131,12 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
         raise CheckpointError(f"the checkpoint {directory} is in use by another spark-replay") from None
     document = _document(directory)
     last_run = _stopped_run(directory)
-    earlier = read_ledgers(_ledgers(directory))
-    if document is not None:
+    ledgers = _ledgers(directory)
+    earlier = read_ledgers(ledgers)
+    if document:
         _check_job(directory, document["identity"], job)
         _check_files(document["files"], Storage(job.storage))
-    elif earlier.done:
+    elif ledgers:
         raise CheckpointError(f"the checkpoint {directory} has no job.json any more; use another directory, or delete this one")
     else:
         document = _first_document(job, files)
@@ -143,9 +147,9 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
     return Checkpoint(
         directory,
         replace(job, selection=replace(selection, wanted=wanted, json_schema=schema)),
-        [_file_info(fields) for fields in document["files"]],
+        [_file_info(**fields) for fields in document["files"]],
         earlier,
-        Ledgers(str(directory), last_run + 1, document["token"], job.checkpoint is not None),
+        Ledgers(directory, last_run + 1, document["token"], bool(job.checkpoint)),
         (directory / "complete").exists(),
         document,
         lock,
@@ -163,9 +167,9 @@ def _stopped_run(directory: Path) -> int:
 # ---- job.json
 
 
-def _document(directory: Path) -> dict[str, Any] | None:
+def _document(directory: Path) -> Document | None:
     try:
-        document: dict[str, Any] = orjson.loads((directory / "job.json").read_bytes())
+        document: Document = orjson.loads((directory / "job.json").read_bytes())
     except FileNotFoundError:
         return None
     if document.get("version") != _VERSION:
@@ -173,31 +177,28 @@ def _document(directory: Path) -> dict[str, Any] | None:
     return document
 
 
-def _write_document(directory: Path, document: dict[str, Any]) -> None:
+def _write_document(directory: Path, document: Document) -> None:
     replace_file(directory / "job.json", orjson.dumps(document), mode=SHARED)
 
 
-def _first_document(job: Job, files: Sequence[FileInfo]) -> dict[str, Any]:
+def _first_document(job: Job, files: Sequence[FileInfo]) -> Document:
     storage = Storage(job.storage)
     wanted = job.selection.wanted
-    fields = []
-    for info in files:
-        # Without a checkpoint, no later run asks for it.
-        head = _head_checksum(info.path, info.size_bytes, storage) if job.checkpoint else None
-        fields.append({**asdict(info), _HEAD: head})
+    heads: list[int | None] = [None] * len(files)
+    if job.checkpoint:  # else no later run asks for it
+        heads = [_head_checksum(info.path, info.size_bytes, storage) for info in files]
     return {
         "version": _VERSION,
         "token": secrets.token_hex(8),
         "identity": job.identity(),
         "start_ns": wanted.start_ns,
         "end_ns": wanted.end_ns,
-        "files": fields,
+        "files": [{**asdict(info), _HEAD: head} for info, head in zip(files, heads, strict=True)],
     }
 
 
-def _file_info(fields: dict[str, Any]) -> FileInfo:
-    own = {name: value for name, value in fields.items() if name != _HEAD}
-    return FileInfo(**{**own, "format": Format(own["format"]), "compression": Compression(own["compression"])})
+def _file_info(head_crc32c: int | None, format: str, compression: str, **fields: Any) -> FileInfo:
+    return FileInfo(**fields, format=Format(format), compression=Compression(compression))
 
 
 def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
@@ -209,7 +210,7 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
         return None
 
 
-def _check_job(directory: Path, theirs: dict[str, Any], job: Job) -> None:
+def _check_job(directory: Path, theirs: Document, job: Job) -> None:
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
         if theirs.get(name) != value:
             was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value))
@@ -219,7 +220,7 @@ def _check_job(directory: Path, theirs: dict[str, Any], job: Job) -> None:
             )
 
 
-def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:
+def _check_files(files: Iterable[Document], storage: Storage) -> None:
     for fields in files:
         found = _head_checksum(fields["path"], fields["size_bytes"], storage)
         if None not in (found, fields[_HEAD]) and found != fields[_HEAD]:

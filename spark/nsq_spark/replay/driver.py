@@ -5,31 +5,32 @@ from __future__ import annotations
 import pickle
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from subprocess import Popen, TimeoutExpired
+from time import monotonic
 from typing import TypeVar
 
 from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from nsq_spark.archive.splits import Damage, Skipped
+from nsq_spark.archive.splits import ArchiveError, Damage, Skipped
 from nsq_spark.publisher import NotPublished, Producers, PublishObserver
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.messages import JobMessages
-from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.outcome import DryRun, Outcome, TopicCount
+from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.refused import publish_dead_letters
 from nsq_spark.replay.stored import StoredBefore
-from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, DryRun, Outcome, TopicCount, row_text
-from nsq_spark.replay.task import RESULT, Sender, TaskResult
+from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, row_text
+from nsq_spark.replay.task import RESULT, Sender
 from nsq_spark.source.archive_table import partition_numbers
 from nsqd_py.client.errors import NsqClientError
 
@@ -47,6 +48,10 @@ _TYPES_HINT = (
     "fields that --where names"
 )
 _OUR_ERROR = re.compile(r"^nsq_spark\.[\w.]+: (.+)$", re.MULTILINE)
+# What a dry run finds of each topic: the columns of TopicCount, and some of the earliest messages, for `row_text`.
+_SUMS = ("count(*)", "sum(octet_length(body))", "min(timestamp_ns)", "max(timestamp_ns)")
+_ROW = f"struct(topic, timestamp_ns, id, substring(body, 1, {BODY_SHOWN_BYTES}), octet_length(body))"
+_FIRST = f"min_by({_ROW}, coalesce(timestamp_ns, 0), {FIRST_SHOWN})"
 # One start of Spark for one job: plans that adapt would only move the parts of a shuffle.
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -81,24 +86,25 @@ class Replay:
 
     spark: SparkSession
     checkpoint: Checkpoint
-    on_progress: Callable[[Totals], None] = lambda counts: None
-    stop: threading.Event = field(default_factory=threading.Event)
+    on_progress: Callable[[Totals], None]
+    stop: threading.Event
 
     def __post_init__(self) -> None:
-        checkpoint = self.checkpoint
+        checkpoint, context = self.checkpoint, self.spark.sparkContext
         self._job = checkpoint.job
         self._ledgers = checkpoint.ledgers
-        self._slots = self.spark.sparkContext.defaultParallelism
-        self._damage = self.spark.sparkContext.accumulator({}, _Joined())
-        done = checkpoint.earlier.done_parts, checkpoint.earlier.marks
-        self._messages = JobMessages(self.spark, self._job, checkpoint.files, *done, self._slots, self._damage)
+        self._slots = context.defaultParallelism
+        self._damage = context.accumulator({}, _Joined())
+        self._messages = JobMessages(self.spark, checkpoint, self._slots, self._damage)
+        to = self._job.destination
+        addresses = to.nsqd_tcp_addresses, to.lookupd_http_addresses
+        self._producers = Producers(*addresses, to.options, self._job.give_up_after_s, self._job.is_ordered)
         self._outcome = Outcome.of(checkpoint.earlier)
-        self._returned: list[bytes] = []  # messages that nsqd refused, from tasks that do not see the checkpoint
 
     def run(self, *, is_dry: bool = False) -> Outcome:
         """Send all messages, or count them. Errors of nsqd, of the archive and of the disk are in the outcome. Raises BadJob."""
         outcome = self._outcome
-        began_s = time.monotonic()
+        began_s = monotonic()
         try:
             if is_dry:
                 look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
@@ -106,7 +112,7 @@ class Replay:
                 outcome.matched = look.count
                 outcome.shared_ids = look.shared_ids
             elif not self.checkpoint.is_complete:
-                outcome.possible_duplicates = self.checkpoint.earlier.unsure
+                outcome.counts.possible_duplicates = self.checkpoint.earlier.unsure
                 stored = self._action(lambda: StoredBefore(self._job.destination))
                 outcome.add(self._sent())
                 self._ask_for_duplicates(stored)
@@ -118,37 +124,39 @@ class Replay:
         outcome.damage = dict(self._damage.value)
         if not is_dry:
             self._end()
-        outcome.seconds = time.monotonic() - began_s
+        outcome.seconds = monotonic() - began_s
         return outcome
 
     def _ask_for_duplicates(self, stored: StoredBefore) -> None:
         """Ask the logs of nsqd how many messages are stored twice, if it may be more than none."""
-        outcome, earlier = self._outcome, self.checkpoint.earlier.unsure
-        possible = outcome.possible_duplicates - earlier
+        counts, earlier = self._outcome.counts, self.checkpoint.earlier.unsure
+        possible = counts.possible_duplicates - earlier
         if not possible:
             return
-        found = stored.duplicates(outcome.topics)
-        if found is None:
-            outcome.unknown_duplicates = stored.unknown
-        else:
-            outcome.possible_duplicates = earlier + min(possible, found)
+        try:
+            counts.possible_duplicates = earlier + min(possible, stored.duplicates(counts.topics))
+        except ArchiveError as error:
+            self._outcome.unknown_duplicates = str(error).removeprefix("nsq: ")
 
     def _count_from_ledgers(self) -> None:
         """Fill the outcome of a run whose tasks have returned no results: their ledgers say what they did."""
-        outcome = self._outcome
+        outcome, counts = self._outcome, self._outcome.counts
         self._ledgers.stop()
         with suppress(CheckpointError):
             found = self._ledgers.acknowledged()  # waits until the tasks have ended
-            outcome.topics.update(found.topics)
-            outcome.possible_duplicates = self.checkpoint.earlier.unsure + found.unsure
-        outcome.counts = self._ledgers.totals()
-        outcome.matched = outcome.counts.sending
+            counts.topics = found.topics
+            counts.possible_duplicates = self.checkpoint.earlier.unsure + found.unsure
+        totals = self._ledgers.totals()
+        counts.messages = totals.sent
+        counts.size_bytes = totals.sent_bytes
+        outcome.failed = totals.failed
+        outcome.matched = totals.sending
 
     def _end(self) -> None:
         """Gather the messages that nsqd refused. Once all others are sent, publish dead letters and end the checkpoint."""
         outcome = self._outcome
         try:
-            outcome.gather_refused(self.checkpoint, self._returned)
+            outcome.gather_refused(self.checkpoint)
             if outcome.is_complete and outcome.refused:
                 self._publish_dead_letters()
             if outcome.is_complete and outcome.has_matched:
@@ -160,20 +168,19 @@ class Replay:
 
     def _publish_dead_letters(self) -> None:
         """Raises Stopped."""
-        job, to = self._job, self._job.destination
+        job, producers = self._job, replace(self._producers, is_ordered=False)
         if not job.dead_letter_topic:
             return
-        producers = Producers(to.nsqd_tcp_addresses, to.lookupd_http_addresses, to.options, job.give_up_after_s)
         letters = self._outcome.refused_file, job.dead_letter_topic
         try:
-            publish_dead_letters(*letters, producers, _Stoppable(self.stop), to.batch_bytes)
+            publish_dead_letters(*letters, producers, _Stoppable(self.stop), job.destination.batch_bytes)
         except (NotPublished, NsqClientError) as error:
-            self._outcome.failed(f"dead letters: {error}")
+            self._outcome.ended(f"dead letters: {error}")
 
-    def _sent(self) -> list[TaskResult]:
+    def _sent(self) -> list[Outcome]:
         job, messages, earlier = self._job, self._messages, self.checkpoint.earlier
         limit, read = job.selection.limit, None
-        paces: dict[int, PaceOfTask] = {}
+        paces: dict[int, Pace] = {}
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
             limit = None
@@ -183,20 +190,19 @@ class Replay:
         else:
             frame = self._action(lambda: messages.selected().select(*messages.sending))
         self.checkpoint.remember_schema(messages.json_schema)
-        if limit is not None:
+        if limit:
             limit -= earlier.counts.messages + earlier.refused
             frame = frame.coalesce(1)
         if job.rate and not job.is_ordered:
             frame = frame.coalesce(self._slots)  # all tasks work at the same time
             tasks = self._action(lambda: frame.rdd.getNumPartitions())
-            paces = dict.fromkeys(range(tasks), PaceOfTask(job.rate / tasks))
-        sender = Sender(job, self._ledgers, paces, self.checkpoint.files, earlier.done_slices, limit, read)
+            paces = dict.fromkeys(range(tasks), Pace(job.rate / tasks))
+        done = frozenset(name for name in earlier.slices if name.partition("#")[2] not in earlier.parts)
+        sender = Sender(job, self._ledgers, self._producers, paces, self.checkpoint.files, done, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
-        results: list[TaskResult] = [pickle.loads(row.result) for row in rows]
-        self._returned = [line for result in results for line in result.refused]
-        return results
+        return [pickle.loads(row.result) for row in rows]
 
-    def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
+    def _ordered(self) -> tuple[DataFrame, dict[int, Pace]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""
         job = self._job
         frame, lanes = self._messages.ordered()
@@ -205,7 +211,7 @@ class Replay:
         paces = {}
         for lane in lanes:
             rate = job.rate and job.rate * lane.messages / total
-            paces[lane.number] = PaceOfTask(rate, job.speed, origin_ns, job.catches_up)
+            paces[lane.number] = Pace(rate, job.speed, origin_ns, job.catches_up)
         return frame, paces
 
     # ---- actions of Spark
@@ -254,25 +260,22 @@ class Replay:
 
     def _attend(self, done: Future[T], group: str) -> None:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
-        asked_s = None
-        while not wait([done], _LOOK_S).done:
+        while not (wait([done], _LOOK_S).done or self.stop.is_set()):
             self.on_progress(self._ledgers.totals())
-            now_s = time.monotonic()
-            if asked_s is None and self.stop.is_set():
-                self._ledgers.stop()
-                asked_s = now_s
-            elif asked_s is not None and now_s - asked_s >= _CANCEL_AFTER_S:
-                self.spark.sparkContext.cancelJobGroup(group)
-                if now_s - asked_s >= _CANCEL_AFTER_S + _LEAVE_AFTER_S:
-                    return
+        if done.done():
+            return
+        self._ledgers.stop()
+        if not wait([done], _CANCEL_AFTER_S).done:
+            self.spark.sparkContext.cancelJobGroup(group)
+            wait([done], _LEAVE_AFTER_S)
 
 
+@dataclass
 class _Stoppable(PublishObserver):
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
+    stop: threading.Event
 
     def poll(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped("stopped")
 
 
@@ -290,15 +293,15 @@ def _reason(error: Exception) -> str:
 
 def look_at(rows: DataFrame, limit: int | None) -> DryRun:
     """Count the rows, and find the earliest, in one query of Spark."""
-    if limit is not None:
+    if limit:
         rows = rows.limit(limit)
-    time = F.col("timestamp_ns")
-    row = F.struct("topic", time, "id", F.substring("body", 1, BODY_SHOWN_BYTES), F.octet_length("body"))
-    first = F.min_by(row, F.coalesce(time, F.lit(0)), FIRST_SHOWN)
-    shared = F.count_if(SHARED_ID) if SHARED_ID in rows.columns else F.lit(0)
-    sums = F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time), shared.alias(SHARED_ID), first
-    counts = rows.groupBy("topic").agg(*sums).collect()
-    look = DryRun({topic: TopicCount(*found) for topic, *found, _, _ in counts}, shared_ids=sum(one[SHARED_ID] for one in counts))
-    shown = sorted((row for counted in counts for row in counted[-1]), key=lambda row: row.timestamp_ns or 0)
+    shared = f"count_if({SHARED_ID})" if SHARED_ID in rows.columns else "0"
+    look = DryRun()
+    shown: list[Row] = []
+    for topic, *sums, shared_ids, first in rows.groupBy("topic").agg(*map(F.expr, (*_SUMS, shared, _FIRST))).collect():
+        look.topics[topic] = TopicCount(*sums)
+        look.shared_ids += shared_ids
+        shown += first
+    shown.sort(key=lambda row: row.timestamp_ns or 0)
     look.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
     return look

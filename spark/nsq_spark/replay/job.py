@@ -184,11 +184,11 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         )
     conf = parse_conf(options.conf).items()
     return Job(
-        paths=tuple(options.archive),
+        paths=options.archive,
         selection=_selection(options, now_ns),
         destination=Destination(
-            tuple(options.nsqd_tcp_address),
-            tuple(options.lookupd_http_address),
+            options.nsqd_tcp_address,
+            options.lookupd_http_address,
             client_options(options.producer_opt, "producer-opt", user_agent=user_agent("spark_replay")),
             _topic_map(options.topic_map),
             options.to_topic or None,
@@ -256,7 +256,8 @@ def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _selection(options: ReplayOptions, now_ns: int) -> Selection:
-    start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
+    start_ns = _time("start", options.start, now_ns)
+    end_ns = _time("end", options.end, now_ns)
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
     with bad_options(f"--topic-pattern {options.topic_pattern!r} is not a regular expression: ", BadExpression):

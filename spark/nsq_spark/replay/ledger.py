@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import orjson
@@ -38,11 +39,12 @@ from nsq_spark.replay.job import SHARED, CheckpointError, checkpoint_errors
 from nsq_spark.replay.refused import RefusedMessage
 from nsqd_py.runtime.private_files import open_file
 
-SYNC_INTERVAL_S = 0.5
+_SYNC_INTERVAL_S = 0.5
 # Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
 _TAIL_BYTES = 64 * 1024
+_COUNTS = re.compile(rb'^\w{8} \["counts",(\d+),(\d+),(\d+),(\d+),', re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -60,9 +62,9 @@ class Totals:
 
 @dataclass(slots=True)
 class Unit:
-    """Messages that are done together: those of a slice, or of a topic up to a time.
+    """Messages that are done together: those of a slice, or of a topic up to a time; or none, for a part with all its slices.
 
-    count    how many are to be sent, so far; `is_closed`: there are no more
+    count    how many are to be sent, so far
     refused  the messages that nsqd refused
     shared_ids  how many of its ids are those of messages with different bodies, as SHARED_ID counts them
     """
@@ -73,15 +75,11 @@ class Unit:
     count: int = 0
     refused: list[RefusedMessage] = field(default_factory=list)
     shared_ids: int = 0
-    is_closed: bool = False
     counts: PublishCounts = field(default_factory=PublishCounts)
 
     @property
     def is_answered(self) -> bool:
-        return self.is_closed and self.counts.messages + len(self.refused) == self.count
-
-    def acknowledged(self, topic: str, count: int, size_bytes: int) -> None:
-        self.counts.add(PublishCounts(count, size_bytes, 0, {topic: count}))
+        return self.counts.messages + len(self.refused) == self.count
 
 
 class Ledger:
@@ -91,72 +89,68 @@ class Ledger:
     then it must be abandoned, since readers end at a torn line.
     """
 
-    def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._clock = clock
         self._file: FileIO | None = None
-        self._totals = Totals()
-        self._written = astuple(self._totals)
+        self.totals = Totals()
+        self._written = astuple(self.totals)
         self._topics: Counter[str] = Counter()  # acknowledged since the last line with counts
         self._lines: list[bytes] = []
-        self._synced_s = clock()
-        if path is not None:
+        self._synced_s = monotonic()
+        if path:
             with checkpoint_errors(f"{path} cannot be written"):
                 self._file = FileIO(path, "a", opener=partial(open_file, mode=SHARED))
                 fcntl.flock(self._file, fcntl.LOCK_EX)
 
     @property
-    def is_kept(self) -> bool:
-        return self.path is not None
+    def refused_path(self) -> Path | None:
+        """The file for the messages that nsqd refuses in this try; None if nothing is kept."""
+        return self.path and self.path.with_name(f"{self.path.stem.replace('acks', 'refused')}.jsonl")
 
     def sending(self, count: int) -> None:
         """Write it at once: what is sent must be known to be a possible duplicate."""
-        self._totals.sending += count
+        self.totals.sending += count
         self.write()
 
-    def sent(self, topic: str, count: int, size_bytes: int) -> None:
-        self._topics[topic] += count
-        self._totals.sent += count
-        self._totals.sent_bytes += size_bytes
-
-    def failed(self, count: int) -> None:
-        self._totals.failed += count
+    def sent(self, unit: Unit, counts: PublishCounts) -> None:
+        """Count messages of the unit that nsqd has acknowledged."""
+        unit.counts.add(counts)
+        self._topics.update(counts.topics)
+        self.totals.sent += counts.messages
+        self.totals.sent_bytes += counts.size_bytes
 
     def done(self, unit: Unit) -> None:
         counts = unit.counts
         sent = counts.messages, counts.size_bytes, counts.topics
         self._lines.append(_line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids]))
 
-    def write(self) -> None:
-        """Write all changes since the last call."""
-        totals = astuple(self._totals)
+    def write(self, *, is_last: bool = False) -> None:
+        """Write all changes since the last call. Sync them now and then, and with the last ones."""
+        totals = astuple(self.totals)
         if totals != self._written:
             self._lines.append(_line(["counts", *totals, self._topics]))
             self._written = totals
             self._topics = Counter()
-        self._write(b"".join(self._lines), is_synced=self._clock() - self._synced_s >= SYNC_INTERVAL_S)
+        data = b"".join(self._lines)
         self._lines = []
-
-    def close(self) -> None:
-        self.write()
-        self._write(b"", is_synced=True)
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Close the file without writing: others wait for its lock."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _write(self, data: bytes, *, is_synced: bool) -> None:
-        if self._file is None:
+        if not self._file:
             return
         with checkpoint_errors(f"{self.path} cannot be written"):
             while data:
                 data = data[self._file.write(data) :]
-            if is_synced:
+            if is_last or monotonic() - self._synced_s >= _SYNC_INTERVAL_S:
                 os.fsync(self._file.fileno())
-                self._synced_s = self._clock()
+                self._synced_s = monotonic()
+
+    def close(self) -> None:
+        self.write(is_last=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file without writing: others wait for its lock."""
+        if self._file:
+            self._file.close()
+            self._file = None
 
 
 def _line(fields: list[Any]) -> bytes:
@@ -180,17 +174,13 @@ def slice_name(number: int, part: str) -> str:
     return f"{number}#{part}"
 
 
-def _part_of(lane: str) -> str:
-    """Return the part of a slice; "" for a lane that is not a slice."""
-    number, _, part = lane.partition("#")
-    return part if number.isdigit() else ""
-
-
 @dataclass(slots=True)
 class Acknowledged:
     """The content of ledgers.
 
-    done     slices and parts, and the times up to which topics are sent, by lane. Slice 7 of a part is named `7#<part>`
+    parts    that are done
+    slices   that are done. Slice 7 of a part is named `7#<part>`
+    marks    the times up to which topics are sent
     counts   of all that is done
     refused  the number of messages that nsqd refused in what is done
     shared_ids  the number of ids in it that messages with different bodies have
@@ -198,38 +188,33 @@ class Acknowledged:
     topics   the messages that nsqd acknowledged, also those that are not done
     """
 
-    done: dict[str, int | None] = field(default_factory=dict)
+    parts: set[str] = field(default_factory=set)
+    slices: set[str] = field(default_factory=set)
+    marks: dict[str, int] = field(default_factory=dict)
     counts: PublishCounts = field(default_factory=PublishCounts)
     refused: int = 0
     shared_ids: int = 0
     unsure: int = 0
     topics: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def marks(self) -> dict[str, int]:
-        """The times up to which topics are sent."""
-        return {lane: mark for lane, mark in self.done.items() if mark is not None}
-
-    @property
-    def done_parts(self) -> frozenset[str]:
-        return frozenset(lane for lane, mark in self.done.items() if mark is None and not _part_of(lane))
-
-    @property
-    def done_slices(self) -> frozenset[str]:
-        """The slices that are done, of parts that are not."""
-        slices = (lane for lane, mark in self.done.items() if mark is None and _part_of(lane))
-        return frozenset(lane for lane in slices if _part_of(lane) not in self.done)
+    def add(self, lane: str, mark: int | None) -> None:
+        if mark is not None:
+            self.marks[lane] = max(mark, self.marks.get(lane, mark))
+        elif lane.partition("#")[0].isdigit():
+            self.slices.add(lane)
+        else:
+            self.parts.add(lane)
 
 
 def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
     """Raises CheckpointError if a ledger is still written to after a while."""
     found = Acknowledged()
-    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
+    deadline_s = monotonic() + _WRITERS_LEAVE_S
     for path in sorted(paths):
         while not _is_free(path):
-            if time.monotonic() >= deadline_s:
+            if monotonic() >= deadline_s:
                 raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
-            time.sleep(_POLL_S)
+            sleep(_POLL_S)
         begun = 0
         again: dict[str, int] = {}  # the next try, or the next run, sends them once more
         for kind, *fields in lines_in(path.read_bytes()):
@@ -239,7 +224,7 @@ def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
                 found.topics.update(topics)
                 continue
             lane, mark, messages, size_bytes, topics, again[lane], refused, shared_ids = fields
-            found.done[lane] = mark if mark is None else max(mark, found.done.get(lane) or mark)
+            found.add(lane, mark)
             found.refused += refused
             found.shared_ids += shared_ids
             found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
@@ -265,7 +250,7 @@ def _is_free(path: Path) -> bool:
 class Ledgers:
     """The ledgers of a run, as executors use them. `token` says whether they see the directory of the driver."""
 
-    directory: str
+    directory: Path
     run: int
     token: str
     is_checkpoint: bool
@@ -273,7 +258,7 @@ class Ledgers:
     def ledger(self, task: int, attempt_id: int) -> Ledger:
         """Begin the ledger of one try of a task. Raises CheckpointError if there is a checkpoint, but not in sight."""
         if self._is_seen():
-            return Ledger(self._path(f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log"))
+            return Ledger(self.directory / f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log")
         if self.is_checkpoint:
             raise CheckpointError(
                 f"the executors do not see the checkpoint directory {self.directory} of the driver: "
@@ -295,14 +280,8 @@ class Ledgers:
         for path in self._ledgers("*"):
             with suppress(OSError), path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                tail = file.read().split(b"\n")
-                said = [orjson.loads(line[9:]) for line in tail[:-1] if line[9:].startswith(b'["counts"')]
-                rows += [fields[1:5] for fields in said[-1:]]
-        return Totals(*map(sum, zip(*rows, strict=True)))
-
-    def refused_path(self, task: int, attempt_id: int) -> Path | None:
-        """Return the file for the messages that nsqd refuses in one try of a task; None if it would not be seen."""
-        return self._path(f"refused-{self.run:06d}-{task:05d}-{attempt_id}.jsonl") if self._is_seen() else None
+                rows += _COUNTS.findall(file.read())[-1:]
+        return Totals(*(sum(map(int, column)) for column in zip(*rows, strict=True)))
 
     def stop(self) -> None:
         """Ask all tasks to end."""
@@ -315,21 +294,18 @@ class Ledgers:
 
     def _is_seen(self) -> bool:
         try:
-            found: dict[str, Any] = orjson.loads(self._path("job.json").read_bytes())
+            found: dict[str, Any] = orjson.loads((self.directory / "job.json").read_bytes())
         except (OSError, ValueError):
             return False
         return found.get("token") == self.token
 
     def _ledgers(self, pattern: str) -> Iterator[Path]:
-        return Path(self.directory).glob(f"acks-{self.run:06d}-{pattern}.log")
-
-    def _path(self, name: str) -> Path:
-        return Path(self.directory) / name
+        return self.directory.glob(f"acks-{self.run:06d}-{pattern}.log")
 
 
-def stop_path(directory: str | Path, run: int) -> Path:
+def stop_path(directory: Path, run: int) -> Path:
     """Return the file that asks the tasks of a run to end."""
-    return Path(directory, f"stop-{run:06d}")
+    return directory / f"stop-{run:06d}"
 
 
 def touch(path: Path) -> None:

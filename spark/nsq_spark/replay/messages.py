@@ -10,7 +10,7 @@ run, so tasks can count slices in it. In an ordered job, the timestamp says how 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from nsq_spark.archive.splits import FileInfo, Skipped
+from nsq_spark.archive.splits import Skipped
 from nsq_spark.archive.storage import Storage
-from nsq_spark.replay.job import PART, PART_BYTES, SHARED_ID, BadJob, Job
+from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.job import PART, PART_BYTES, SHARED_ID, BadJob
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.archive_table import OwnReader, table_of
 from nsq_spark.source.batch_reader import SLICE, partitions_of
@@ -31,6 +32,11 @@ from nsq_spark.source.options import ReadOptions
 SENDING = ("topic", "timestamp_ns", "body", SLICE)
 # True for one of the messages with the same id and different bodies.
 _IS_SHARED = "count(*) OVER (PARTITION BY topic, key) > 1 AND row_number() OVER (PARTITION BY topic, key ORDER BY body) = 1"
+# By the column of --dedupe: the key of a message, the column by which a topic is shuffled, and SHARED_ID.
+_BY_ID = ("coalesce(id, concat(file, ':', position))", "key", _IS_SHARED)
+_BY_BODY = ("''", "body", "false")
+_COPIES = ("topic", "key", "body")
+_NAMES = [column.name for column in COLUMNS]
 _ORDER = ("timestamp_ns", "id")
 _TEXT = "CAST(body AS STRING)"
 _JSON = re.compile(r"\bjson\b", re.IGNORECASE)
@@ -39,11 +45,12 @@ _PARTS_BYTES = 64 * 1024 * 1024
 
 
 class Lane(NamedTuple):
-    """The messages of an ordered job that one task sends: their number, and the first time."""
+    """The messages of an ordered job that the task `number` sends: how many, the first time, and how many have no time."""
 
     number: int
     messages: int
     first_ns: int
+    without_time: int
 
 
 @dataclass(eq=False, repr=False)
@@ -51,62 +58,62 @@ class JobMessages:
     """The messages of one job. Methods raise ArchiveError, and BadJob for a predicate that Spark refuses.
 
     json_schema  types of the fields of JSON bodies, once `selected` has found them
-    _done_parts  names of parts that are sent; `_marks`: times up to which topics are
     _slots       the number of tasks at the same time
     """
 
     _spark: SparkSession
-    _job: Job
-    _files: Sequence[FileInfo]
-    _done_parts: frozenset[str]
-    _marks: Mapping[str, int]
+    _checkpoint: Checkpoint
     _slots: int
     _damage: Accumulator[dict[str, Skipped]]
 
     def __post_init__(self) -> None:
-        job, selection = self._job, self._job.selection
-        self.json_schema = selection.json_schema
-        self._read = ReadOptions(job.paths, Storage(job.storage), job.hints, selection.wanted, job.skip_damaged, PART_BYTES)
+        job = self._checkpoint.job
+        self._selection = job.selection
+        self._is_ordered = job.is_ordered
+        self._files = self._checkpoint.files
+        self._done_parts = frozenset(self._checkpoint.earlier.parts)
+        self._predicate = job.selection.where or ""
+        self._reads_json = _JSON.search(self._predicate) is not None
+        self.json_schema = job.selection.json_schema or ""
+        self._read = ReadOptions(job.paths, Storage(job.storage), job.hints, job.selection.wanted, job.skip_damaged, PART_BYTES)
 
     @property
     def sending(self) -> tuple[str, ...]:
         """The columns of rows that tasks send."""
-        return (*SENDING, PART, SHARED_ID) if self._job.selection.dedupe else SENDING
+        return (*SENDING, PART, SHARED_ID) if self._selection.dedupe else SENDING
 
     @property
     def infers_types(self) -> bool:
         """True if Spark infers the types of JSON fields, because the user has not given them."""
-        selection = self._job.selection
-        return bool(selection.where and _JSON.search(selection.where)) and selection.json_schema is None
+        return self._reads_json and not self._selection.json_schema
 
     @property
     def is_fused(self) -> bool:
         """True if a task reads and sends in one Python process: Spark SQL neither chooses nor sorts messages."""
-        return not (self._job.selection.where or self._job.selection.dedupe or self._job.is_ordered)
+        return not (self._predicate or self._selection.dedupe or self._is_ordered)
 
     def own_reader(self, columns: Sequence[str] = SENDING) -> OwnReader:
         """Return what reads the files in Python, in the order of files; all in one task if there is a limit."""
         partitions = partitions_of(self._files, self._read, columns, self._done_parts)
-        if self._job.selection.limit is not None and len(partitions) > 1:
+        if self._selection.limit and partitions:
             splits = sorted((split for one in partitions for split in one.splits), key=lambda split: split.index)
             partitions = [replace(partitions[0], splits=splits)]
         return OwnReader(partitions, self._damage)
 
     def selected(self, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that match, with the columns of SENDING and some more."""
-        selection = self._job.selection
+        selection = self._selection
         wanted = {*SENDING, *extra}
-        if self._job.is_ordered:
+        if self._is_ordered:
             wanted.update(_ORDER)
-        if selection.where:
-            wanted |= {column.name for column in COLUMNS if re.search(rf"\b{column.name}\b", selection.where, re.IGNORECASE)}
-            if _JSON.search(selection.where):
-                self.json_schema = self.json_schema or self._inferred_schema()
+        wanted.update(name for name in _NAMES if re.search(rf"\b{name}\b", self._predicate, re.IGNORECASE))
+        if self._reads_json:
+            self.json_schema = self.json_schema or self._inferred_schema()
         if selection.dedupe:
             wanted |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
-        columns = [*(column.name for column in COLUMNS if column.name in wanted), SLICE]
+        columns = [*filter(wanted.__contains__, _NAMES), SLICE]
         # Spark's readers take files in another order, and do not report damage.
-        own = self.own_reader(columns) if selection.limit is not None or self._job.skip_damaged else None
+        own = self.own_reader(columns) if selection.limit or self._read.skip_damaged else None
         rows = table_of(self._spark, self._files, self._read, columns, self._done_parts, own, self._where)
         return self._deduplicated(rows) if selection.dedupe else rows
 
@@ -116,39 +123,35 @@ class JobMessages:
         return self._spark.read.json(bodies.selectExpr(_TEXT)).schema.json()
 
     def _where(self, rows: DataFrame) -> DataFrame:
-        predicate = self._job.selection.where
-        if not predicate:
+        if not self._predicate:
             return rows
+        if self._reads_json and self.json_schema == _NOTHING:
+            return rows.where(F.lit(False))
         found = rows
         try:
-            if self.json_schema is not None and _JSON.search(predicate):
-                if self.json_schema == _NOTHING:
-                    return rows.where(F.lit(False))
+            if self._reads_json:
                 found = rows.withColumn("json", F.from_json(F.expr(_TEXT), self.json_schema))
-            return found.where(F.expr(f"({predicate}\n)")).select(*rows.columns)
+            return found.where(F.expr(f"({self._predicate}\n)")).select(*rows.columns)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             hint = "; --json-schema gives the types of fields" if found is not rows else ""
-            raise BadJob(f"the predicate {predicate!r} cannot be used: {reason}{hint}") from error
+            raise BadJob(f"the predicate {self._predicate!r} cannot be used: {reason}{hint}") from error
 
     def _deduplicated(self, rows: DataFrame) -> DataFrame:
         """Keep the first of all copies. They are in the part with the same number, also when a replay goes on.
 
         Messages with the same id and different bodies are no copies: two nsqds with the same node id have made them.
         """
-        is_by_id = self._job.selection.dedupe == "id"
-        key = F.expr("coalesce(id, concat(file, ':', position))") if is_by_id else F.lit("")
-        place = ["topic", "key"] if is_by_id else ["topic", "body"]
-        count = max(1, -(-sum(info.size_bytes for info in self._files) // _PARTS_BYTES))
+        key, within, is_shared = _BY_ID if self._selection.dedupe == "id" else _BY_BODY
+        count = self._checkpoint.size_bytes // _PARTS_BYTES + 1
         first = F.min(F.struct("timestamp_ns", "id", SLICE)).alias("first")
-        copies = rows.withColumn("key", key).repartition(count, *place).groupBy("topic", "key", "body").agg(first)
+        copies = rows.withColumn("key", F.expr(key)).repartition(count, "topic", within).groupBy(*_COPIES).agg(first)
         # As Spark's hash partitioning numbers them.
-        name = F.expr(f"concat('part ', pmod(hash({', '.join(place)}), {count}), ' of {count}')")
-        is_shared = F.expr(_IS_SHARED if is_by_id else "false")
-        parted = copies.select("topic", "key", "body", "first.*", name.alias(PART), is_shared.alias(SHARED_ID))
+        name = F.expr(f"concat('part ', pmod(hash(topic, {within}), {count}), ' of {count}')")
+        parted = copies.select(*_COPIES, "first.*", name.alias(PART), F.expr(is_shared).alias(SHARED_ID))
         if self._done_parts:
             parted = parted.where(~F.col(PART).isin(list(self._done_parts)))
-        return parted.sortWithinPartitions("topic", "key", "body").drop("key")
+        return parted.sortWithinPartitions(*_COPIES).drop("key")
 
     # ---- in order of time
 
@@ -157,22 +160,20 @@ class JobMessages:
 
         Raises BadJob if a message has no time.
         """
-        limit = self._job.selection.limit
+        limit = self._selection.limit
         rows = self.selected().select("id", *self.sending)
-        if limit is not None:
+        if limit:
             rows = rows.orderBy(*_ORDER).limit(limit)
-        if self._marks:
-            marks = F.create_map(*(F.lit(one) for pair in self._marks.items() for one in pair))
-            rows = rows.where(F.coalesce(F.col("timestamp_ns") >= marks[F.col("topic")], F.lit(True)))
+        if marks := self._checkpoint.earlier.marks:
+            mark = F.create_map(*(F.lit(one) for pair in marks.items() for one in pair))[F.col("topic")]
+            rows = rows.where(F.coalesce(F.col("timestamp_ns") >= mark, F.lit(True)))
         # As Spark's hash partitioning numbers them.
-        number = F.lit(0) if limit is not None else F.expr(f"pmod(hash(topic), {self._slots})")
-        counts = (F.count("*"), F.min("timestamp_ns"), F.count_if(F.col("timestamp_ns").isNull()))
-        lanes = []
-        for part, count, first_ns, without in rows.groupBy(number.alias("part")).agg(*counts).collect():
-            if without:
-                raise BadJob(f"{without:,} messages keep no times, so they cannot be sent in order of time")
-            lanes.append(Lane(part, count, first_ns))
-        if limit is None:
-            rows = rows.repartition(self._slots, "topic")
-            rows = rows.sortWithinPartitions(*_ORDER)
+        number = "0" if limit else f"pmod(hash(topic), {self._slots})"
+        counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))
+        lanes = [Lane(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()]
+        for lane in lanes:
+            if lane.without_time:
+                raise BadJob(f"{lane.without_time:,} messages keep no times, so they cannot be sent in order of time")
+        if not limit:
+            rows = rows.repartition(self._slots, "topic").sortWithinPartitions(*_ORDER)
         return rows.select(*self.sending), lanes

@@ -12,7 +12,8 @@ from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting,
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
 from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, SPARK_SETTINGS, STRING, choice
-from nsqd_py.tool_checks import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
+from nsqd_py.tool_checks import check_name, check_sources, client_options
+from nsqd_py.tool_options import SourceOptions
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe
@@ -23,6 +24,8 @@ ANY_ORDER, BY_TIME = "", "time"
 MAX_SPEED = "max"
 _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log")
+# Answers the question on the terminal.
+_AGREE = r'run: until="\[y/N\]" then="y\n"'
 
 
 ARCHIVE = strings(
@@ -88,7 +91,7 @@ class _ReplaySelection(Options, title="Selection"):
     )
 
 
-class _ReplayDestination(Options, title="Destination"):
+class _ReplayDestination(SourceOptions, title="Destination"):
     nsqd_tcp_address: tuple[str, ...] = strings(
         "TCP address (host:port) of an nsqd to publish to (may be given several times: "
         "messages are spread over them, and go to another one when one fails)."
@@ -166,9 +169,6 @@ class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestinati
     """The options of spark-replay."""
 
 
-# Answers the question on the terminal.
-_AGREE = r'run: until="\[y/N\]" then="y\n"'
-
 PROGRAM = Program(
     "spark_replay",
     "spark-replay",
@@ -216,15 +216,12 @@ PROGRAM = Program(
 
 def check(options: ReplayOptions) -> None:
     """Raise BadOptions for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
-    nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
     if not options.archive:
         raise BadOptions("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
-    if not (options.dry_run or nsqd or lookupd):
+    if options.nsqd_tcp_address or options.lookupd_http_address:
+        check_sources(options)
+    elif not options.dry_run:
         raise BadOptions("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
-    if nsqd and lookupd:
-        raise BadOptions("use --nsqd-tcp-address or --lookupd-http-address not both")
-    check_nsqd_addresses(nsqd)
-    check_lookupd_addresses(lookupd)
     client_options(options.producer_opt, "producer-opt")
     if options.to_topic:
         check_name(options.to_topic, "to-topic")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,77 +17,64 @@ _TOGETHER_S = 0.01
 _LEAST_WAIT_S = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class PaceOfTask:
-    """A task's share of the pace of the job.
+@dataclass(slots=True)
+class Pace:
+    """A task's share of the pace of the job: a token bucket for the rate, and a schedule for the timestamps; both hold.
 
     rate         messages a second, of this task
     speed        how many times as fast as they were published; 1 keeps the gaps
     origin_ns    the timestamp that is due when the first message is ready to leave; None: that of this message
     catches_up   after a stall, late messages leave at once; otherwise all messages behind the stall leave later
+
+    The schedule begins when the first message is ready to leave: how long Spark reads and sorts before that has no effect.
     """
 
     rate: float | None = None
     speed: float | None = None
     origin_ns: int | None = None
     catches_up: bool = False
+    _tokens: float = 1.0
+    _filled_s: float = 0.0
+    _start_s: float | None = None  # when a message of the origin is due
 
     def begin(self, now_s: float) -> Pace:
         """Return the pace from now on, by the task's clock."""
-        return Pace(self, now_s)
+        return replace(self, _filled_s=now_s)
 
-
-class Pace:
-    """A token bucket for the rate, and a schedule for the timestamps; both hold.
-
-    The schedule begins when the first message is ready to leave: how long Spark reads and sorts before that has no effect.
-    """
-
-    def __init__(self, share: PaceOfTask, now_s: float) -> None:
-        self._share = share
-        self._most_tokens = max(1.0, (share.rate or 0.0) * _BURST_S)
-        self._tokens = 1.0
-        self._filled_s = now_s
-        self._origin_ns = share.origin_ns
-        self._start_s: float | None = None  # when a message of the origin is due
-
-    def ready(self, times_ns: Numbers | None, count: int, now_s: float) -> int:
-        """Return how many of the next `count` messages, with these timestamps, may be sent now."""
-        rate, speed = self._share.rate, self._share.speed
-        if rate is not None:
-            self._tokens = min(self._most_tokens, self._tokens + rate * max(0.0, now_s - self._filled_s))
+    def take(self, times_ns: Numbers, now_s: float) -> int:
+        """Return how many of the next messages, which have these timestamps, leave now."""
+        rate, speed = self.rate, self.speed
+        count = len(times_ns)
+        if rate:
+            self._tokens = min(max(1.0, rate * _BURST_S), self._tokens + rate * max(0.0, now_s - self._filled_s))
             self._filled_s = now_s
             count = min(count, int(self._tokens))
-        if speed is not None:
-            assert times_ns is not None
+        if speed:
             first_ns = int(times_ns[0])
             due_ns = first_ns + round(self._late_s(first_ns, speed, now_s) * speed * SECOND_NS)
             count = int(np.searchsorted(times_ns[:count], due_ns, "right"))
+        self._tokens -= count
         return count
 
-    def wait_s(self, times_ns: Numbers | None, now_s: float) -> float:
+    def wait_s(self, times_ns: Numbers, now_s: float) -> float:
         """Return the time until messages may be sent again: several, not one for each wake-up."""
-        rate, speed = self._share.rate, self._share.speed
+        rate, speed = self.rate, self.speed
         wait_s = _LEAST_WAIT_S
-        if rate is not None:
-            needed = max(1.0, self._most_tokens / 2)
+        if rate:
+            needed = max(1.0, rate * _BURST_S / 2)
             wait_s = max(wait_s, (needed - self._tokens) / rate - (now_s - self._filled_s))
-        if speed is not None:
-            assert times_ns is not None
+        if speed:
             wait_s = max(wait_s, _TOGETHER_S / 2 - self._late_s(int(times_ns[0]), speed, now_s))
         return wait_s
 
-    def sent(self, count: int) -> None:
-        self._tokens -= count
-
     def _late_s(self, time_ns: int, speed: float, now_s: float) -> float:
         """Return for how long a message, the next one, has been due; less than 0 if it is not yet."""
-        if self._origin_ns is None:
-            self._origin_ns = time_ns
+        if self.origin_ns is None:
+            self.origin_ns = time_ns
         if self._start_s is None:
             self._start_s = now_s
-        late_s = now_s - self._start_s - (time_ns - self._origin_ns) / speed / SECOND_NS
-        if late_s > _BURST_S and not self._share.catches_up:
+        late_s = now_s - self._start_s - (time_ns - self.origin_ns) / speed / SECOND_NS
+        if late_s > _BURST_S and not self.catches_up:
             self._start_s += late_s
             return 0.0
         return late_s

@@ -10,16 +10,15 @@ sends have neither ids nor positions, which most replays would read without use.
 from __future__ import annotations
 
 import os
-import re
 from base64 import b64encode
-from collections import Counter, defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -35,14 +34,11 @@ from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
 _COLUMNS = ("timestamp_ns", "id", "attempts", "topic", "channel", "nsqd", "file", "position", "body")
-_PART = re.compile(r"(\d+)\+(\d+):(.+)", re.DOTALL)
+_UNKNOWN = dict.fromkeys(_COLUMNS)
 # Of messages whose file the driver does not see. Above this, it gets them without their bodies.
 _MOST_RETURNED_BYTES = 64 * 1024 * 1024
 _BODIES = ("body", "body_base64")
 _LETTERS_TOGETHER = 1000
-
-_Key: TypeAlias = tuple[str, int | None, bytes]
-_Row: TypeAlias = dict[str, Any]
 
 
 class RefusedMessage(NamedTuple):
@@ -54,22 +50,19 @@ class RefusedMessage(NamedTuple):
     part: str
     error: str
 
-    @property
-    def key(self) -> _Key:
-        return self.topic, self.timestamp_ns, self.body
-
     def line(self, row: Mapping[str, Any]) -> bytes:
         """Return the message as a line of the file; `row` has what the archive knows of it."""
+        known = {**_UNKNOWN, "file": self.part.partition(":")[2], **row}
         fields = {
             "timestamp": self.timestamp_ns,
-            "id": row.get("id"),
-            "attempts": row.get("attempts"),
+            "id": known["id"],
+            "attempts": known["attempts"],
             "topic": self.topic,
-            "channel": row.get("channel"),
-            "nsqd": row.get("nsqd"),
+            "channel": known["channel"],
+            "nsqd": known["nsqd"],
             **_body_fields(self.body),
-            "file": row.get("file", self.part.partition(":")[2]),
-            "position": row.get("position"),
+            "file": known["file"],
+            "position": known["position"],
             "error": self.error,
         }
         return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
@@ -98,13 +91,13 @@ class RefusedMessages:
     path: Path | None
     returned: list[bytes] = field(default_factory=list)
     _returned_bytes: int = 0
-    _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that were refused before
+    _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that are found again
     _searched: str = ""  # the part that was searched last, and its chunks that may have the next messages
     _rest: Iterator[Chunk] = iter(())
 
     def keep(self, refused: Sequence[RefusedMessage]) -> None:
         """Write messages durably, or keep their lines in memory. Raises CheckpointError."""
-        if self.path is None:
+        if not self.path:
             for line in self._lines(refused):
                 self._return(line)
             return
@@ -124,34 +117,29 @@ class RefusedMessages:
         self.returned.append(line)
 
     def _lines(self, refused: Sequence[RefusedMessage]) -> Iterator[bytes]:
-        by_part: dict[str, list[RefusedMessage]] = defaultdict(list)
-        for message in refused:
-            by_part[message.part].append(message)
-        for part, messages in by_part.items():
-            rows = self._rows(part, messages)
-            for message in messages:
-                found = rows.get(message.key)
-                row = found.popleft() if found else {}
-                if row:
-                    self._found.add((row["file"], row["position"]))
-                yield message.line(row)
+        for part in dict.fromkeys(message.part for message in refused):
+            yield from self._lines_of(part, [message for message in refused if message.part == part])
 
-    def _rows(self, part: str, messages: Sequence[RefusedMessage]) -> dict[_Key, deque[_Row]]:
-        """Return the rows of these messages. Rows of equal messages are in the order of the file."""
-        needed = Counter(message.key for message in messages)
-        rows: dict[_Key, deque[_Row]] = {}
+    def _lines_of(self, part: str, messages: Sequence[RefusedMessage]) -> Iterator[bytes]:
+        """Yield the lines of the messages that are found again, in the order of the file; then those of the others."""
+        missing = defaultdict(list)  # by topic, timestamp and body
+        for message in messages:
+            missing[message[:3]].append(message)
         for chunks in self._searches(part):
-            rows = defaultdict(deque)
             with suppress(ArchiveError):
                 for chunk in chunks:
                     for row in _rows_in(chunk, messages):
-                        if (row["file"], row["position"]) not in self._found:
-                            rows[row["topic"], row["timestamp_ns"], row["body"]].append(row)
-                    if all(len(rows[key]) >= count for key, count in needed.items()):
+                        same = missing[row["topic"], row["timestamp_ns"], row["body"]]
+                        position = row["file"], row["position"]
+                        if same and position not in self._found:
+                            self._found.add(position)
+                            yield same.pop(0).line(row)
+                    if not any(missing.values()):
                         self._searched = part
                         self._rest = chain([chunk], chunks)
-                        return rows
-        return rows
+                        return
+        for message in chain.from_iterable(missing.values()):
+            yield message.line({})
 
     def _searches(self, part: str) -> Iterator[Iterator[Chunk]]:
         """Yield the chunks that the last search has left, since slices are in the order of the file; then those of the part."""
@@ -162,18 +150,17 @@ class RefusedMessages:
 
     def _splits(self, part: str) -> Iterator[Split]:
         """Yield the part of the file, then all of it: Spark's readers draw the bounds between parts elsewhere."""
-        matched = _PART.fullmatch(part)
-        info = next((info for info in self.files if matched and info.path == matched[3]), None)
-        if matched is None or info is None:
-            return
-        (whole,) = plan_splits([info], info.size_bytes)
-        start, size_bytes = int(matched[1]), int(matched[2])
-        if info.compression is Compression.NONE and size_bytes < info.size_bytes:
-            yield replace(whole, start=start, end=start + size_bytes)
-        yield whole
+        bounds, _, path = part.partition(":")
+        start, size_bytes = map(int, bounds.split("+"))
+        for info in self.files:
+            if info.path == path:
+                (whole,) = plan_splits([info], info.size_bytes)
+                if info.compression is Compression.NONE and size_bytes < info.size_bytes:
+                    yield replace(whole, start=start, end=start + size_bytes)
+                yield whole
 
 
-def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[_Row]:
+def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[dict[str, Any]]:
     """Return the rows of a chunk that may be one of these messages."""
     mask = np.isin(chunk.payload.sizes, [len(message.body) for message in messages])
     times = [message.timestamp_ns for message in messages if message.timestamp_ns is not None]
@@ -185,21 +172,19 @@ def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[_Row]:
 # ---- on the driver
 
 
-def gather(directory: Path, returned: Iterable[bytes], path: Path) -> int:
+def gather(directory: Path, returned: Sequence[bytes], path: Path) -> int:
     """Write the refused messages of all runs of a checkpoint to one file, each once, and return their number.
 
-    `returned` are the lines that tasks have returned. Without any message, no file is made. Raises CheckpointError.
+    `returned` are the lines that tasks have returned. If none was ever refused, no file is made. Raises CheckpointError.
     """
     found = sorted(directory.glob("refused-*.jsonl"))
+    if not (returned or found):
+        return 0
     count = 0
     with checkpoint_errors(f"the messages that nsqd refused cannot be written to {path}"):
-        lines = _distinct(chain(returned, *map(_whole_lines, found)))
-        first = next(lines, None)
-        if first is None:
-            return 0
         new_path = path.with_name(f"{path.name}.tmp")
         with create(new_path) as file:
-            for line in chain([first], lines):
+            for line in _distinct(chain(returned, *map(_whole_lines, found))):
                 file.write(line)
                 count += 1
             file.flush()

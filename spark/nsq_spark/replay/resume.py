@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.summary import Outcome, count_text
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.summary import count_text
 from nsqd_py.runtime.hidden import HIDDEN
 from nsqd_py.settings.declaration import Setting
 
@@ -43,7 +44,7 @@ def command_line(words: Iterable[str]) -> str:
     return f"{line}\n  (with your secrets in place of {HIDDEN}; --flag=@FILE reads one from a file)"
 
 
-def how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
+def _how_to_send_refused(outcome: Outcome, words: Sequence[str]) -> str:
     """Return the command that sends the refused messages to the same nsqds."""
     again = [outcome.refused_file, *_words_of_sending(words)]
     return f"all others are sent. To go on with these, once nsqd takes them:\n  {command_line(again)}"
@@ -56,7 +57,7 @@ def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
     for word in words:
         name, equals, _ = word.lstrip("-").partition("=")
         setting = settings.get(name) if word.startswith("-") else None
-        if is_value or setting is not None:
+        if is_value or setting:
             yield word
         is_value = not is_value and setting is not None and not equals and not setting.kind.bare_value
 
@@ -64,10 +65,10 @@ def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
 def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]) -> str:
     """Return how to send the rest; empty if nothing is left to send."""
     if outcome.is_complete:
-        return how_to_send_refused(outcome, words) if outcome.refused else ""
+        return _how_to_send_refused(outcome, words) if outcome.refused else ""
     if checkpoint:
         return f"to go on where it ended:\n  {command_line(words)}"
-    if not outcome.counts.sent:
+    if not outcome.counts.messages:
         return ""
-    sent = count_text(outcome.counts.sent, "message")
+    sent = count_text(outcome.counts.messages, "message")
     return f"without --checkpoint, the same command would send these {sent} again; with one, an ended replay goes on"

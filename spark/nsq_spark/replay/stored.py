@@ -24,7 +24,7 @@ _MOST_TOPICS = 1000
 
 
 class StoredBefore:
-    """The ends of the logs before a replay. `unknown` is why `duplicates` returns None."""
+    """The ends of the logs before a replay."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -32,26 +32,18 @@ class StoredBefore:
         self._access = HttpAccess(destination.options, named=named, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._nsqds: set[str] = set()  # their HTTP addresses
         self._ends: dict[LogKey, Position] = {}
-        self.unknown = ""
+        self._failure: ArchiveError | None = None
         try:
             self._nsqds = self._addresses()
             for nsqd in self._nsqds:
                 self._ends |= self._ends_of(nsqd, self._topics_of(nsqd))
         except ArchiveError as error:
-            self.unknown = _reason(error)
+            self._failure = error
 
-    def duplicates(self, sent: Mapping[str, int]) -> int | None:
-        """Return how many messages more than `sent`, by topic, are stored since then. None if that is not known."""
-        if self.unknown:
-            return None
-        try:
-            return self._more_than(sent)
-        except ArchiveError as error:
-            self.unknown = _reason(error)
-            return None
-
-    def _more_than(self, sent: Mapping[str, int]) -> int:
-        """Raises ArchiveError if the logs do not say it."""
+    def duplicates(self, sent: Mapping[str, int]) -> int:
+        """Return how many messages more than `sent`, by topic, are stored since then. Raises ArchiveError if no log says it."""
+        if self._failure:
+            raise self._failure
         if new := self._addresses() - self._nsqds:
             raise ArchiveError(f"{min(new)} was not there when the replay began")
         stored = dict.fromkeys(sent, 0)
@@ -103,7 +95,3 @@ class StoredBefore:
 
 def _parts_of(lookupd: str) -> SplitResult:
     return urlsplit(lookupd if "://" in lookupd else f"//{lookupd}")
-
-
-def _reason(error: ArchiveError) -> str:
-    return str(error).removeprefix("nsq: ")

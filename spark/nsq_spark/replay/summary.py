@@ -1,4 +1,4 @@
-"""The outcome of a replay or a dry run; the plan, the summary and the report, as text and as JSON."""
+"""What spark-replay prints: the plan, the summary and the dry run, as text, and the report, as JSON."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from nsq_spark.archive.splits import FileInfo, Skipped
+from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.checkpoint import Checkpoint
-from nsq_spark.replay.job import REFUSED_FILE, SHARED, Job, Stopped
-from nsq_spark.replay.ledger import Acknowledged, Totals
-from nsq_spark.replay.refused import gather
-from nsq_spark.replay.task import TaskResult
+from nsq_spark.replay.job import SHARED, Job
+from nsq_spark.replay.outcome import WORDS, DryRun, Outcome, TopicCount
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.logs import one_line
@@ -30,9 +28,6 @@ from nsqd_py.settings.types import size_text
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6
 _FILES_SHOWN = 10
-ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
-_MOST_ERRORS = 10
-_WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
 FIRST_SHOWN = 10
 BODY_SHOWN_BYTES = 200
 
@@ -45,8 +40,10 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
-def time_text(time_ns: int) -> str:
-    """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs."""
+def time_text(time_ns: int | None) -> str:
+    """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs; - if it is not known."""
+    if time_ns is None:
+        return "-"
     text = str(np.datetime64(time_ns, "ns"))
     return f"{text.removesuffix('000000').removesuffix('.000')}Z"
 
@@ -65,146 +62,11 @@ def some_text(names: Sequence[str], most: int) -> str:
 
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Return lines with aligned columns; those with the numbers in `right` are aligned to the right."""
-    cells = [list(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for row in cells:
-        aligned = (
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append((indent + "  ".join(aligned)).rstrip())
-    return "\n".join(lines)
-
-
-# ---- what a replay, or a dry run, comes to
-
-
-@dataclass(slots=True)
-class TopicCount:
-    """The messages of one topic; times are None if they are not known."""
-
-    count: int = 0
-    size_bytes: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-
-@dataclass(slots=True)
-class DryRun:
-    """The findings of a dry run.
-
-    first       some of the messages as lines of text
-    shared_ids  ids that messages with different bodies have
-    """
-
-    topics: dict[str, TopicCount] = field(default_factory=dict)
-    first: list[str] = field(default_factory=list)
-    shared_ids: int = 0
-
-    @property
-    def count(self) -> int:
-        return sum(found.count for found in self.topics.values())
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result of a replay, over all tasks.
-
-    counts               messages acknowledged and refused, and bytes
-    refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
-    shared_ids           ids that messages with different bodies have, which --dedupe=id has sent
-    matched              messages that were to be sent
-    damage               what was passed over, by path
-    topics               messages sent, by the topic that they were published to
-    look                 what a dry run finds
-    possible_duplicates  the largest number of messages that may be stored more than once
-    unknown_duplicates   why the logs of nsqd do not say how many of them are
-    errors               why it ended early, and the errors of messages that nsqd refused
-    is_stopped           the user stopped it
-    is_empty             no message matched, and that is a failure
-    before               messages that earlier runs of the checkpoint sent
-    """
-
-    counts: Totals = field(default_factory=Totals)
-    matched: int = 0
-    seconds: float = 0.0
-    damage: dict[str, Skipped] = field(default_factory=dict)
-    topics: Counter[str] = field(default_factory=Counter)
-    look: DryRun | None = None
-    possible_duplicates: int = 0
-    unknown_duplicates: str = ""
-    refused: int = 0
-    refused_file: str = ""
-    shared_ids: int = 0
-    errors: list[str] = field(default_factory=list)
-    is_stopped: bool = False
-    is_failed: bool = False
-    is_empty: bool = False
-    before: int = 0
-
-    @property
-    def skipped(self) -> int:
-        """The number of damaged records."""
-        return sum(found.records for found in self.damage.values())
-
-    @property
-    def is_complete(self) -> bool:
-        """True if nothing is left to send, except what nsqd has refused."""
-        return not (self.is_stopped or self.is_failed)
-
-    @property
-    def has_matched(self) -> bool:
-        """True if there was a message to send, in this run or an earlier one."""
-        return bool(self.matched or self.before or self.refused)
-
-    @property
-    def exit_code(self) -> int:
-        if self.is_complete and not self.refused:
-            return FAILED if self.is_empty else ALL_SENT
-        return PARTLY_SENT if self.counts.sent or self.before else FAILED
-
-    def add(self, results: Iterable[TaskResult]) -> None:
-        for result in results:
-            counts = result.counts
-            self.counts.sent += counts.messages
-            self.counts.sent_bytes += counts.size_bytes
-            self.counts.failed += result.failed
-            self.matched += result.matched
-            self.shared_ids += result.shared_ids
-            self.topics.update(counts.topics)
-            self.possible_duplicates += counts.possible_duplicates
-            self.is_stopped = self.is_stopped or result.is_stopped
-            for error in result.failures:
-                self.failed(error, is_end=False)
-            if result.error:
-                self.failed(result.error)
-        self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
-
-    @classmethod
-    def of(cls, earlier: Acknowledged) -> Outcome:
-        """Return the outcome of a run that has just begun."""
-        return cls(before=earlier.counts.messages, shared_ids=earlier.shared_ids)
-
-    def gather_refused(self, checkpoint: Checkpoint, returned: Iterable[bytes] = ()) -> None:
-        """Write the messages that nsqd refused in all runs to one file. Raises CheckpointError."""
-        path = checkpoint.job.refused_file or str(checkpoint.directory / REFUSED_FILE)
-        self.refused = gather(checkpoint.directory, returned, Path(path))
-        if self.refused:
-            self.refused_file = path
-
-    def ended(self, error: Exception) -> None:
-        """Note what has ended the run."""
-        if isinstance(error, Stopped):
-            self.is_stopped = True
-        else:
-            self.failed(str(error))
-
-    def failed(self, error: str, *, is_end: bool = True) -> None:
-        self.is_failed = self.is_failed or is_end
-        error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
-        if error not in self.errors and len(self.errors) < _MOST_ERRORS:
-            self.errors.append(error)
+    cells = list(rows)
+    widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    columns = (f"{{:{'>' if number in right else '<'}{width}}}" for number, width in enumerate(widths))
+    line = indent + "  ".join(columns)
+    return "\n".join(line.format(*row).rstrip() for row in cells)
 
 
 # ---- the plan
@@ -257,14 +119,14 @@ def summary(outcome: Outcome) -> str:
     counts = outcome.counts
     words = [
         f"matched {outcome.matched:,}",
-        f"sent {counts.sent:,}",
-        f"failed {counts.failed:,}",
+        f"sent {counts.messages:,}",
+        f"failed {outcome.failed:,}",
         f"skipped {outcome.skipped:,}",
-        size_text(counts.sent_bytes),
+        size_text(counts.size_bytes),
         f"{outcome.seconds:.2f} s",
     ]
-    rate = f" ({counts.sent / outcome.seconds:,.0f}/s)" if counts.sent > 1 and outcome.seconds > 0 else ""
-    return "\n".join([f"{_WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
+    rate = f" ({counts.messages / outcome.seconds:,.0f}/s)" if counts.messages > 1 and outcome.seconds > 0 else ""
+    return "\n".join([f"{WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
 def _notes(outcome: Outcome) -> Iterator[str]:
@@ -274,7 +136,7 @@ def _notes(outcome: Outcome) -> Iterator[str]:
         yield f"  {refused_text(outcome)}"
     if outcome.shared_ids:
         yield f"  {shared_ids_text(outcome.shared_ids)}"
-    if outcome.possible_duplicates:
+    if outcome.counts.possible_duplicates:
         yield f"  {_duplicates_text(outcome)}"
     for path, found in list(outcome.damage.items())[:_FILES_SHOWN]:
         records = count_text(found.records, "record")
@@ -286,7 +148,7 @@ def _notes(outcome: Outcome) -> Iterator[str]:
 
 
 def _duplicates_text(outcome: Outcome) -> str:
-    messages = count_text(outcome.possible_duplicates, "message")
+    messages = count_text(outcome.counts.possible_duplicates, "message")
     if not outcome.unknown_duplicates:
         return f"{messages} may have been sent twice"
     why = shown(outcome.unknown_duplicates)
@@ -317,23 +179,23 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
     """Return the report; its keys are the words of the summary."""
     wanted, look = job.selection.wanted, outcome.look
     report: dict[str, Any] = {
-        "status": "dry run" if look is not None and outcome.is_complete else _WORDS[outcome.exit_code],
+        "status": "dry run" if look is not None and outcome.is_complete else WORDS[outcome.exit_code],
         "exit_status": outcome.exit_code,
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),
         "matched": outcome.matched,
-        "sent": outcome.counts.sent,
-        "failed": outcome.counts.failed,
+        "sent": outcome.counts.messages,
+        "failed": outcome.failed,
         "refused": outcome.refused,
         "refused_file": outcome.refused_file or None,
         "ids_of_different_messages": outcome.shared_ids,
         "skipped": outcome.skipped,
-        "bytes": outcome.counts.sent_bytes,
+        "bytes": outcome.counts.size_bytes,
         "sent_before": outcome.before,
-        "possible_duplicates": outcome.possible_duplicates,
+        "possible_duplicates": outcome.counts.possible_duplicates,
         "unknown_duplicates": outcome.unknown_duplicates or None,
         "stopped": outcome.is_stopped,
-        "topics": outcome.topics,
+        "topics": outcome.counts.topics,
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},
         "errors": outcome.errors,
         "archive": [as_text(path) for path in job.paths],
@@ -341,7 +203,7 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
         "checkpoint": job.checkpoint,
     }
-    if look is not None:
+    if look:
         report["found"] = {"topics": {name: asdict(found) for name, found in look.topics.items()}}
     return report
 
@@ -378,12 +240,10 @@ def dry_run_text(look: DryRun) -> str:
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
-    first, last = ("-" if time_ns is None else time_text(time_ns) for time_ns in (found.first_ns, found.last_ns))
-    return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
+    return (name, f"{found.count:,}", size_text(found.size_bytes), time_text(found.first_ns), time_text(found.last_ns))
 
 
 def row_text(topic: str, timestamp_ns: int | None, id: str | None, head: Any, size_bytes: int) -> str:
     """Return a message as a line; `head` is the beginning of its body."""
-    time = "-" if timestamp_ns is None else time_text(timestamp_ns)
     more = f"... ({size_text(size_bytes)})" if size_bytes > len(head) else ""
-    return f"{time} {shown(topic)} {'-' if id is None else shown(id)} {shown(bytes(head))}{more}"
+    return f"{time_text(timestamp_ns)} {shown(topic)} {'-' if id is None else shown(id)} {shown(bytes(head))}{more}"

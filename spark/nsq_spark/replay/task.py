@@ -5,50 +5,32 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from time import monotonic, sleep
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from nsq_spark import publisher
 from nsq_spark.archive.chunk import Payload, equal_runs
-from nsq_spark.archive.splits import ArchiveError, FileInfo
+from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers
+from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, PublishObserver, TaskPublisher
 from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
 from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
-from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.pace import Pace
 from nsq_spark.replay.refused import RefusedMessage, RefusedMessages
 from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
 
 RESULT = "result BINARY"
 Batches: TypeAlias = Iterable[pa.RecordBatch]
-_NAMED_FAILURES = 10
 _POLL_S = 0.2
-
-
-@dataclass(slots=True)
-class TaskResult:
-    """The result of one task. It contains errors that a second try would not repair; others fail Spark's task.
-
-    failures  the errors of the first messages that nsqd refused
-    refused   their lines, if the driver cannot read the file that has them
-    """
-
-    counts: publisher.PublishCounts = field(default_factory=publisher.PublishCounts)
-    matched: int = 0
-    failed: int = 0
-    shared_ids: int = 0
-    failures: list[str] = field(default_factory=list)
-    refused: list[bytes] = field(default_factory=list)
-    error: str = ""
-    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +46,12 @@ class Sender:
 
     job: Job
     ledgers: Ledgers
-    paces: Mapping[int, PaceOfTask]
-    files: Sequence[FileInfo] = ()
-    done: frozenset[str] = frozenset()
-    limit: int | None = None
+    producers: Producers
+    paces: Mapping[int, Pace]
+    files: Sequence[FileInfo]
+    done: frozenset[str]
+    limit: int | None
     read: Callable[[Batches], Batches] | None = None
-    producers: type[publisher.Producers] = publisher.Producers
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         spark = TaskContext.get()
@@ -78,23 +60,22 @@ class Sender:
         result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets())
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def send(
-        self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0, sockets: Sequence[int] = ()
-    ) -> TaskResult:
-        """Return the result of a task, however it ends; unexpected errors are raised. `sockets` bring the rows."""
+    def send(self, batches: Batches, number: int, attempt: int, attempt_id: int, sockets: Sequence[int]) -> Outcome:
+        """Return the result of a task. It contains errors that a second try would not repair; others are raised.
+
+        `sockets` bring the rows.
+        """
         task = _Task(self, number, attempt, attempt_id)
         result = task.result
         try:
             try:
                 task.send_all(batches, sockets)
-            except Stopped:
-                result.is_stopped = True
-            except (publisher.NotPublished, NsqClientError) as error:
-                result.error = str(error)
+            except (Stopped, NotPublished, NsqClientError) as error:
+                result.ended(error)
             except CheckpointError as error:
-                result.error = str(error)
+                result.ended(error)
                 task.abandon()
-            if result.error:
+            if result.is_failed:
                 self.ledgers.stop()  # the other tasks end too
             task.close()
         finally:
@@ -122,51 +103,35 @@ def _is_closed(descriptor: int) -> bool:
 # ---- a task
 
 
-class _Origin(NamedTuple):
-    """The rows of a batch: message i of its payload is row i."""
-
-    unit: Unit
-    topic: str
-    rows: pa.RecordBatch
-
-    def message(self, number: int, error: Exception) -> RefusedMessage:
-        row = self.rows.slice(number, 1).to_pylist()[0]
-        return RefusedMessage(self.topic, row["timestamp_ns"], row["body"], row[SLICE], str(error))
-
-
-class _Task(publisher.PublishObserver):
+class _Task(PublishObserver):
     """The sending of one task. It raises CheckpointError if the ledger or the file of refused messages cannot be written."""
 
     def __init__(self, sender: Sender, number: int, attempt: int, attempt_id: int) -> None:
-        job, ledgers = sender.job, sender.ledgers
+        job = sender.job
+        self._sender = sender
         self._job = job
-        self._ledgers = ledgers
-        self._limit = sender.limit
-        self._defer_ms = round(job.destination.defer_s * 1000)
-        self._ledger = ledgers.ledger(number, attempt_id)
-        earlier = ledgers.earlier(number, self._ledger)  # what earlier tries sent is not sent again, and counts
-        self._done: dict[str, int | None] = earlier.done | dict.fromkeys(sender.done)
-        self._is_retry = attempt > 0 and not self._ledger.is_kept
-        pace = sender.paces.get(number) or PaceOfTask()
+        self._ledger = sender.ledgers.ledger(number, attempt_id)
+        earlier = sender.ledgers.earlier(number, self._ledger)  # what earlier tries sent is not sent again, and counts
+        self._done = earlier.slices | sender.done
+        self._marks = earlier.marks
+        self._is_retry = attempt > 0 and self._ledger.path is None
+        pace = sender.paces.get(number) or Pace()
         if attempt:  # it begins with the first message that the earlier tries have not sent
             pace = replace(pace, origin_ns=None)
-        self._pace = pace.begin(time.monotonic())
+        self._pace = pace.begin(monotonic())
         self._units: deque[Unit] = deque()
-        self._slice = Unit("")  # the last one that began
+        self._slice = Unit("")  # the last one that began; more of its rows may come
         self._part = ""
         self._part_rows = 0  # of this part, so far
-        self._last: dict[str, tuple[int, int]] = {}  # by topic: the last time, and the number of its messages so far
+        self._last: dict[str, Unit] = {}  # by topic
         self._polled_s = 0.0
-        to, patience_s = job.destination, job.give_up_after_s
-        addresses = to.nsqd_tcp_addresses, to.lookupd_http_addresses
-        producers = sender.producers(*addresses, to.options, patience_s, is_ordered=job.is_ordered, turn=number)
-        self._publisher = publisher.TaskPublisher(producers, self)
+        self._publisher = TaskPublisher(replace(sender.producers, turn=number), self)
         counts = self._publisher.counts
         counts.add(earlier.counts)
         counts.possible_duplicates += earlier.unsure
         matched = earlier.counts.messages + earlier.refused
-        self.result = TaskResult(counts, matched, shared_ids=earlier.shared_ids)
-        self._refused = RefusedMessages(job, sender.files, ledgers.refused_path(number, attempt_id), self.result.refused)
+        self.result = Outcome(counts, matched, shared_ids=earlier.shared_ids)
+        self._refused = RefusedMessages(job, sender.files, self._ledger.refused_path, self.result.returned)
 
     def send_all(self, batches: Batches, sockets: Sequence[int]) -> None:
         """Send all rows, and wait until they are acknowledged. Raises Stopped, NotPublished and NsqClientError."""
@@ -179,9 +144,9 @@ class _Task(publisher.PublishObserver):
             else:
                 is_cut = any(map(_is_closed, sockets))  # rows of the last slice may be missing
         except ArchiveError as error:  # what came before the damage is sent
-            self.result.error = str(error)
+            self.result.ended(error)
         self._publisher.finish()
-        if not (self.result.error or is_cut or self._job.is_ordered):
+        if not (self.result.is_failed or is_cut or self._job.is_ordered):
             self._end_part()
         self._settle()
 
@@ -201,7 +166,8 @@ class _Task(publisher.PublishObserver):
     @property
     def _room(self) -> int | None:
         """The number of messages that the limit leaves."""
-        return None if self._limit is None else max(0, self._limit - self.result.matched)
+        limit = self._sender.limit
+        return None if limit is None else max(0, limit - self.result.matched)
 
     def _send(self, rows: pa.RecordBatch) -> None:
         """Send rows, in the time that the pace allows."""
@@ -220,15 +186,13 @@ class _Task(publisher.PublishObserver):
     def _due(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows up to the limit, at the times at which they are due."""
         rows = rows.slice(0, self._room)
-        times = rows.column("timestamp_ns")
-        times_ns = None if times.null_count else times.to_numpy(zero_copy_only=False)
+        times_ns = _times_of(rows)
         low = 0
         while low < rows.num_rows:
-            left_ns = None if times_ns is None else times_ns[low:]
-            while not (count := self._pace.ready(left_ns, rows.num_rows - low, time.monotonic())):
-                self._publisher.wait(self._pace.wait_s(left_ns, time.monotonic()))
+            left_ns = times_ns[low:]
+            while not (count := self._pace.take(left_ns, monotonic())):
+                self._publisher.wait(self._pace.wait_s(left_ns, monotonic()))
             yield rows.slice(low, count)
-            self._pace.sent(count)
             low += count
 
     # ---- slices of a part of the archive
@@ -252,14 +216,13 @@ class _Task(publisher.PublishObserver):
 
     def _end_part(self) -> None:
         """A part is done when all its slices are: a replay that goes on does not read it again."""
-        self._slice.is_closed = True
+        self._slice = Unit("")
         if self._part:
-            self._units.append(Unit(self._part, is_closed=True))
+            self._units.append(Unit(self._part))
 
     def _unit_of(self, name: str) -> Unit:
         """Return the unit of a slice."""
         if self._slice.lane != name:
-            self._slice.is_closed = True
             self._slice = Unit(name)
             self._units.append(self._slice)
         return self._slice
@@ -268,21 +231,19 @@ class _Task(publisher.PublishObserver):
 
     def _not_sent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that earlier tries have not sent. A resumed topic begins with the last time that was sent."""
-        if not self._done:
-            return rows
-        topics = rows.column("topic").dictionary_encode()
-        marks = np.array([self._done.get(topic) or 0 for topic in topics.dictionary.to_pylist()], dtype=np.int64)
-        times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
-        return rows.filter(pa.array(times_ns >= marks[topics.indices.to_numpy(zero_copy_only=False)]))
+        for topic, mark in self._marks.items():
+            is_other = pc.not_equal(rows.column("topic"), topic)
+            rows = rows.filter(pc.or_(is_other, pc.greater_equal(rows.column("timestamp_ns"), mark)))
+        return rows
 
     def _send_lane(self, topic: str, rows: pa.RecordBatch) -> None:
-        times_ns = rows.column("timestamp_ns").to_numpy(zero_copy_only=False)
+        times_ns = _times_of(rows)
         last_ns = int(times_ns[-1])
-        again = int(np.count_nonzero(times_ns == last_ns))
-        if self._last.get(topic, (0, 0))[0] == last_ns:  # all of them have the time of those before
-            again += self._last[topic][1]
-        self._last[topic] = last_ns, again
-        unit = Unit(topic, last_ns, again, is_closed=True)
+        unit = Unit(topic, last_ns, int(np.count_nonzero(times_ns == last_ns)))
+        before = self._last.get(topic)
+        if before and before.mark == last_ns:  # all messages of this unit have the time of those before
+            unit.again += before.again
+        self._last[topic] = unit
         self._units.append(unit)
         self._send_rows(rows, unit)
 
@@ -294,18 +255,18 @@ class _Task(publisher.PublishObserver):
         if self._job.selection.dedupe == "id":
             unit.shared_ids += pc.sum(rows.column(SHARED_ID)).as_py() or 0
         destination = self._job.destination
+        defer_ms = round(destination.defer_s * 1000)
         for topic, some in _by_topic(rows):
+            name = destination.topic(topic)
             payload = Payload.of_array(some.column("body"))
-            origin = _Origin(unit, topic, some)
-            most = publisher.MOST_DEFERRED if self._defer_ms else len(payload)
+            most = MOST_DEFERRED if defer_ms else len(payload)
             for begin, end in payload.cuts(most, destination.batch_bytes):
                 self._ledger.sending(end - begin)
-                name = destination.topic(topic)
-                self._publisher.send(publisher.PublishBatch(name, payload, begin, end, self._defer_ms, origin))
+                self._publisher.send(PublishBatch(name, payload, begin, end, defer_ms, (unit, some)))
 
     def _settle(self) -> None:
         """Write what is done. Messages that nsqd refused are kept first, so that their unit is done without them."""
-        while self._units and self._units[0].is_answered:
+        while self._units and self._units[0] is not self._slice and self._units[0].is_answered:
             unit = self._units[0]
             if unit.refused:
                 self._refused.keep(unit.refused)
@@ -313,38 +274,42 @@ class _Task(publisher.PublishObserver):
             self._ledger.done(unit)
             self._units.popleft()
 
-    # ---- what the publisher observes
+    # ---- what the publisher observes; the origin of a batch is its unit, and its rows: message i of the payload is row i
 
-    def acknowledged(self, batch: publisher.PublishBatch) -> None:
-        unit: Unit = batch.origin.unit
-        unit.acknowledged(batch.topic, batch.count, batch.body_bytes)
-        self._ledger.sent(batch.topic, batch.count, batch.body_bytes)
+    def acknowledged(self, batch: PublishBatch) -> None:
+        self._ledger.sent(batch.origin[0], batch.counts)
 
-    def too_large(self, batch: publisher.PublishBatch, error: Exception) -> None:
+    def too_large(self, batch: PublishBatch, error: Exception) -> None:
         """Count the message as failed. Its slice is done without it."""
-        origin: _Origin = batch.origin
-        message = origin.message(batch.begin, error)
-        origin.unit.refused.append(message)
+        unit, rows = batch.origin
+        row = rows.slice(batch.begin, 1).to_pylist()[0]
+        message = RefusedMessage(row["topic"], row["timestamp_ns"], row["body"], row[SLICE], str(error))
+        unit.refused.append(message)
         self.result.failed += 1
-        self._ledger.failed(1)
-        if len(self.result.failures) < _NAMED_FAILURES:
-            self.result.failures.append(f"{message.part}, a message of {batch.body_bytes} bytes: {error}")
+        self._ledger.totals.failed += 1
+        self.result.note(f"{message.part}, a message of {batch.body_bytes} bytes: {error}")
 
     def stepped(self) -> None:
         self._settle()
         self._ledger.write()
 
     def poll(self) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic()
         if now_s - self._polled_s >= _POLL_S:
             self._polled_s = now_s
-            if self._ledgers.is_stopped:
+            if self._sender.ledgers.is_stopped:
                 raise Stopped("stopped")
 
     def sleep(self, seconds: float) -> None:
         self.poll()
-        time.sleep(min(seconds, _POLL_S))
+        sleep(min(seconds, _POLL_S))
         self.poll()
+
+
+def _times_of(rows: pa.RecordBatch) -> Numbers:
+    """Return the timestamps; 0 where the archive does not know them."""
+    times: Numbers = pc.fill_null(rows.column("timestamp_ns"), 0).to_numpy(zero_copy_only=False)
+    return times
 
 
 def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

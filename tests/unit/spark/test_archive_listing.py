@@ -20,7 +20,7 @@ from nsq_spark.archive.names import time_in, zone_of
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
-from nsq_tools.to_file.output import Manifest, ManifestEntry
+from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
 from nsqd_py.settings.durations import parse_time
 from tests.support.archives import BASE_NS, Published, TopicLogFile, compressed, finished_file, framed, messages
 
@@ -292,10 +292,9 @@ def archive(tmp_path: Path) -> Path:
     contents = {"early": orders[:100], "late": orders[100:], "clicks": messages(100, topic="clicks")}
     for name, some in contents.items():
         (tmp_path / f"{name}.framed").write_bytes(framed([some]))
-    manifest = Manifest(tmp_path)
-    manifest.add(entry(tmp_path / "early.framed"))
-    manifest.add(entry(tmp_path / "late.framed", first_timestamp=BASE_NS + 100, last_timestamp=BASE_NS + 199))
-    manifest.add(entry(tmp_path / "clicks.framed", "clicks"))
+    add_to_manifest(tmp_path, entry(tmp_path / "early.framed"))
+    add_to_manifest(tmp_path, entry(tmp_path / "late.framed", first_timestamp=BASE_NS + 100, last_timestamp=BASE_NS + 199))
+    add_to_manifest(tmp_path, entry(tmp_path / "clicks.framed", "clicks"))
     return tmp_path
 
 
@@ -342,7 +341,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
     directory = archive / "orders" / "2023"
     directory.mkdir(parents=True)
     path = (archive / "late.framed").rename(directory / "late.framed")
-    Manifest(archive).add(entry(path, path="orders/2023/late.framed", first_timestamp=BASE_NS + 100))
+    add_to_manifest(archive, entry(path, path="orders/2023/late.framed", first_timestamp=BASE_NS + 100))
     assert read_from(path.parent, Wanted(frozenset({"clicks"}))) == 0
     assert opened == ["_nsq_manifest"]
 
@@ -360,7 +359,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
 def test_a_file_that_the_manifest_does_not_describe_is_opened(archive: Path, changes: dict[str, Any]) -> None:
     path = archive / "late.framed"
     (archive / "_nsq_manifest").unlink()
-    Manifest(archive).add(entry(path, **{"last_timestamp": BASE_NS, **changes}))
+    add_to_manifest(archive, entry(path, **{"last_timestamp": BASE_NS, **changes}))
     assert read_from(path, Wanted(start_ns=BASE_NS + 100)) == 100
 
 
@@ -368,14 +367,14 @@ def test_parts_of_a_file_that_was_appended_to(archive: Path, opened: list[str]) 
     path = archive / "late.framed"
     size = path.stat().st_size
     (archive / "_nsq_manifest").unlink()
-    Manifest(archive).add(entry(path, bytes=size - 50))
+    add_to_manifest(archive, entry(path, bytes=size - 50))
     assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
     assert "late.framed" in opened
     opened.clear()
-    Manifest(archive).add(entry(path, offset=size - 50, bytes=50))
+    add_to_manifest(archive, entry(path, offset=size - 50, bytes=50))
     assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
     assert "late.framed" not in opened
-    Manifest(archive).add(entry(path, bytes=size - 50))  # a new file of the same name
+    add_to_manifest(archive, entry(path, bytes=size - 50))  # a new file of the same name
     assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
     assert "late.framed" in opened
 

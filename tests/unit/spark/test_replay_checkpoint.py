@@ -24,6 +24,7 @@ from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Wanted
 from nsq_spark.archive.storage import Storage
+from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
 from nsq_spark.replay.ledger import Ledger, Ledgers, Totals, Unit, lines_in
@@ -94,12 +95,12 @@ def test_a_slice_whose_rows_end_since_spark_was_killed_is_not_done(archive: Path
     for is_killed in True, False:
         near, far = socket.socketpair()
         with near, far, closing(opened(job_of(archive), archive)) as checkpoint:
-            assert not checkpoint.earlier.done
+            assert not checkpoint.earlier.parts
             if is_killed:
                 far.close()
             replayed(checkpoint.job, checkpoint.files, PlayedNsqd(), checkpoint, sockets=(near.fileno(),))
     with closing(opened(job_of(archive), archive)) as checkpoint:
-        assert checkpoint.earlier.done
+        assert checkpoint.earlier.parts
 
 
 def test_only_one_driver_uses_it(archive: Path) -> None:
@@ -190,10 +191,10 @@ def test_a_full_disk_ends_a_task_and_is_named(archive: Path, file: str) -> None:
     with closing(opened(job_of(archive), archive)) as checkpoint, largest_file(limit_bytes):
         results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
     path = archive / "checkpoint" / {"acks": "acks-000001-00000-0.log", "refused": "refused-000001-00000-0.jsonl"}[file]
-    assert [result.error for result in results] == [f"{path} cannot be written: File too large"]
+    assert [result.errors[-1] for result in results] == [f"{path} cannot be written: File too large"]
     with closing(opened(job_of(archive), archive)) as checkpoint:
         (result,) = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
-        assert (result.error, result.failed) == ("", 1)
+        assert (result.is_failed, result.failed) == (False, 1)
         assert len(nsqd.bodies) - 29 <= checkpoint.earlier.unsure
     assert nsqd.counts().keys() == {message.body for message in some if message != some[17]}
 
@@ -242,8 +243,8 @@ def test_it_is_not_read_while_an_executor_still_writes(archive: Path, monkeypatc
 
 def test_executors_that_do_not_see_the_directory_say_so(archive: Path) -> None:
     with pytest.raises(CheckpointError, match="the executors do not see the checkpoint directory"):
-        Ledgers(str(archive), 1, "token", is_checkpoint=True).ledger(0, 0)
-    assert not Ledgers(str(archive), 1, "token", is_checkpoint=False).ledger(0, 0).is_kept
+        Ledgers(archive, 1, "token", is_checkpoint=True).ledger(0, 0)
+    assert Ledgers(archive, 1, "token", is_checkpoint=False).ledger(0, 0).path is None
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
@@ -325,7 +326,7 @@ def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archiv
     nsqd = refusing(messages(30)[3].body)
     job = replace(job_of(archive), checkpoint=None)
     (result, *_) = replayed(job, files_of(archive / ARCHIVE), nsqd)
-    assert gather(archive, result.refused, archive / "refused.jsonl") == 1
+    assert gather(archive, result.returned, archive / "refused.jsonl") == 1
     assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
 
 
@@ -372,7 +373,7 @@ def test_a_kill_sends_at_most_a_slice_again(archive: Path, monkeypatch: pytest.M
     assert found.keys() == {message.body for message in messages(300)}
     assert 0 < found.total() - 300 <= 3 * 10
     with closing(opened(job_of(archive), archive)) as checkpoint:  # and a part that is done is not read
-        assert rows_of(checkpoint.job, checkpoint.files, checkpoint.earlier.done_parts) == []
+        assert rows_of(checkpoint.job, checkpoint.files, checkpoint.earlier.parts) == []
 
 
 # ---- ledgers
@@ -381,10 +382,9 @@ def test_a_kill_sends_at_most_a_slice_again(archive: Path, monkeypatch: pytest.M
 def ledger_of(path: Path) -> bytes:
     ledger = Ledger(path)
     for number in range(5):
-        unit = Unit(f"lane {number}", None, count=3, is_closed=True)
+        unit = Unit(f"lane {number}", None, count=3)
         ledger.sending(3)
-        unit.acknowledged("t", 3, 30)
-        ledger.sent("t", 3, 30)
+        ledger.sent(unit, PublishCounts(3, 30, 0, {"t": 3}))
         ledger.done(unit)
     ledger.close()
     return path.read_bytes()
@@ -406,10 +406,9 @@ def test_what_each_run_has_sent_at_its_last_time_may_be_there_twice(archive: Pat
     job = replace(job_of(archive), by_time=True)
     for mark, again in (10, 3), (20, 2):
         with closing(opened(job, archive)) as checkpoint, closing(checkpoint.ledgers.ledger(0, 0)) as ledger:
-            unit = Unit("orders", mark, again, count=5, is_closed=True)
+            unit = Unit("orders", mark, again, count=5)
             ledger.sending(5)
-            ledger.sent("orders", 5, 50)
-            unit.acknowledged("orders", 5, 50)
+            ledger.sent(unit, PublishCounts(5, 50, 0, {"orders": 5}))
             ledger.done(unit)
     with closing(opened(job, archive)) as checkpoint:
         assert (checkpoint.earlier.marks, checkpoint.earlier.unsure) == ({"orders": 20}, 5)
@@ -419,7 +418,7 @@ def test_the_driver_reads_how_far_tasks_are(tmp_path: Path) -> None:
     for task in range(2):
         ledger_of(tmp_path / f"acks-000001-{task:05d}-0.log")
     ledger_of(tmp_path / "acks-000002-00000-0.log")
-    ledgers = Ledgers(str(tmp_path), 1, "", is_checkpoint=True)
+    ledgers = Ledgers(tmp_path, 1, "", is_checkpoint=True)
     assert ledgers.totals() == Totals(30, 30, 300, 0)
     assert not ledgers.is_stopped
     ledgers.stop()

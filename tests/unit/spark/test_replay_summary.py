@@ -15,11 +15,12 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
+from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.options import PROGRAM
+from nsq_spark.replay.outcome import DryRun, Outcome, TopicCount
 from nsq_spark.replay.resume import how_to_resume, words_to_repeat
 from nsqd_py.settings.program import ToolError
 
@@ -35,8 +36,9 @@ def planned(directory: Path, **parts: Any) -> str:
     return summary.plan_text(checkpoint, "local[2]")
 
 
-def outcome(**parts: Any) -> summary.Outcome:
-    return summary.Outcome(**{"counts": Totals(1500, 1500, 150_000, 0), "matched": 1500, "seconds": 3.0, **parts})
+def outcome(possible_duplicates: int = 0, **parts: Any) -> Outcome:
+    counts = PublishCounts(1500, 150_000, possible_duplicates, {"orders": 1500})
+    return Outcome(**{"counts": counts, "matched": 1500, "seconds": 3.0, **parts})
 
 
 def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
 
 def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
     assert summary.summary(outcome()) == "sent: matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
-    found = outcome(damage={"/a\x1b": Skipped(2, 1500)}, possible_duplicates=7, before=1, errors=["no\nsqd"], is_failed=True)
+    found = outcome(7, damage={"/a\x1b": Skipped(2, 1500)}, before=1, errors=["no\nsqd"], is_failed=True)
     assert summary.summary(found).splitlines() == [
         "partly sent: matched 1,500, sent 1,500, failed 0, skipped 2, 150.0 kB, 3.00 s (500/s)",
         "  1 message had been sent by earlier runs",
@@ -68,7 +70,7 @@ def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
 
 
 def test_the_summary_says_that_the_number_of_duplicates_is_not_known() -> None:
-    found = outcome(possible_duplicates=2500, unknown_duplicates="127.0.0.1:4151 does not answer")
+    found = outcome(2500, unknown_duplicates="127.0.0.1:4151 does not answer")
     assert summary.summary(found).splitlines()[1:] == [
         "  up to 2,500 messages may have been sent twice, or none: how many is not known, since 127.0.0.1:4151 does not answer"
     ]
@@ -137,7 +139,7 @@ def test_the_command_for_refused_messages_has_what_a_config_file_says_of_sending
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = summary.DryRun({"b": summary.TopicCount(1, 10, BASE_NS, BASE_NS), "a": summary.TopicCount(2, 20)}, first=["a b"])
+    look = DryRun({"b": TopicCount(1, 10, BASE_NS, BASE_NS), "a": TopicCount(2, 20)}, first=["a b"])
     assert summary.dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
@@ -146,7 +148,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "1 of 3 messages:",
         "a b",
     ]
-    assert summary.dry_run_text(summary.DryRun()) == "nothing matches"
+    assert summary.dry_run_text(DryRun()) == "nothing matches"
 
 
 # ---- the report
@@ -154,7 +156,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
 
 def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
     job = Job(("/archive",), Selection(Wanted(start_ns=BASE_NS)), checkpoint="/checkpoint")
-    found = outcome(damage={"/a": Skipped(2, 1500)}, topics={"orders": 1500}, is_stopped=True, possible_duplicates=1)
+    found = outcome(1, damage={"/a": Skipped(2, 1500)}, is_stopped=True)
     path = tmp_path / "report.json"
     summary.write_report(str(path), summary.report_of(job, found, BASE_NS))
     report = json.loads(path.read_text())

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
-from nsq_spark.replay.pace import Pace, PaceOfTask
-from nsq_spark.replay.task import TaskResult
+from nsq_spark.replay.outcome import Outcome
+from nsq_spark.replay.pace import Pace
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import BASE_NS, messages
 from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
@@ -23,7 +23,7 @@ from tests.support.replay import PlayedNsqd, files_of, replayed, write_framed
 Verdict = Callable[[str, list[bytes]], NsqClientError | None]
 
 
-def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> TaskResult:
+def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> Outcome:
     path = write_framed(tmp_path / "orders.framed", messages(count))
     destination = Destination(("played:1",), batch_bytes=250)
     job = job or Job((str(path),), destination=destination, give_up_after_s=5)
@@ -73,7 +73,7 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> 
     nsqd.verdict = fails(3, error)
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == bodies()
-    assert result.error == ""
+    assert result.errors == []
     is_unknown = isinstance(error, ConnectionLost | TimedOut)
     assert (result.counts.possible_duplicates > 0) is is_unknown
 
@@ -101,7 +101,7 @@ def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
     nsqd.verdict = lambda topic, some: NoNsqd("played:1: connection refused")
     job = Job(("x",), destination=Destination(("played:1",)), give_up_after_s=0.3)
     result = sent(tmp_path, nsqd, job)
-    assert "not published in 0.3s" in result.error and "connection refused" in result.error
+    assert "not published in 0.3s" in result.errors[0] and "connection refused" in result.errors[0]
     assert result.counts.messages == 0
 
 
@@ -109,7 +109,7 @@ def test_what_will_always_be_refused_ends_the_task_at_once(tmp_path: Path) -> No
     nsqd = PlayedNsqd()
     nsqd.verdict = lambda topic, some: PublishFailed("played:1", "E_BAD_TOPIC", "no")
     result = sent(tmp_path, nsqd)
-    assert "E_BAD_TOPIC" in result.error and "played:1" in result.error
+    assert "E_BAD_TOPIC" in result.errors[0] and "played:1" in result.errors[0]
 
 
 def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tm
     nsqd.verdict = verdict
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == sorted(set(bodies()) - {refused})
-    assert (result.counts.messages, result.failed, result.error) == (49, 1, "")
-    assert "orders.framed, a message of 20 bytes: " in result.failures[0]
+    assert (result.counts.messages, result.failed, result.is_failed) == (49, 1, False)
+    assert "orders.framed, a message of 20 bytes: " in result.errors[0]
 
 
 def test_a_deferred_message_is_a_command(tmp_path: Path) -> None:
@@ -157,9 +157,8 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
     now_s, count = 0.0, 0
     times = None if times_ns is None else np.array(times_ns)
     while left:
-        rest = None if times is None else times[count:]
-        ready = pace.ready(rest, left, now_s)
-        pace.sent(ready)
+        rest = np.broadcast_to(0, left) if times is None else times[count : count + left]
+        ready = pace.take(rest, now_s)
         count += ready
         left -= ready
         if left and not ready:
@@ -173,66 +172,66 @@ def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left:
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 7.0, 1000.0, 2_500_000.0])
 def test_a_rate_is_kept(rate: float) -> None:
-    assert sent_in(PaceOfTask(rate).begin(0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
+    assert sent_in(Pace(rate).begin(0.0), 20.0) == pytest.approx(20 * rate, abs=1 + rate * 0.1)
 
 
 def test_a_rate_makes_up_for_no_long_stop() -> None:
-    bucket = PaceOfTask(1000.0).begin(0.0)
-    assert bucket.ready(None, 10**6, 3600.0) == 100
+    bucket = Pace(1000.0).begin(0.0)
+    assert bucket.take(np.zeros(10**6), 3600.0) == 100
 
 
 def test_the_gaps_of_the_archive_are_kept() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=500).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=500).begin(0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
-    assert pace.ready(times, 3, 10.0) == 1
+    assert pace.take(times, 10.0) == 1
     assert pace.wait_s(times[1:], 10.0) == pytest.approx(1.0, abs=0.01)
-    assert pace.ready(times[1:], 2, 10.9) == 0
-    assert pace.ready(times[1:], 2, 11.0) == 1
-    assert pace.ready(times[2:], 1, 13.0) == 1
+    assert pace.take(times[1:], 10.9) == 0
+    assert pace.take(times[1:], 11.0) == 1
+    assert pace.take(times[2:], 13.0) == 1
 
 
 def test_the_clock_starts_when_the_first_message_is_ready() -> None:
     """A sort took an hour: nothing leaves at once for that, also if another topic has the first message."""
-    pace = PaceOfTask(speed=2.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=2.0, origin_ns=0).begin(0.0)
     times = np.array([10 * SECOND_NS, 12 * SECOND_NS])
-    assert pace.ready(times, 2, 3600.0) == 0
+    assert pace.take(times, 3600.0) == 0
     assert pace.wait_s(times, 3600.0) == pytest.approx(5.0, abs=0.01)
-    assert [pace.ready(times, 2, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
-    assert [pace.ready(times[1:], 1, 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
+    assert [pace.take(times, 3600.0 + at_s) for at_s in (4.9, 5.0, 5.0)] == [0, 1, 1]
+    assert [pace.take(times[1:], 3600.0 + at_s) for at_s in (5.9, 6.0)] == [0, 1]
 
 
 def test_a_stall_shifts_the_rest() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 4, 0.0) == 1
-    assert pace.ready(times[1:], 3, 31.0) == 1
-    assert pace.ready(times[2:], 2, 31.9) == 0
-    assert pace.ready(times[2:], 2, 32.0) == 1
+    assert pace.take(times, 0.0) == 1
+    assert pace.take(times[1:], 31.0) == 1
+    assert pace.take(times[2:], 31.9) == 0
+    assert pace.take(times[2:], 32.0) == 1
     assert pace.wait_s(times[3:], 32.0) == pytest.approx(58.0, abs=0.01)
 
 
 def test_a_short_stop_shifts_nothing() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     times = np.array([number * SECOND_NS for number in range(1000)])
     for number in range(1000):
-        assert pace.ready(times[number:], 1, number + 0.09) == 1
+        assert pace.take(times[number:], number + 0.09) == 1
 
 
 def test_what_catches_up_leaves_at_once_and_delays_nothing() -> None:
-    pace = PaceOfTask(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0, catches_up=True).begin(0.0)
     times = np.array([0, SECOND_NS, 2 * SECOND_NS, 60 * SECOND_NS])
-    assert pace.ready(times, 4, 0.0) == 1
-    assert pace.ready(times[1:], 3, 30.0) == 2
+    assert pace.take(times, 0.0) == 1
+    assert pace.take(times[1:], 30.0) == 2
     assert pace.wait_s(times[3:], 30.0) == pytest.approx(30.0, abs=0.01)
 
 
 def test_messages_close_together_wait_once() -> None:
     times = [number * 1000 for number in range(100_000)]  # 0.1 s of the archive
-    pace = PaceOfTask(speed=1.0, origin_ns=0).begin(0.0)
+    pace = Pace(speed=1.0, origin_ns=0).begin(0.0)
     now_s, waits, count = 0.0, 0, 0
     while count < len(times):
         rest = np.array(times[count:])
-        ready = pace.ready(rest, len(rest), now_s)
+        ready = pace.take(rest, now_s)
         count += ready
         if not ready:
             waits += 1
@@ -244,14 +243,14 @@ def test_messages_close_together_wait_once() -> None:
 def test_of_two_paces_the_slower_one_counts() -> None:
     times = [number * SECOND_NS // 1000 for number in range(1000)]
     for seconds, count in (2.0, 20), (20.0, 100):
-        both = PaceOfTask(10.0, 1.0).begin(0.0)
+        both = Pace(10.0, 1.0).begin(0.0)
         assert sent_in(both, seconds, times, left=100) == pytest.approx(count, abs=2)
 
 
 def test_a_task_that_is_tried_again_goes_on_at_once(tmp_path: Path) -> None:
     path = write_framed(tmp_path / "orders.framed", messages(3))
     job = Job((str(path),), destination=Destination(("played:1",)), speed=1.0, checkpoint=str(tmp_path / "checkpoint"))
-    paces = {0: PaceOfTask(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
+    paces = {0: Pace(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
     nsqd = PlayedNsqd()
     with closing(open_checkpoint(str(tmp_path / "checkpoint"), job, files_of(path))) as checkpoint:
         replayed(job, files_of(path), nsqd, checkpoint, attempt=1, paces=paces)

@@ -16,12 +16,12 @@ import pytest
 
 from nsq_spark.archive.names import time_in
 from nsq_tools.to_file import finishing
-from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.to_file.archive import Archive, Plan, Rotation, taken
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import Claim, OutputFile, left_behind
-from nsq_tools.to_file.service import datetime_format
+from nsq_tools.to_file.service import Layout
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from nsqd_py.stores.compression import CODECS
 from tests.support.archives import BASE_NS
@@ -86,20 +86,20 @@ def harness(tmp_path: Path) -> ArchiveHarness:
 
 
 def store(archive: Archive, batch: FakeBatch, *, sync: bool = True) -> None:
-    archive.add([batch])
+    archive.waiting.extend([batch])
     archive.store(is_sync_due=sync)
     answer(archive)
 
 
 def answer(archive: Archive) -> None:
-    for batch in archive.take_synced():
+    for batch in taken(archive.synced):
         batch.finish()
 
 
 def close(archive: Archive) -> list[str]:
     archive.close()
     answer(archive)
-    return [Path(file.finish().path).name for file in archive.take_finished()]
+    return [Path(file.finish().path).name for file in taken(archive.finished)]
 
 
 def names(directory: Path) -> list[str]:
@@ -142,7 +142,7 @@ def test_a_file_ends_with_the_message_that_goes_beyond_its_size(harness: Archive
     """What is synced with the old file is finished."""
     archive = harness.archive(form, rotation=Rotation(size_bytes=size_bytes))
     batches = [FakeBatch(b"12345", b"1234"), FakeBatch(b"1", b"x" * 100, b"2", b"3"), FakeBatch(b"y")]
-    archive.add(batches)  # type: ignore[arg-type]
+    archive.waiting.extend(batches)  # type: ignore[arg-type]
     archive.store(is_sync_due=False)
     answer(archive)
     assert [len(batch.finished) for batch in batches] == [2, 2, 0]
@@ -172,7 +172,7 @@ def test_a_file_ends_although_the_clock_was_set_back(harness: ArchiveHarness) ->
     store(archive, FakeBatch(b"one"))
     harness.now_ns = 0
     archive.tick()
-    assert [file.entry.messages for file in archive.take_finished()] == [1]
+    assert [file.entry.messages for file in taken(archive.finished)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_hour_in_a_name_is_local_unless_utc_is_asked_for(
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        plan = harness.plan(template=template, datetime_format=datetime_format(options), is_utc=options.datetime_utc)
+        plan = harness.plan(template=template, datetime_format=Layout(options).datetime_format, is_utc=options.datetime_utc)
         assert plan.name(BASE_NS) == name
     finally:
         monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_empty_files(harness: ArchiveHarness, skips_empty: bool) -> None:
     harness.now_ns += SECOND_NS
     archive.tick()
     close(archive)
-    for file in archive.take_finished():
+    for file in taken(archive.finished):
         file.finish()
     assert [bodies(path) for path in message_files(harness.output)] == ([] if skips_empty else [[], []])
 
@@ -294,7 +294,7 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
         with pytest.raises(OSError, match="No space left"):
             store(archive, refused)
             store(archive, FakeBatch())
-        archive.take_synced()
+        archive.synced.clear()
     assert (before.finished, unsynced.finished, refused.finished) == (before.ids, [], [])
     disk.room = 1 << 30
     archive.store(is_sync_due=True)
@@ -344,9 +344,9 @@ def test_what_cannot_be_written_can_be_given_back(harness: ArchiveHarness, monke
     batch = FakeBatch(b"one")
     with pytest.raises(OSError, match="No space left"):
         store(archive, batch)
-    (waiting,) = archive.take_waiting()
+    (waiting,) = taken(archive.waiting)
     waiting.requeue()
-    assert (batch.requeued, archive.take_waiting()) == (batch.ids, [])
+    assert (batch.requeued, list(archive.waiting)) == (batch.ids, [])
 
 
 # --- what a kill leaves behind
@@ -473,7 +473,7 @@ def test_a_power_cut_leaves_the_directories_of_a_file(harness: ArchiveHarness, i
     assert all_bodies(harness.output) == [b"one"]
 
 
-STEPS = ("place", "Claim.update", "Manifest.add", "Claim.release")
+STEPS = ("place", "Claim.update", "add_to_manifest", "Claim.release")
 
 
 @pytest.mark.parametrize("form", ["lines", "parquet"])
@@ -485,7 +485,7 @@ def test_a_kill_between_any_two_steps_of_finishing_costs_nothing(
     archive = harness.archive(form, work_dir=harness.work)
     store(archive, FakeBatch(b"one"))
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = taken(archive.finished)
     with monkeypatch.context() as patch:
         interrupt(patch, step, moment)
         with pytest.raises(KeyboardInterrupt):

@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from nsq_tools.to_file import finishing
-from nsq_tools.to_file.archive import Archive
+from nsq_tools.to_file.archive import Archive, taken
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.output import ManifestEntry, left_behind
 from nsqd_py.diskqueue.messages import record_positions
@@ -56,7 +56,7 @@ def record_ranges(path: Path) -> list[tuple[int, int]]:
 
 def finish_all(archive: Archive) -> list[ManifestEntry]:
     archive.close()
-    return [file.finish() for file in archive.take_finished()]
+    return [file.finish() for file in taken(archive.finished)]
 
 
 def repair_all(harness: ArchiveHarness) -> list[ManifestEntry]:
@@ -185,7 +185,7 @@ def test_a_copy_that_differs_leaves_the_original(harness: ArchiveHarness, form: 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
-    "step", ["place", "Claim.update", "keep_original", "remove_other_names", "Manifest.add", "Claim.release"]
+    "step", ["place", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"]
 )
 def test_a_kill_between_any_two_steps_keeps_the_original(
     harness: ArchiveHarness, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +194,7 @@ def test_a_kill_between_any_two_steps_keeps_the_original(
     source = work_file(harness)
     damaged = flip(source, record_ranges(source)[1][0] + 80)
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = taken(archive.finished)
     holder, _, name = step.rpartition(".")
     place_of_step = getattr(finishing, holder) if holder else finishing
     real = getattr(place_of_step, name)
@@ -224,9 +224,9 @@ def test_a_placed_file_that_was_taken_away_is_made_again_from_the_original(
     source = work_file(harness)
     flip(source, record_ranges(source)[1][0] + 80)
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = taken(archive.finished)
     with monkeypatch.context() as patch:
-        patch.setattr(finishing.Manifest, "add", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        patch.setattr(finishing, "add_to_manifest", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
         with pytest.raises(OSError, match="no"):
             file.finish()
     (placed,) = harness.output.glob("*.parquet")

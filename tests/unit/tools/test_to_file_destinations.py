@@ -54,10 +54,10 @@ def closed(table: Table, directory: Path) -> FinishedFile:
         store=store,
         table=table.flag,
     )
-    archive.add([FakeBatch(b"one", b"two")])
+    archive.waiting.extend([FakeBatch(b"one", b"two")])
     archive.store(is_sync_due=True)
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = archive.finished
     return file
 
 

@@ -24,8 +24,8 @@ from nsq_tools.to_file.finishing import (
 )
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import PROGRAM
-from nsq_tools.to_file.output import left_behind
-from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
+from nsq_tools.to_file.output import left_behind, side_path
+from nsq_tools.to_file.service import Layout, check
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.to_file_fakes import FakeBatch
@@ -92,7 +92,7 @@ def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) ->
 
 
 def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: Path) -> None:
-    adjacent = finishing._beside(output, "token")
+    adjacent = side_path(output, "token", ".moving")
     adjacent.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
         place(work / "gone", output, NAME, 0, "token", copy)
@@ -116,10 +116,10 @@ def written(work: Path, output: Path | None = None, form: str = "lines") -> Fini
         work_dir=work,
         output_dir=output or work.parent / "output",
     )
-    archive.add([FakeBatch(b"one")])
+    archive.waiting.extend([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
     archive.close()
-    (file,) = archive.take_finished()
+    (file,) = archive.finished
     return file
 
 
@@ -310,8 +310,8 @@ def test_host_identifier() -> None:
 
 def test_template() -> None:
     given = "<TOPIC>/<HOST>.<PID><REV>.<DATETIME>"
-    assert filename_template(given, "t", "h", 7, has_revisions=True) == "t/h.7<REV>.<DATETIME>"
-    assert filename_template(given, "t", "h", 7, has_revisions=False) == "t/h.7.<DATETIME>"
+    assert filename_template(given, "t", "h", has_revisions=True) == f"t/h.{os.getpid()}<REV>.<DATETIME>"
+    assert filename_template(given, "t", "h", has_revisions=False) == f"t/h.{os.getpid()}.<DATETIME>"
     assert with_revision("a<REV>.log", 12) == "a-000012.log"
 
 
@@ -327,7 +327,7 @@ def test_template() -> None:
     ],
 )
 def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic: str, name: str) -> None:
-    assert filename_template("<TOPIC>/<DATETIME>", topic, "h", 7, has_revisions=False) == f"{name}/<DATETIME>"
+    assert filename_template("<TOPIC>/<DATETIME>", topic, "h", has_revisions=False) == f"{name}/<DATETIME>"
 
 
 # --- options
@@ -347,7 +347,7 @@ def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic:
 def test_suffixes(flags: list[str], expected: str) -> None:
     options = PROGRAM.read([*SOURCE, *flags])
     check(options)
-    assert filename_format(options) == expected
+    assert Layout(options).filename_format == expected
 
 
 @pytest.mark.parametrize(
@@ -364,8 +364,8 @@ def test_suffixes(flags: list[str], expected: str) -> None:
     ],
 )
 def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: bool) -> None:
-    options = PROGRAM.read([*SOURCE, *flags])
-    assert (has_revisions(options), is_shared(options)) == (revisions, shared)
+    layout = Layout(PROGRAM.read([*SOURCE, *flags]))
+    assert (layout.has_revisions, layout.is_shared) == (revisions, shared)
 
 
 @pytest.mark.parametrize(

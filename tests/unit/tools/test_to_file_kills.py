@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import google_crc32c
 import pytest
 
-from nsq_tools.to_file.archive import Archive
+from nsq_tools.to_file.archive import Archive, taken
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.output import left_behind
 from tests.support.written_files import MANIFEST, all_bodies, leftovers, message_files
@@ -112,12 +112,12 @@ def until_it_works(work: Callable[[], object]) -> None:
 
 def archive_all(archive: Archive, acknowledge: Callable[[bytes], object]) -> None:
     for bodies in BATCHES:
-        archive.add([FakeBatch(*bodies)])  # type: ignore[list-item]
+        archive.waiting.extend([FakeBatch(*bodies)])  # type: ignore[list-item]
         until_it_works(lambda: archive.store(is_sync_due=True))
-        for batch in archive.take_synced():
+        for batch in taken(archive.synced):
             acknowledge(b"".join(b"%b\n" % body for body in batch.bodies))
     until_it_works(archive.close)
-    for file in archive.take_finished():
+    for file in taken(archive.finished):
         until_it_works(file.finish)
 
 

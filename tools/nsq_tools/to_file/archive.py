@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories, with_revision
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
@@ -20,6 +21,11 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
 from nsqd_py.stores.compression import Codec
+
+T = TypeVar("T")
+
+# Maximum size of a write, unless a single message is larger.
+_BLOCK_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,6 @@ class Rotation:
         if self.is_too_large(size_bytes):
             return f"{size_bytes} bytes (> {self.size_bytes})"
         return None
-
-
-# Maximum size of a write, unless a single message is larger.
-_BLOCK_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -109,56 +111,53 @@ class _Single:
     """One message of a batch, with what a batch has for encoders."""
 
     def __init__(self, message: Message, batch: MessageBatch) -> None:
-        self.topic, self.channel, self.nsqd = message.topic, message.channel, message.nsqd
-        self.connection, self.http_port = batch.connection, batch.http_port
-        self.ids, self.bodies = [message.id], [message.body]
-        self.timestamps_ns, self.attempts = [message.timestamp_ns], [message.attempts]
-        self.finish, self.requeue = message.finish, message.requeue
+        self.topic = batch.topic
+        self.channel = batch.channel
+        self.nsqd = batch.nsqd
+        self.connection = batch.connection
+        self.http_port = batch.http_port
+        self.ids = [message.id]
+        self.bodies = [message.body]
+        self.timestamps_ns = [message.timestamp_ns]
+        self.attempts = [message.attempts]
+        self.finish = message.finish
+        self.requeue = message.requeue
 
     def __len__(self) -> int:
         return 1
 
 
+def taken(queue: deque[T]) -> Iterator[T]:
+    """Yield the items of a queue, and remove them from it."""
+    while queue:
+        yield queue.popleft()
+
+
+@dataclass(eq=False)
 class Archive:
     """Writes batches, and records which of them are synced.
 
     After an OSError, the next call writes everything that is not synced again.
+
+    waiting   batches for the next `store`; the caller adds them
+    synced    batches that are synced; the caller takes them
+    finished  files that are closed; the caller takes them
     """
 
-    def __init__(self, plan: Plan, log: Log, warn: Warn, clock_ns: Callable[[], int]) -> None:
-        self._plan = plan
-        self._log = log
-        self._warn = warn
-        self._clock_ns = clock_ns
-        self._waiting: deque[MessageBatch] = deque()
-        self._unsynced: list[MessageBatch] = []
-        self._synced: list[MessageBatch] = []
-        self._finished: list[FinishedFile] = []
-        self._current: _Current | None = None
-        self._places = LogPlaces(plan.topic, plan.client)
-        self._last_name = ""
-        self._revision = 0
+    _plan: Plan
+    _log: Log
+    _warn: Warn
+    _clock_ns: Callable[[], int]
+    waiting: deque[MessageBatch] = field(default_factory=deque)
+    synced: deque[MessageBatch] = field(default_factory=deque)
+    finished: deque[FinishedFile] = field(default_factory=deque)
+    _unsynced: list[MessageBatch] = field(default_factory=list)
+    _current: _Current | None = None
+    _last_name: str = ""
+    _revision: int = 0
 
-    # --- batches and finished files; does not block
-
-    def add(self, batches: Iterable[MessageBatch]) -> None:
-        """Queue batches for the next `store`."""
-        self._waiting.extend(batches)
-
-    def take_synced(self) -> list[MessageBatch]:
-        """Return the batches that were synced since the last call."""
-        synced, self._synced = self._synced, []
-        return synced
-
-    def take_finished(self) -> list[FinishedFile]:
-        """Return the files that were closed since the last call."""
-        finished, self._finished = self._finished, []
-        return finished
-
-    def take_waiting(self) -> list[MessageBatch]:
-        """Remove and return the batches that are not written."""
-        waiting, self._waiting = list(self._waiting), deque()
-        return waiting
+    def __post_init__(self) -> None:
+        self._places = LogPlaces(self._plan.topic, self._plan.client)
 
     # --- blocking; raises OSError
 
@@ -173,7 +172,7 @@ class Archive:
     def store(self, *, is_sync_due: bool) -> None:
         """Write all queued batches, and sync if it is due."""
         try:
-            while self._waiting:
+            while self.waiting:
                 self._write_some()
             if is_sync_due:
                 self._sync()
@@ -183,7 +182,7 @@ class Archive:
 
     def tick(self) -> None:
         """End a file that is too old, and begin the next unless empty files are skipped."""
-        if self._rotation_reason() is None:
+        if not self._rotation_reason():
             return
         self.close()
         if not self._plan.skips_empty:
@@ -192,7 +191,7 @@ class Archive:
     def close(self) -> None:
         """Sync and end the current file, if there is one."""
         current = self._current
-        if current is None:
+        if not current:
             return
         try:
             if current.is_empty:
@@ -204,12 +203,12 @@ class Archive:
         self._current = None
         output = current.output
         entry = entry_of(current.claim.details, current.synced, output.synced_bytes, output.checksum)
-        self._finished.append(FinishedFile(current.claim, entry))
+        self.finished.append(FinishedFile(current.claim, entry))
         output.close()
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""
-        if self._current is not None:
+        if self._current:
             self._current.output.close()
             self._current.claim.drop()
             self._current = None
@@ -230,26 +229,27 @@ class Archive:
 
         As in Go's nsq_to_file, a file ends with the message that makes it too large, so the batch around it is divided.
         """
-        taken: list[MessageBatch] = []
-        plan, end_bytes = self._plan, file_bytes + _BLOCK_BYTES
-        while not taken or (self._waiting and file_bytes < end_bytes and not plan.rotation.is_too_large(file_bytes)):
-            batch = self._waiting.popleft()
+        some: list[MessageBatch] = []
+        plan = self._plan
+        end_bytes = file_bytes + _BLOCK_BYTES
+        while not some or (self.waiting and file_bytes < end_bytes and not plan.rotation.is_too_large(file_bytes)):
+            batch = self.waiting.popleft()
             new_bytes = file_bytes + plan.form.size_of(batch)
             if len(batch) > 1 and plan.rotation.is_too_large(new_bytes):
                 singles = (_Single(message, batch) for message in reversed(batch.messages()))
-                self._waiting.extendleft(singles)  # type: ignore[arg-type]
+                self.waiting.extendleft(singles)  # type: ignore[arg-type]
             else:
-                taken.append(batch)
+                some.append(batch)
                 file_bytes = new_bytes
-        return taken
+        return some
 
     def _sync(self) -> None:
         current = self._current
-        if current is None:
+        if not current:
             return
         current.output.sync()
         batches, self._unsynced = self._unsynced, []
-        self._synced.extend(batches)
+        self.synced.extend(batches)
         for batch in batches:
             current.synced.add(len(batch), batch.timestamps_ns)
         if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
@@ -257,10 +257,10 @@ class Archive:
 
     def _take_back(self) -> None:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""
-        self._waiting.extendleft(reversed(self._unsynced))
+        self.waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
         current = self._current
-        if current is None:
+        if not current:
             return
         with suppress(OSError):  # if the disk keeps failing, the next write reports it
             if current.output.is_removed:
@@ -274,14 +274,14 @@ class Archive:
     def _file(self) -> _Current:
         """Return the current file, after rotation if it is due."""
         reason = self._rotation_reason()
-        if self._current is not None and reason is not None:
+        if self._current and reason:
             self._log.info("[%s/%s] %s, rotating...", self._plan.topic, self._plan.channel, reason)
             self.close()
         return self._current or self._open()
 
     def _rotation_reason(self) -> str | None:
         current = self._current
-        if current is None:
+        if not current:
             return "no file is open"
         now_ns = self._clock_ns()
         return self._plan.rotation.reason(current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns)
@@ -290,7 +290,7 @@ class Archive:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
         revision = self._revision + 1 if name == self._last_name else 0
-        while (current := self._open_revision(name, revision, now_ns)) is None:
+        while not (current := self._open_revision(name, revision, now_ns)):
             revision += 1
         self._last_name = name
         self._revision = revision
@@ -299,14 +299,15 @@ class Archive:
 
     def _open_revision(self, name: str, revision: int, now_ns: int) -> _Current | None:
         """Open a file with this revision. Return None if the name is taken."""
-        plan, revised = self._plan, with_revision(name, revision)
+        plan = self._plan
+        revised = with_revision(name, revision)
         if self._is_taken(revised):
             return None
         # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
         # changes in the meantime.
-        work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
+        work_dir = plan.work_dir.resolve()
         token = secrets.token_hex(8)
-        work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
+        work_path = side_path(work_dir, token, ".framed") if plan.form.convert else work_dir / revised
         make_directories(work_path.parent, work_dir)
         details = ClaimDetails(
             plan.topic,
@@ -316,7 +317,7 @@ class Archive:
             name,
             revision,
             str(work_path.relative_to(work_dir)),
-            str(output_dir),
+            str(plan.output_dir.resolve()),
             plan.is_shared,
             # Known before the first write, so that a kill there makes no message of others one of this file.
             offset=_size_of(work_path),

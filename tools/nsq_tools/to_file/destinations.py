@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -31,7 +30,6 @@ from nsqd_py.stores.object_stores import delta_options, iceberg_properties, open
 from nsqd_py.stores.tables import is_in, pointer_to
 
 DELTA, ICEBERG = "delta", "iceberg:"
-_EXTRAS = {DELTA: ("delta", "deltalake"), ICEBERG: ("iceberg", "pyiceberg")}
 # In the summary of an Iceberg snapshot: the token of the file that it added.
 _TOKEN = "nsq-to-file"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,10 +51,9 @@ _CHECK_S = 5
 _committing = Lock()
 
 
-def missing_extra(table: str) -> str:
-    """Return what to install for a table; "" if it is there."""
-    extra, package = _EXTRAS[DELTA if table == DELTA else ICEBERG]
-    return "" if find_spec(package) else f"{package}: pip install 'nsqd-py[{extra}]'"
+def package_of(table: str) -> tuple[str, str]:
+    """Return the package for a table, and its extra."""
+    return ("deltalake", "delta") if table == DELTA else ("pyiceberg", "iceberg")
 
 
 @contextmanager

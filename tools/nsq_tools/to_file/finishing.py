@@ -28,14 +28,26 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
+from nsq_tools.to_file.log_parts import LogParts
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, Manifest, ManifestEntry, side_path
+from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, ManifestEntry, add_to_manifest, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.stores.compression import CODECS
 from nsqd_py.stores.directories import POINTERS
 from nsqd_py.stores.files import FileWindow, LocalFile
+
+# (source, target) makes the target from the source, and syncs it.
+Make = Callable[[Path, Path], None]
+
+_MOVING = ".moving"
+_DIRECTORY_MODE = 0o770
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+_READ_BYTES = 1024 * 1024
+_SHOWN_RANGES = 10
+# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
+_ORIGINAL_PREFIX = "_nsq_damaged."
 
 
 def host_identifier(given: str, hostname: str) -> str:
@@ -44,12 +56,12 @@ def host_identifier(given: str, hostname: str) -> str:
     return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname) if given else short
 
 
-def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
+def filename_template(filename_format: str, topic: str, host: str, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
     if topic.startswith((".", MANIFEST, POINTERS)):  # such as `..`, or a claim's name: anybody may publish to these topics
         topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
-    return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
+    return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(os.getpid()))
 
 
 def with_revision(name: str, revision: int) -> str:
@@ -59,13 +71,6 @@ def with_revision(name: str, revision: int) -> str:
 
 # --- moving
 
-DIRECTORY_MODE = 0o770
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-
-
-# (source, target) makes the target from the source, and syncs it.
-Make = Callable[[Path, Path], None]
-
 
 def make_directories(directory: Path, base: Path | None = None) -> None:
     """Make the directory and its parents, with the mode that Go's nsq_to_file uses, and sync their names. Raises OSError.
@@ -73,10 +78,10 @@ def make_directories(directory: Path, base: Path | None = None) -> None:
     base  a directory that contains it: below that, only symbolic links are followed that this user, root, or the
           owner of their directory has made
     """
-    if base is not None:
+    if base:
         _check_links(directory, base)
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
     for path in missing:
         sync_directory(path.parent)
 
@@ -88,7 +93,7 @@ def _check_links(directory: Path, base: Path) -> None:
         owners = {0, os.geteuid(), path.stat().st_uid}
         path /= part
         status = _status(path)
-        if status is None:
+        if not status:
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in owners:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
@@ -101,15 +106,15 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     it is complete and synced. After an interruption at any point, another call has the same result, until
     `remove_other_names` was called.
     """
-    if make is None:
+    if not make:
         try:
             return _link(source, output_dir, name, revision)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-    adjacent = _beside(output_dir, token)
+    adjacent = side_path(output_dir, token, _MOVING)
     status = _status(adjacent)  # an adjacent file gets its second name only when it is complete
-    if status is None or status.st_nlink == 1:
+    if not status or status.st_nlink == 1:
         source.lstat()  # without the source, an incomplete copy is all there is
         adjacent.unlink(missing_ok=True)
         (make or copy)(source, adjacent)
@@ -123,27 +128,31 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if they cannot, `is_copy(path)` reads the file. Return False if the placed file is missing or is another file: then
     the source may be the last copy, and is kept.
     """
-    target, adjacent = output_dir / placed, _beside(output_dir, token)
-    kept, original, copied = _status(target), _status(source), _status(adjacent)
-    if original is not None and not (source.name == target.name and source.parent.samefile(target.parent)):
-        if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
+    target = output_dir / placed
+    adjacent = side_path(output_dir, token, _MOVING)
+    kept = _status(target)
+    original = _status(source)
+    copied = _status(adjacent)
+    if original and not (source.name == target.name and source.parent.samefile(target.parent)):
+        is_kept = kept and (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target))
+        if not is_kept:
             return False
         _remove_name(source, original, kept)
         sync_directory(source.parent)
-    if copied is not None:
-        if kept is None or not _is_one_file(copied, kept):
+    if copied:
+        if not _is_one_file(copied, kept):
             return False
         _remove_name(adjacent, copied, kept)
     return True
 
 
-def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result) -> None:
+def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result | None) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
     kept  status of the remaining file: another name of the same file, or a copy
     """
     # On a file system that ignores case, one entry has two names.
-    if not os.path.samestat(status, kept) or status.st_nlink > 1:
+    if not _is_one_file(status, kept) or status.st_nlink > 1:
         path.unlink()
 
 
@@ -156,11 +165,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _is_one_file(one: os.stat_result | None, other: os.stat_result | None) -> bool:
-    return one is not None and other is not None and os.path.samestat(one, other)
-
-
-def _beside(output_dir: Path, token: str) -> Path:
-    return side_path(output_dir, token, ".moving")
+    return bool(one and other and os.path.samestat(one, other))
 
 
 def copy(source: Path, target: Path) -> None:
@@ -205,17 +210,12 @@ def _link_exclusively(source: Path, target: Path) -> None:
 
 def keep_original(source: Path, name: str) -> None:
     """Rename a file that was not copied whole, so that nothing removes it. Raises OSError."""
-    if _status(source) is not None:
+    if _status(source):
         os.rename(source, source.with_name(name))
         sync_directory(source.parent)
 
 
 # --- finishing
-
-_READ_BYTES = 1024 * 1024
-_SHOWN_RANGES = 10
-# The name begins with an underscore, so that readers of directories skip it, and has no suffix of an archive.
-_ORIGINAL_PREFIX = "_nsq_damaged."
 
 
 @dataclass(slots=True)
@@ -268,7 +268,7 @@ class FinishedFile:
                 placed = Path(details.output_dir) / self.entry.path
                 raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(placed))
         if not details.store:
-            Manifest(Path(details.output_dir)).add(self.entry, is_repeated)
+            add_to_manifest(Path(details.output_dir), self.entry, is_repeated)
         entry = self._hand_over(is_repeated)
         self.claim.release()
         return entry
@@ -295,20 +295,20 @@ class FinishedFile:
     def _place(self) -> None:
         """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
         claim, details = self.claim, self.claim.details
-        output_dir, source = Path(details.output_dir), self._source
-        if FORMATS[details.format].convert is not None:
-            name = place(source, output_dir, details.name, details.revision, claim.token, self._convert)
-            entry = _with_contents(self.entry, output_dir / name)
+        output_dir = Path(details.output_dir)
+        source = self._source
+        make = self._convert if FORMATS[details.format].convert else None
+        name = details.work_name
+        if make or claim.work_dir != output_dir:  # else it was written there
+            name = place(source, output_dir, details.name, details.revision, claim.token, make)
+        placed = output_dir / name
+        entry = self.entry
+        if make:
+            entry = _with_contents(entry, placed)
             if entry.damaged_bytes:
                 entry = replace(entry, original=self._original.name)
-        elif claim.work_dir == output_dir:
-            name = details.work_name  # it was written there
-            entry = self.entry
-        else:
-            name = place(source, output_dir, details.name, details.revision, claim.token)
-            entry = self.entry
-            if not _is_one_file(_status(source), _status(output_dir / name)):
-                entry = self._compared(entry, output_dir / name)
+        elif source != placed and not _is_one_file(_status(source), _status(placed)):
+            entry = self._compared(entry, placed)
         entry = replace(entry, path=name)
         claim.update(replace(details, entry=asdict(entry)))
         self.entry = entry  # now, since other names of the file are removed only when its place is noted
@@ -322,14 +322,7 @@ class FinishedFile:
         if not entry.path:
             scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
         if scan.damaged:
-            tally = scan.tally
-            self.entry = replace(
-                entry.with_damage(scan.damaged),
-                messages=tally.messages,
-                first_timestamp=tally.first_timestamp_ns,
-                last_timestamp=tally.last_timestamp_ns,
-                nsqds=_placed(tally.nsqds(), entry.nsqds),
-            )
+            self.entry = replace(entry.with_damage(scan.damaged), **_counted(scan.tally, entry.nsqds))
 
     def _compared(self, entry: ManifestEntry, path: Path) -> ManifestEntry:
         """Return the entry of a file, with its damage if it has other bytes than those that were written. Raises OSError."""
@@ -344,7 +337,7 @@ class FinishedFile:
         output_dir = Path(claim.details.output_dir)
         if entry.original:
             keep_original(claim.work_path, entry.original)
-            if not claim.details.store and _status(output_dir / entry.path) is None:
+            if not claim.details.store and not _status(output_dir / entry.path):
                 return False
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, partial(_holds, entry))
 
@@ -385,28 +378,30 @@ def entry_of(
         channel=details.channel,
         format=details.format,
         compress=details.compress,
-        messages=tally.messages,
-        first_timestamp=tally.first_timestamp_ns,
-        last_timestamp=tally.last_timestamp_ns,
         offset=details.offset,
         bytes=size_bytes,
         crc32c=None if checksum is None else f"{checksum:08x}",
         repaired=cut_bytes is not None,
         cut_bytes=cut_bytes or 0,
         closed=time.time_ns(),
-        nsqds=_placed(tally.nsqds(), details.nsqds),
+        **_counted(tally, details.nsqds),
     )
 
 
-def _placed(nsqds: list[dict[str, Any]], known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages of each nsqd with the places of their first ones, where these are known.
+def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
+    """Return the fields of an entry about its messages. Those of each nsqd have the place of the first one, where it is known.
 
-    Nothing if the topic was created again while the file was written: what was read of it does not tell them apart.
+    There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
+    them apart.
     """
-    if len(known) > len(nsqds):
-        return []
     places = {(part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]} for part in known}
-    return [part | places.get((part["nsqd"], part["first_id"]), {}) for part in nsqds]
+    nsqds = [part | places.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
+    return {
+        "messages": tally.messages,
+        "first_timestamp": tally.first_timestamp_ns,
+        "last_timestamp": tally.last_timestamp_ns,
+        "nsqds": nsqds if len(known) <= len(nsqds) else [],
+    }
 
 
 def checksum_of(file: BinaryIO) -> int:
@@ -422,7 +417,7 @@ def repair(claim: Claim) -> FinishedFile | None:
 
     May block for long. Raises OSError; the claim then stays for the next start.
     """
-    if claim.details.entry is not None:
+    if claim.details.entry:
         return FinishedFile(claim, ManifestEntry(**claim.details.entry))
     path = claim.work_path
     try:

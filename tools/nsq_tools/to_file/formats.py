@@ -14,7 +14,6 @@ parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, ns
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import secrets
@@ -36,6 +35,20 @@ from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, Data, FileHeader, Incomplete, decode_header
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, is_incomplete_write, is_zero
 from nsqd_py.stores.files import FileWindow, LocalFile
+
+# Warns the user; called with the same text often, which is logged once.
+Warn = Callable[[str], None]
+
+NEWLINE_WARNING = (
+    "there are messages with newlines in them: each becomes several lines, as with Go's nsq_to_file; "
+    "--format=jsonl and --format=framed keep them whole"
+)
+# Anchored to the start of a line, so that it never matches inside a body.
+_OBJECT = re.compile(
+    rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",', re.MULTILINE
+)
+_ROW_GROUP_ROWS = 120_000
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -62,7 +75,7 @@ class Tally:
     def add_ids(self, nsqd: str, ids: Sequence[bytes]) -> None:
         """Add the ids of messages, in their order in the file."""
         part = last_part(self.parts, nsqd)
-        if part is None:
+        if not part:
             part = LogPart(nsqd)
             self.parts.append(part)
         part.add(ids)
@@ -73,9 +86,6 @@ class Tally:
 
 
 # --- formats
-
-# Warns the user; called with the same text often, which is logged once.
-Warn = Callable[[str], None]
 
 
 class Encoded(NamedTuple):
@@ -114,9 +124,9 @@ class FileFormat:
     overhead_bytes  approximate size of a message without its body
     encoder         (codec, level, warn) returns the encoder of one file, which begins with its `header`
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
-    is_appendable   True if several runs may append to one uncompressed file
+    is_appendable   True if several runs may append to one uncompressed file; otherwise each write is one record, so that small
+                    writes are collected until a sync
     has_ids         True if the files have the ids of messages
-    gathers         True if each write is one record, so that small writes are collected until a sync
     convert         (source, target, codec name, columns to leave out) makes the final file from the written one, and
                     returns what it has read of that; None if they are the same
     """
@@ -129,7 +139,6 @@ class FileFormat:
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     has_ids: bool = True
-    gathers: bool = False
     convert: Callable[[Path, Path, str, Collection[str]], FileScan] | None = None
 
     def size_of(self, batch: MessageBatch) -> int:
@@ -139,26 +148,19 @@ class FileFormat:
 
 # --- lines
 
-NEWLINE_WARNING = (
-    "there are messages with newlines in them: each becomes several lines, as with Go's nsq_to_file; "
-    "--format=jsonl and --format=framed keep them whole"
-)
 
-
-class TextEncoder:
+class TextEncoder(NamedTuple):
     """The encoder of one file of lines. `text_of` returns batches as lines."""
 
-    header = b""
-
-    def __init__(self, text_of: Callable[[Sequence[MessageBatch], Warn], bytes], codec: Codec, level: int, warn: Warn) -> None:
-        self._text_of = text_of
-        self._codec = codec
-        self._level = level
-        self._warn = warn
+    text_of: Callable[[Sequence[MessageBatch], Warn], bytes]
+    codec: Codec
+    level: int
+    warn: Warn
+    header: bytes = b""
 
     def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
-        data = self._text_of(batches, self._warn)
-        return Encoded(self._codec.compress(data, self._level), len(data))
+        data = self.text_of(batches, self.warn)
+        return Encoded(self.codec.compress(data, self.level), len(data))
 
 
 def bodies_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
@@ -190,24 +192,7 @@ def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, byt
     return scan
 
 
-LINES = FileFormat(
-    name="lines",
-    suffix=".log",
-    codecs=(NONE, GZIP, ZSTD),
-    overhead_bytes=1,
-    encoder=partial(TextEncoder, bodies_of),
-    scan=partial(scan_lines, count=lambda tally, block: tally.add(block.count(b"\n"))),
-    is_appendable=True,
-    has_ids=False,
-)
-
-
 # --- jsonl
-
-# Anchored to the start of a line, so that it never matches inside a body.
-_OBJECT = re.compile(
-    rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",', re.MULTILINE
-)
 
 
 def _count_objects(tally: Tally, block: bytes) -> None:
@@ -217,17 +202,6 @@ def _count_objects(tally: Tally, block: bytes) -> None:
     tally.add(block.count(b"\n"), [int(timestamp) for timestamp, _, _ in found])
     for nsqd in {nsqd for _, _, nsqd in found}:
         tally.add_ids(nsqd.decode(), [message_id for _, message_id, other in found if other == nsqd])
-
-
-JSONL = FileFormat(
-    name="jsonl",
-    suffix=".jsonl",
-    codecs=(NONE, GZIP, ZSTD),
-    overhead_bytes=150,
-    encoder=partial(TextEncoder, lambda batches, warn: b"".join(chain.from_iterable(map(json_lines, batches)))),
-    scan=partial(scan_lines, count=_count_objects),
-    is_appendable=True,
-)
 
 
 # --- framed
@@ -243,10 +217,8 @@ class FramedEncoder:
         self.header = FileHeader(self._salt, first_seq=0, used_id=0).encode()
 
     def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
-        by_nsqd: dict[str, list[MessageBatch]] = {}
-        for batch in batches:
-            by_nsqd.setdefault(batch.nsqd, []).append(batch)
-        records = [self._record(of_one) for of_one in by_nsqd.values()]
+        nsqds = dict.fromkeys(batch.nsqd for batch in batches)
+        records = [self._record([batch for batch in batches if batch.nsqd == nsqd]) for nsqd in nsqds]
         return Encoded(b"".join(records), sum(sum(map(len, batch.bodies)) for batch in batches))
 
     def _record(self, batches: Sequence[MessageBatch]) -> bytes:
@@ -314,25 +286,7 @@ def _is_incomplete_record(data: Data, start: int, salt: int) -> bool:
     return header.record_bytes > len(rest) and extend(salt, rest[CHECKED_FROM:]) != header.checksum
 
 
-FRAMED = FileFormat(
-    name="framed",
-    suffix=".framed",
-    codecs=(NONE, ZSTD),
-    overhead_bytes=30,
-    encoder=FramedEncoder,
-    scan=scan_records,
-    gathers=True,
-)
-
-
 # --- parquet
-
-_ROW_GROUP_ROWS = 120_000
-_ROW_GROUP_BYTES = 64 * 1024 * 1024
-
-
-def is_installed() -> bool:
-    return importlib.util.find_spec("pyarrow") is not None
 
 
 def convert(source: Path, target: Path, codec_name: str, without: Collection[str] = ()) -> FileScan:
@@ -347,9 +301,9 @@ def convert(source: Path, target: Path, codec_name: str, without: Collection[str
 
     schema = arrow.schema([field for field in parquet_schema() if field.name not in without])
     scan = FileScan()
-    with target.open("xb") as out:
+    with LocalFile.open(str(source)) as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
-            for group in _row_groups(_messages_of(source, scan)):
+            for group in _row_groups(_messages_in(FileWindow(file), scan)):
                 writer.write_table(
                     arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
                 )
@@ -373,12 +327,6 @@ def parquet_schema() -> Any:
         "nsqd": arrow.string(),
     }
     return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
-
-
-def _messages_of(source: Path, scan: FileScan) -> Iterator[Messages]:
-    """Yield the messages of a framed file, and note in `scan` what is read and what is damaged. Raises OSError."""
-    with LocalFile.open(str(source)) as file:
-        yield from _messages_in(FileWindow(file), scan)
 
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
@@ -409,16 +357,40 @@ def _columns(messages: Messages) -> dict[str, Sequence[Any]]:
     }
 
 
-PARQUET = FileFormat(
-    name="parquet",
-    suffix=".parquet",
-    codecs=(NONE, GZIP, ZSTD),
-    overhead_bytes=30,
-    encoder=lambda codec, level, warn: FramedEncoder(CODECS[NONE], level, warn),
-    scan=scan_records,
-    gathers=True,
-    convert=convert,
-)
+# --- the table
 
 # By the value of --format.
-FORMATS = {form.name: form for form in (LINES, JSONL, FRAMED, PARQUET)}
+FORMATS = {
+    form.name: form
+    for form in (
+        FileFormat(
+            "lines",
+            ".log",
+            (NONE, GZIP, ZSTD),
+            1,
+            partial(TextEncoder, bodies_of),
+            partial(scan_lines, count=lambda tally, block: tally.add(block.count(b"\n"))),
+            is_appendable=True,
+            has_ids=False,
+        ),
+        FileFormat(
+            "jsonl",
+            ".jsonl",
+            (NONE, GZIP, ZSTD),
+            150,
+            partial(TextEncoder, lambda batches, warn: b"".join(chain.from_iterable(map(json_lines, batches)))),
+            partial(scan_lines, count=_count_objects),
+            is_appendable=True,
+        ),
+        FileFormat("framed", ".framed", (NONE, ZSTD), 30, FramedEncoder, scan_records),
+        FileFormat(
+            "parquet",
+            ".parquet",
+            (NONE, GZIP, ZSTD),
+            30,
+            lambda codec, level, warn: FramedEncoder(CODECS[NONE], level, warn),
+            scan_records,
+            convert=convert,
+        ),
+    )
+}

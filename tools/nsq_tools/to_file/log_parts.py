@@ -10,12 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import lt
 from time import monotonic
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.net.addresses import join_address, parse_host_port
+
+# The messages of each nsqd, as JSON has them: the fields of LogPart.
+LogParts: TypeAlias = list[dict[str, Any]]
 
 _TIMEOUT_S = 2.0
 # An nsqd that does not answer, or does not know the message, is asked again after this time.
@@ -48,14 +52,10 @@ class LogPart:
         is_ordered = all(map(lt, ids, ids[1:]))
         bounds = (ids[0], ids[-1]) if is_ordered else (min(ids), max(ids))
         first_id, last_id = (message_id.decode("ascii", "backslashreplace") for message_id in bounds)
-        if not self.count:
-            self.first_id, self.last_id = first_id, last_id
-        else:
-            is_ordered = is_ordered and first_id > self.last_id
-            self.last_id = max(self.last_id, last_id)
-            if first_id < self.first_id:
-                self.first_id, self.epoch, self.first_seq = first_id, None, None
-        self.is_ordered = self.is_ordered and is_ordered
+        self.is_ordered &= is_ordered and first_id > self.last_id
+        self.last_id = max(self.last_id, last_id)
+        if not self.count or first_id < self.first_id:
+            self.first_id, self.epoch, self.first_seq = first_id, None, None
         self.count += len(ids)
 
 
@@ -84,12 +84,12 @@ class LogPlaces:
         has_found = False
         for batch in batches:
             part = last_part(parts, batch.nsqd)
-            if part is None or self._connections.get(batch.nsqd) is not batch.connection:
+            if not part or self._connections.get(batch.nsqd) is not batch.connection:
                 self._connections[batch.nsqd] = batch.connection
                 first = LogPart(batch.nsqd)
                 first.add(batch.ids)
                 has_found = self._find(first, batch.http_port) or has_found
-                if part is None or part.epoch is None or part.epoch != first.epoch:
+                if not part or part.epoch is None or part.epoch != first.epoch:
                     parts.append(first)
                     continue
             part.add(batch.ids)

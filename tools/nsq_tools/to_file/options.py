@@ -18,6 +18,14 @@ SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"
 
 # The conversions of Go's nsq_to_file. They are in English, because Python has the locale C for times.
 _CONVERSIONS = tuple("AaBbdHIMmpSYyZz%")
+_SCHEMES = ("s3", "gs", "az", "abfss")
+# The names in `formats.FORMATS`, whose import takes 25 ms.
+_FORMATS = ("lines", "jsonl", "framed", "parquet")
+DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
+DEFAULT_SUFFIX = ".log"
+DEFAULT_DATETIME_FORMAT = "%Y-%m-%d_%H"
+# Until messages of the topic are in flight.
+_RUN = "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic={}' | grep 'inflt: *[1-9]'\""
 
 
 def check_words(text: str, *known: str) -> None:
@@ -49,14 +57,6 @@ def check_output_dir(text: str) -> str | None:
 def check_table_name(text: str) -> str | None:
     is_table = text in ("", "delta") or re.fullmatch(r"iceberg:[^:]+\.[^.:]+", text)
     return None if is_table else "must be delta or iceberg:namespace.table"
-
-
-_SCHEMES = ("s3", "gs", "az", "abfss")
-# The names in `formats.FORMATS`, whose import takes 25 ms.
-_FORMATS = ("lines", "jsonl", "framed", "parquet")
-DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
-DEFAULT_SUFFIX = ".log"
-DEFAULT_DATETIME_FORMAT = "%Y-%m-%d_%H"
 
 
 class _Source(SourceOptions, title="Source"):
@@ -161,9 +161,6 @@ class _Log(LogOptions, title="Log"):
 class ToFileOptions(ProgramOptions, _Source, _Files, _Contents, _Ends, _Http, _Log):
     """The options of nsq-to-file."""
 
-
-# Until messages of the topic are in flight.
-_RUN = "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic={}' | grep 'inflt: *[1-9]'\""
 
 PROGRAM = Program(
     "nsq_to_file",

@@ -8,14 +8,13 @@ unless it is mounted with local_lock).
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,20 @@ import orjson
 from google_crc32c import extend
 
 from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.log_parts import LogParts
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.runtime.documents import BAD_CONTENT, decode_fields, describe
 from nsqd_py.runtime.private_files import open_file
 
 MODE = 0o666  # for other programs to read, unless the umask says otherwise
+# Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
+MANIFEST = "_nsq_manifest"
+_MOST_RANGES = 100
+# The names of claims.
+PREFIX = ".nsq_to_file."
+_SUFFIX = ".json"
+_NEW_SUFFIX = ".new"
 
 
 class OutputFile:
@@ -53,7 +60,7 @@ class OutputFile:
         self._fd = open_file(path, flags, MODE)
         try:
             if not is_shared:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock(self._fd, LOCK_EX | LOCK_NB)
             with self._at_end():
                 self.start_offset = self.end
         except OSError:
@@ -108,7 +115,13 @@ class OutputFile:
     def close(self) -> None:
         os.close(self._fd)
 
-    @contextlib.contextmanager
+    def has_line(self, line: bytes) -> bool:
+        """True if this is one of the lines of the file."""
+        with open(self._fd, "rb", closefd=False) as file:
+            file.seek(0)
+            return line in file
+
+    @contextmanager
     def _at_end(self) -> Iterator[None]:
         """Begin a write: at the end of a shared file, which is locked, else behind what was written last."""
         if not self.is_shared:
@@ -116,19 +129,19 @@ class OutputFile:
                 os.ftruncate(self._fd, self.end)
             yield
             return
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        flock(self._fd, LOCK_EX)
         try:
             self._go_behind_others()
             yield
         finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            flock(self._fd, LOCK_UN)
 
     def _go_behind_others(self) -> None:
         size = os.fstat(self._fd).st_size
         if size == self.end:
             return
-        if _ends_inside_line(self._fd, size):
-            size += os.write(self._fd, b"\n")  # so that the next message begins on a new line
+        if os.pread(self._fd, 1, max(0, size - 1)) not in (b"", b"\n"):  # a killed process left a line incomplete
+            size += os.write(self._fd, b"\n")
         self.checksum = None
         self.end = self._kept_end = size
 
@@ -140,16 +153,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _ends_inside_line(descriptor: int, size: int) -> bool:
-    """True if the file ends in a line that a killed process left incomplete."""
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-
-
 # --- the manifest
-
-# Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
-MANIFEST = "_nsq_manifest"
-_MOST_RANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class ManifestEntry:
     damaged_bytes: int = 0
     damaged_ranges: list[list[int]] = field(default_factory=list)
     original: str = ""
-    nsqds: list[dict[str, Any]] = field(default_factory=list)
+    nsqds: LogParts = field(default_factory=list)
 
     def with_damage(self, damaged: list[Range], original: str = "") -> ManifestEntry:
         """Return the entry with these damaged parts."""
@@ -201,40 +205,24 @@ class ManifestEntry:
         return replace(self, damaged_bytes=size_bytes, damaged_ranges=first, original=original)
 
 
-class Manifest:
-    """The manifest of an output-dir. Several processes may append to it at the same time."""
+def add_to_manifest(output_dir: Path, entry: ManifestEntry, is_repeated: bool = False) -> None:
+    """Append a line to the manifest of an output-dir; with `is_repeated` only if it is not there. Raises OSError.
 
-    def __init__(self, output_dir: Path) -> None:
-        self._path = output_dir / MANIFEST
-
-    def add(self, entry: ManifestEntry, is_repeated: bool = False) -> None:
-        """Append a line; with `is_repeated` only if it is not there. Raises OSError; then nothing was added."""
-        line = orjson.dumps(asdict(entry)) + b"\n"
-        with open(self._path, "ab+", opener=partial(open_file, mode=MODE)) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            if not (is_repeated and line in file):
-                self._append(file.fileno(), line)
-
-    def _append(self, descriptor: int, line: bytes) -> None:
-        size = os.fstat(descriptor).st_size
-        if _ends_inside_line(descriptor, size):
-            line = b"\n" + line
+    Several processes may do that at the same time.
+    """
+    line = orjson.dumps(asdict(entry), option=orjson.OPT_APPEND_NEWLINE)
+    with closing(OutputFile(output_dir / MANIFEST, is_shared=True)) as manifest:
+        if is_repeated and manifest.has_line(line):
+            return
         try:
-            _write_all(descriptor, line)
-            os.fdatasync(descriptor)
-            if not size:
-                sync_directory(self._path.parent)
+            manifest.append(line)
+            manifest.sync()
         except OSError:
-            os.ftruncate(descriptor, size)
+            manifest.rewind()
             raise
 
 
 # --- claims
-
-PREFIX = ".nsq_to_file."
-_SUFFIX = ".json"
-_NEW_SUFFIX = ".new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,21 +257,21 @@ class ClaimDetails:
     store: str = ""
     table: str = ""
     omits_topic: bool = False
-    nsqds: list[dict[str, Any]] = field(default_factory=list)
+    nsqds: LogParts = field(default_factory=list)
 
 
+@dataclass
 class Claim:
     """A claim that this process holds."""
 
-    def __init__(self, path: Path, descriptor: int, details: ClaimDetails) -> None:
-        self._path = path
-        self._fd = descriptor
-        self.details = details
+    _path: Path
+    details: ClaimDetails
+    _fd: int = -1
 
     @classmethod
     def make(cls, directory: Path, token: str, details: ClaimDetails) -> Claim:
         """Create a claim. Raises OSError."""
-        claim = cls(side_path(directory, token, _SUFFIX), -1, details)
+        claim = cls(side_path(directory, token, _SUFFIX), details)
         try:
             claim.update(details)
         except OSError:
@@ -311,7 +299,7 @@ class Claim:
         unnamed.unlink(missing_ok=True)  # of an update that failed, or of a process that was killed here
         descriptor = open_file(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(descriptor, LOCK_EX | LOCK_NB)
             _write_all(descriptor, orjson.dumps(asdict(details)))
             os.fsync(descriptor)
             os.rename(unnamed, self._path)
@@ -347,11 +335,9 @@ def left_behind(*directories: Path, report: Callable[[str], None] = lambda text:
     `report` gets a line about each claim that nsq-to-file did not write.
     """
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        for name in sorted(os.listdir(directory)):
-            if name.startswith(PREFIX) and name.endswith((_SUFFIX, _NEW_SUFFIX)):
-                claim = _take_over(directory / name, report)
-                if claim is not None:
-                    yield claim
+        for path in sorted(directory.glob(f"{PREFIX}*")):
+            if path.suffix in (_SUFFIX, _NEW_SUFFIX) and (claim := _take_over(path, report)):
+                yield claim
 
 
 def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
@@ -364,14 +350,14 @@ def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, LOCK_EX | LOCK_NB)
         status = os.fstat(descriptor)
         if not os.path.samestat(status, path.stat()):
             raise FileNotFoundError(path)
         if is_open_to_all(path.parent) and status.st_uid != os.geteuid():
             raise ValueError("another user wrote it, and everyone can write to its directory")
         if path.suffix == _SUFFIX:
-            return Claim(path, descriptor, _parsed(os.pread(descriptor, status.st_size, 0)))
+            return Claim(path, _parsed(os.pread(descriptor, status.st_size, 0)), descriptor)
         path.unlink()
     except BAD_CONTENT as error:
         report(f"{path} is left alone: {describe(error)}")
@@ -389,8 +375,10 @@ def is_open_to_all(directory: Path) -> bool:
 def _parsed(data: bytes) -> ClaimDetails:
     """Raises BAD_CONTENT."""
     details = decode_fields(ClaimDetails, orjson.loads(data))
-    entry = decode_fields(ManifestEntry, details.entry) if details.entry is not None else None
-    for name in (details.name, details.work_name, entry.path if entry is not None else ""):
+    names = [details.name, details.work_name]
+    if details.entry is not None:
+        names.append(decode_fields(ManifestEntry, details.entry).path)
+    for name in names:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name} is not in its directory")
     if details.compress not in FORMATS[details.format].codecs:

@@ -12,9 +12,9 @@ from typing import Any
 import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
-from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
+from nsq_tools.to_file.destinations import check_store, check_table, package_of
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, filename_template, host_identifier, repair
-from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import (
     DATETIME,
     DEFAULT_DATETIME_FORMAT,
@@ -25,6 +25,7 @@ from nsq_tools.to_file.options import (
 )
 from nsq_tools.to_file.output import is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter, describe
+from nsqd_py.errors import missing_package
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
@@ -32,13 +33,14 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, tune_gc
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
 from nsqd_py.stores.compression import CODECS, GZIP, NONE
 from nsqd_py.tool_checks import check_name, check_sources, client_options
 
-_NS = 1e9
 _THREADS = 10
+_PYARROW = ("pyarrow", "parquet")  # and its extra
 
 
 def check(options: ToFileOptions) -> None:
@@ -47,12 +49,12 @@ def check(options: ToFileOptions) -> None:
     _check_topics(options)
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
-    _check_format(options)
-    output_dir(options)
-    name = Path(options.filename_format.replace(DATETIME, datetime_format(options)))
+    layout = Layout(options)
+    _check_format(options, layout)
+    name = Path(options.filename_format.replace(DATETIME, layout.datetime_format))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
-    if has_revisions(options) and REV not in options.filename_format:
+    if layout.has_revisions and REV not in options.filename_format:
         raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
             "than lines and jsonl is in use"
@@ -60,61 +62,80 @@ def check(options: ToFileOptions) -> None:
 
 
 def _check_topics(options: ToFileOptions) -> None:
-    if not options.topic and not options.topic_pattern:
+    if not (options.topic or options.topic_pattern):
         raise BadOptions("--topic or --topic-pattern required")
-    if not options.topic and not options.lookupd_http_address:
+    if not (options.topic or options.lookupd_http_address):
         raise BadOptions("--lookupd-http-address must be specified when no --topic specified")
     for topic in options.topic:
         check_name(topic, "topic")
 
 
-def _check_format(options: ToFileOptions) -> None:
+def _check_format(options: ToFileOptions, layout: Layout) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadOptions(f"--gzip and --compress={options.compress} contradict each other")
-    form, codec = FORMATS[options.format], codec_name(options)
-    if codec not in form.codecs:
+    form = layout.form
+    if layout.codec.name not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
-    if options.table and form is not PARQUET:
+    if options.table and not form.convert:
         raise BadOptions("--table needs --format=parquet")
-    if options.table and (missing := missing_extra(options.table)):
-        raise BadOptions(f"--table={options.table} needs {missing}")
-    if form is PARQUET and not is_installed():
-        raise BadOptions("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
-    if store(options) and not is_installed():
-        raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
+    if options.table:
+        _check_package(f"--table={options.table}", *package_of(options.table))
+    if form.convert:
+        _check_package("--format=parquet", *_PYARROW)
+    if layout.store:
+        _check_package("an --output-dir in an object store", *_PYARROW)
 
 
-# --- values that follow from several options
+def _check_package(flag: str, package: str, extra: str) -> None:
+    if missing := missing_package(package, extra):
+        raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 
-def codec_name(options: ToFileOptions) -> str:
-    return GZIP if options.gzip else str(options.compress)
+class Layout:
+    """What the files of all topics have in common: the values that follow from several options.
 
-
-def store(options: ToFileOptions) -> str:
-    """Return the object store for finished files; "" if they stay in a directory."""
-    return options.output_dir.rstrip("/") if "://" in options.output_dir else ""
-
-
-def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files, or from which they are uploaded. Raises BadOptions if there is no default.
-
-    By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    store                 the object store for finished files; "" if they stay in a directory
+    output_dir, work_dir  the directories of finished files, or from which they are uploaded, and of those that are written
+    is_shared             True if messages are appended to an existing file, as in Go's nsq_to_file
+    has_revisions         True if <REV> distinguishes files with the same name; otherwise several runs append to one file
+    filename_format       with the ending of the format and the codec
+    datetime_format       the default says that it is in UTC if it is
     """
-    flag, given = ("work-dir", options.work_dir) if store(options) else ("output-dir", options.output_dir)
-    data = _data_directory()
-    if not given and not data:
-        raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
-    return str(given or os.path.join(data, "nsq-to-file"))
+
+    def __init__(self, options: ToFileOptions) -> None:
+        """Raises BadOptions if there is no default for a directory."""
+        self.form = FORMATS[options.format]
+        self.codec = CODECS[GZIP if options.gzip else options.compress]
+        self.store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
+        flag, given = ("work-dir", options.work_dir) if self.store else ("output-dir", options.output_dir)
+        self.output_dir = given or _default_directory(flag)
+        self.work_dir = options.work_dir or self.output_dir
+        is_plain = self.form.is_appendable and self.codec.is_plain
+        is_local = self.work_dir == self.output_dir and not self.store
+        self.is_shared = is_plain and is_local and options.rotate_interval_ns <= 0
+        self.has_revisions = not self.is_shared or options.rotate_size > 0
+        self.filename_format = options.filename_format
+        if self.filename_format == DEFAULT_FILENAME_FORMAT:
+            self.filename_format = self.filename_format.removesuffix(DEFAULT_SUFFIX) + self.form.suffix
+        if self.form.is_appendable and not self.filename_format.endswith(self.codec.suffix):
+            self.filename_format += self.codec.suffix
+        self.datetime_format = options.datetime_format
+        if options.datetime_utc and self.datetime_format == DEFAULT_DATETIME_FORMAT:
+            self.datetime_format += "Z"
 
 
-def _data_directory() -> str:
-    """Return the directory for data of the user; "" if the user has no home directory."""
+def _default_directory(flag: str) -> str:
+    """Return a directory that belongs to the user. Raises BadOptions if the user has no home directory.
+
+    In /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    """
     data = os.environ.get("XDG_DATA_HOME", "")
     home = os.environ.get("HOME") or _home_in_passwd()
-    if os.path.isabs(data):
-        return data
-    return os.path.join(home, ".local/share") if os.path.isabs(home) else ""
+    if not os.path.isabs(data):
+        if not os.path.isabs(home):
+            raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
+        data = os.path.join(home, ".local/share")
+    return os.path.join(data, "nsq-to-file")
 
 
 def _home_in_passwd() -> str:
@@ -122,42 +143,6 @@ def _home_in_passwd() -> str:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:  # a container may run as any user
         return ""
-
-
-def work_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir or output_dir(options))
-
-
-def is_shared(options: ToFileOptions) -> bool:
-    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
-    return bool(
-        FORMATS[options.format].is_appendable
-        and codec_name(options) == NONE
-        and options.rotate_interval_ns <= 0
-        and work_dir(options) == output_dir(options)
-        and not store(options)
-    )
-
-
-def has_revisions(options: ToFileOptions) -> bool:
-    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
-    return not is_shared(options) or options.rotate_size > 0
-
-
-def filename_format(options: ToFileOptions) -> str:
-    """Return --filename-format with the ending of the format and the codec."""
-    form = FORMATS[options.format]
-    text: str = options.filename_format
-    if text == DEFAULT_FILENAME_FORMAT:
-        text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    suffix = CODECS[codec_name(options)].suffix
-    return text if text.endswith(suffix) or not form.is_appendable else text + suffix
-
-
-def datetime_format(options: ToFileOptions) -> str:
-    """Return --datetime-format; the default says that it is in UTC if it is."""
-    text: str = options.datetime_format
-    return f"{text}Z" if options.datetime_utc and text == DEFAULT_DATETIME_FORMAT else text
 
 
 def run(options: ToFileOptions, log: Log) -> int:
@@ -170,10 +155,11 @@ class Service:
     def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._output_dir = Path(output_dir(options))
-        self._work_dir = Path(work_dir(options))
-        self._writers: dict[str, TopicWriter] = {}
-        self._refused: set[str] = set()
+        self._layout = Layout(options)
+        self._output_dir = Path(self._layout.output_dir)
+        self._work_dir = Path(self._layout.work_dir)
+        self._writers: list[TopicWriter] = []
+        self._seen: set[str] = set()  # the topics that have a writer, or do not match the pattern
         self._warned: set[str] = set()
         self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
         self._signals = StopSignals()
@@ -203,7 +189,7 @@ class Service:
                 self._stop()
             finally:
                 on_hup.cancel()
-        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers.values())
+        has_failed = self._finisher.has_failed or any(writer.has_failed for writer in self._writers)
         return FAILED if has_failed else DONE
 
     # --- start
@@ -228,11 +214,11 @@ class Service:
             raise ToolError(f"cannot use {describe(error)}") from error
 
     def _check_destinations(self) -> None:
-        options = self._options
-        if url := store(options):
+        url, table = self._layout.store, self._options.table
+        if url:
             check_store(url)
-        if options.table:
-            check_table(options.table, url or str(self._output_dir.resolve()))
+        if table:
+            check_table(table, url or str(self._output_dir.resolve()))
 
     def _repair(self, repaired: list[FinishedFile]) -> None:
         """Repair the files that earlier runs left unfinished. Those that cannot be repaired are left for the next start."""
@@ -244,7 +230,7 @@ class Service:
                 self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
                 claim.drop()
             else:
-                if file is not None:
+                if file:
                     repaired.append(file)
 
     # --- topics
@@ -262,7 +248,7 @@ class Service:
                     topics.update(self._listed(client, address))
             if not signals.is_asked:
                 self._update(sorted(topics))
-            signals.wait(self._options.topic_refresh_ns / _NS)
+            signals.wait(self._options.topic_refresh_ns / SECOND_NS)
 
     def _listed(self, client: HttpClient, address: str) -> list[str]:
         """Return the topics of an nsqlookupd; none, and a log line, if it does not answer."""
@@ -276,37 +262,37 @@ class Service:
 
     def _update(self, topics: list[str]) -> None:
         for topic in topics:
-            if topic in self._writers or topic in self._refused:
+            if topic in self._seen:
                 continue
+            self._seen.add(topic)
             if self._pattern is None or self._pattern.search(topic):
                 plan = self._plan(topic)
                 writer = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log, self._signals.stop)
-                self._writers[topic] = writer
+                self._writers.append(writer)
                 writer.start()
             else:
-                self._refused.add(topic)
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
                 say = self._log.warning if self._options.topic else self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _plan(self, topic: str) -> Plan:
-        options = self._options
+        options, layout = self._options, self._layout
         host = host_identifier(options.host_identifier, socket.gethostname())
         return Plan(
             topic=topic,
             channel=options.channel,
-            template=filename_template(filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)),
-            datetime_format=datetime_format(options),
+            template=filename_template(layout.filename_format, topic, host, has_revisions=layout.has_revisions),
+            datetime_format=layout.datetime_format,
             is_utc=options.datetime_utc,
             work_dir=self._work_dir,
             output_dir=self._output_dir,
-            form=FORMATS[options.format],
-            codec=CODECS[codec_name(options)],
-            level=options.gzip_level if codec_name(options) == GZIP else options.zstd_level,
+            form=layout.form,
+            codec=layout.codec,
+            level=options.gzip_level if layout.codec.name == GZIP else options.zstd_level,
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
-            is_shared=is_shared(options),
+            is_shared=layout.is_shared,
             skips_empty=options.skip_empty_files or bool(options.table),
-            store=store(options),
+            store=layout.store,
             table=options.table,
             client=client_options(options.consumer_opt, "consumer-opt"),
         )
@@ -319,12 +305,12 @@ class Service:
     # --- signals
 
     def _reopen(self) -> None:
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.reopen()
 
     def _stop(self) -> None:
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.stop()
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.join()
         self._finisher.stop()

@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from nsq_tools.clients import make_consumer
-from nsq_tools.to_file.archive import Archive, Plan
+from nsq_tools.to_file.archive import Archive, Plan, taken
 from nsq_tools.to_file.finishing import FinishedFile
 from nsq_tools.to_file.formats import Warn
 from nsq_tools.to_file.options import ToFileOptions
@@ -23,6 +23,11 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import SECOND_NS
 
+_RETRY_S = (0.5, 1.0, 2.0, 5.0)
+# For compressed and framed files, which collect messages: the size that is written before the next sync is due.
+_GATHERED_BYTES = 1024 * 1024
+_STOP_TIMEOUT_S = 30.0
+
 
 def describe(error: Exception) -> str:
     """Return the error as text, with the file if it has one."""
@@ -30,12 +35,6 @@ def describe(error: Exception) -> str:
         return repr(error)
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
-
-
-_RETRY_S = (0.5, 1.0, 2.0, 5.0)
-# For compressed and framed files, which collect messages: the size that is written before the next sync is due.
-_GATHERED_BYTES = 1024 * 1024
-STOP_TIMEOUT_S = 30.0
 
 
 class TopicWriter:
@@ -55,13 +54,15 @@ class TopicWriter:
         self._size_of = plan.form.size_of
         # A file that ends before the next sync must have what has arrived until then.
         rotates_first = 0 < options.rotate_interval_ns < options.sync_interval_ns
-        self._gathers = (plan.form.gathers or not plan.codec.is_plain) and not rotates_first
+        self._gathers = not (plan.form.is_appendable and plan.codec.is_plain) and not rotates_first
         self._max_in_flight = options.max_in_flight
         self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
         self._log = log
-        settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
-        self._consumer = make_consumer(options, "nsq_to_file", plan.topic, log, settings, batch_handler=self._on_batch)
+        timeout = f"{options.http_client_request_timeout_ns}ns"
+        self._consumer = make_consumer(
+            options, "nsq_to_file", plan.topic, log, {"lookupd_poll_timeout": timeout}, batch_handler=self._on_batch
+        )
         self._arrived: list[MessageBatch] = []
         self._arrived_bytes = 0
         self._unfinished = 0
@@ -93,7 +94,7 @@ class TopicWriter:
     def join(self) -> None:
         gevent.joinall(self._greenlets)
         self._finisher.stop()
-        self.has_failed = self.has_failed or self._finisher.has_failed
+        self.has_failed |= self._finisher.has_failed
 
     # --- arriving messages
 
@@ -105,7 +106,7 @@ class TopicWriter:
 
     def _drain(self) -> None:
         try:
-            self._consumer.stop(STOP_TIMEOUT_S)
+            self._consumer.stop(_STOP_TIMEOUT_S)
         finally:
             self._is_drained = True
             self._wake.set()
@@ -130,33 +131,32 @@ class TopicWriter:
         if self._failures and not is_tick and not self._is_stopping:
             return
         is_reopening, self._is_reopening = self._is_reopening, False
-        is_sync_due = is_tick or is_reopening or self._is_stopping or self._is_full()
+        # nsqd may send no more messages before some are finished.
+        is_full = self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
+        is_sync_due = is_tick or is_reopening or self._is_stopping or is_full
         if is_sync_due or (self._arrived and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)):
             self._store(is_tick, is_sync_due, is_reopening)
 
-    def _is_full(self) -> bool:
-        """True if nsqd may send no more messages before some are finished."""
-        return self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
-
     def _store(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
         """Write the messages that have arrived, sync and end the file if requested, and finish synced messages."""
-        self._archive.add(self._arrived)
-        self._arrived, self._arrived_bytes = [], 0
+        self._archive.waiting.extend(self._arrived)
+        self._arrived.clear()
+        self._arrived_bytes = 0
         try:
             in_thread(self._threadpool, self._archive.work, is_tick, is_sync_due, is_closing)
         except OSError as error:
-            self._is_reopening = self._is_reopening or is_closing
+            self._is_reopening |= is_closing
             self._hold(error)
         else:
             self._go_on(is_tick)
         self._finish_synced()
 
     def _finish_synced(self) -> None:
-        for batch in self._archive.take_synced():
+        for batch in taken(self._archive.synced):
             self._unfinished -= len(batch)
             with suppress(AlreadyAnswered):  # a message that came again may be in two batches
                 batch.finish()
-        for file in self._archive.take_finished():
+        for file in taken(self._archive.finished):
             self._finisher.add(file)
 
     # --- failing disk
@@ -187,7 +187,7 @@ class TopicWriter:
 
     def _give_back(self) -> None:
         """Requeue the messages that cannot be written."""
-        batches = self._archive.take_waiting()
+        batches = list(taken(self._archive.waiting))
         count = sum(map(len, batches))
         if count:
             self.has_failed = True
