@@ -129,17 +129,18 @@ class AuditTrail:
         known = list(self._entries)
         self._entries.clear()
         for row in rows_in({"entries": document}, "entries"):
-            time_s, details, state = row.get("time_s"), row.get("details"), text_in(row, "state")
-            if not isinstance(time_s, float | int) or state not in _STATES:
-                continue
-            pairs = details.items() if isinstance(details, dict) else ()
-            self.add(
-                AuditEntry(
-                    float(time_s),
-                    is_verified=flag_in(row, "is_verified"),
-                    details={name: value for name, value in pairs if isinstance(value, str)},
-                    state=state,
-                    **{name: text_in(row, name) for name in _TEXTS},
-                )
-            )
+            if isinstance(row.get("time_s"), float | int) and text_in(row, "state") in _STATES:
+                self.add(_entry_of(row))
         self._entries.extend(known)
+
+
+def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
+    details = row.get("details")
+    pairs = details.items() if isinstance(details, dict) else ()
+    return AuditEntry(
+        float(row["time_s"]),
+        is_verified=flag_in(row, "is_verified"),
+        details={name: value for name, value in pairs if isinstance(value, str)},
+        state=row["state"],
+        **{name: text_in(row, name) for name in _TEXTS},
+    )

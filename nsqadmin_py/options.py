@@ -6,7 +6,8 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsqadmin_py.permissions import UNIX, read_rule
+from nsqadmin_py.address_blocks import UNIX
+from nsqadmin_py.permissions import read_rule
 from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
 from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address
@@ -29,8 +30,6 @@ from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic,
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
-
-
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
 _REMOVED = {
     "attention-max-age": "--max-message-age",
@@ -223,14 +222,16 @@ def check_options(options: NsqadminOptions) -> None:
     _check_client_tls(options)
     _check_networks(options)
     _check_permissions(options)
+    checked = {
+        "notification-http-endpoint": options.notification_http_endpoint,
+        "attention-http-endpoint": options.attention_http_endpoint,
+        "page-url": options.page_url,
+    }
+    if "://" in options.runbooks_url:  # else a path
+        checked["runbooks-url"] = options.runbooks_url
     if options.graphite_url or options.proxy_graphite:
         _check_url(f"parse --graphite-url ({options.graphite_url})", options.graphite_url)
-    for flag, url in (
-        ("notification-http-endpoint", options.notification_http_endpoint),
-        ("attention-http-endpoint", options.attention_http_endpoint),
-        ("page-url", options.page_url),
-        ("runbooks-url", options.runbooks_url if "://" in options.runbooks_url else ""),  # else a path
-    ):
+    for flag, url in checked.items():
         if url:
             _check_url(f"parse --{flag} ({url})", url)
     if options.tls_cert or options.tls_key:

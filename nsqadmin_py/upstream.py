@@ -6,8 +6,8 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address

@@ -13,6 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights
+from nsqadmin_py.web.answers import TEXT, uncached
 from nsqadmin_py.web.views_api import session_of
 
 _PACKAGE = Path(__file__).parent.parent
@@ -49,7 +50,7 @@ class Shell:
         values = {"base_path": self._options.base_path, "session": session, "static": self._static}
         for name, value in values.items():
             html = html.replace(f"{{{{ {name} }}}}", escape(value))
-        return Response(html, 200, {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"})
+        return uncached(html, "text/html; charset=utf-8")
 
     @property
     def _static(self) -> str:
@@ -71,7 +72,7 @@ class Shell:
         try:
             body = Path(path or "").read_bytes()
         except (OSError, ValueError):  # also for a name that contains a NUL
-            return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
+            return Response("NOT_FOUND", 404, {"Content-Type": TEXT})
         kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         is_cached = is_current and not self._is_dev
         headers = {
