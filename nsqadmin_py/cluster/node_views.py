@@ -15,6 +15,16 @@ from nsqd_py.cluster.values import Pace
 
 # The topics that the row of an nsqd names.
 _MOST_NAMED = 3
+# What nsqlookupds report about an nsqd, and what is shown if they do not.
+_REPORTED: Json = {
+    "hostname": "",
+    "broadcast_address": "",
+    "tcp_port": 0,
+    "http_port": 0,
+    "out_of_date": False,
+    "topology_zone": "",
+    "topology_region": "",
+}
 
 
 def version_of(node: Node) -> str:
@@ -28,23 +38,16 @@ def tombstones_of(node: Node) -> list[str]:
 
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
     state = states.state_of(node, now_s)
-    reported = node.reported
     # Of an nsqd that answers, it would change the row in every round.
     seen_s = known.seen_s if known is not None and state != states.OK else None
     return {
         "node": node.address,
-        "hostname": reported.get("hostname", ""),
-        "broadcast_address": reported.get("broadcast_address", ""),
-        "tcp_port": reported.get("tcp_port", 0),
-        "http_port": reported.get("http_port", 0),
+        **{name: node.reported.get(name, default) for name, default in _REPORTED.items()},
         "version": version_of(node),
         "project_version": node.project_version,
         "draining": node.drain.left if node.drain is not None else None,
-        "out_of_date": reported.get("out_of_date", False),
-        "lookups": reported.get("remote_addresses") or [],
+        "lookups": node.reported.get("remote_addresses") or [],
         "is_listed": node.is_listed,
-        "topology_zone": reported.get("topology_zone", ""),
-        "topology_region": reported.get("topology_region", ""),
         "tombstones": tombstones_of(node),
         "state": state,
         "failure": node.failure,

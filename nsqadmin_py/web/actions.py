@@ -9,14 +9,14 @@ from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Request
 
 from nsqadmin_py.audit_trail import DONE, NOT_DONE, PARTLY
 from nsqadmin_py.clusterinfo import Errors, NoAnswer, no_server_has, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web.access import WHO_PROMOTES
-from nsqadmin_py.web.answers import MOST_BYTES, as_json, object_in, reason_of, text_of, turn_of_body, upstream_failed
+from nsqadmin_py.web.answers import MOST_BYTES, object_in, reason_of, text_of, turn_of_body, upstream_failed
 from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.message_queries import Requeueing
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
@@ -66,14 +66,14 @@ class ActionRequest(NamedTuple):
 class Actions(Handlers):
     """Checks, performs and records actions."""
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Result:
         """Raises RequestRefused."""
         self.access.check_token(request)
         self.access.check_may_act(request)
         with turn_of_body(request):
             order = _order(object_in(request, most_bytes=MOST_BYTES))
             try:
-                return as_json(self.perform(request, order))
+                return self.perform(request, order)
             except NoAnswer as error:
                 if error.is_absence:  # Go's paths answer 502 to all actions but delete, as Go's nsqadmin does
                     raise no_server_has(order.topic) from error

@@ -38,7 +38,8 @@ _MOST_STRINGS = 1000
 _DEADLINE_S = 30.0
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps half of a pair
 
-Handler = Callable[..., Response]
+# Returns a response, or a document that the answer has as JSON.
+Handler = Callable[..., Any]
 
 _long_bodies = BoundedSemaphore(4)
 _decoder = json.JSONDecoder()

@@ -19,7 +19,7 @@ from nsqadmin_py.clusterinfo import ClusterInfo, NoAnswer
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.access import AccessRights, peer_of
-from nsqadmin_py.web.answers import Handler, compress, refusal_of, refused, upstream_failed
+from nsqadmin_py.web.answers import Handler, as_go, as_json, compress, refusal_of, refused, upstream_failed
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
@@ -69,6 +69,7 @@ class App:
         rules = [self._rule(route, handler) for route, handler in routes.items()]
         self._routes = Map(rules, strict_slashes=False, merge_slashes=False)
         self._api_path = f"{self._base}/api/"
+        self._own_path = f"{self._base}/api/v2/"
         self._open_path = f"{self._base}/{_OPEN_PATH}"
 
     def _rule(self, route: str, handler: Handler) -> Rule:
@@ -114,8 +115,10 @@ class App:
                 # See `enc` in static/lib/api.js.
                 names = {key: name.replace("%2E", ".") for key, name in names.items()}
                 self._access.check_view(request, names["topic"])
-            response: Response = handler(request, **names)
-            return response
+            answer = handler(request, **names)
+            if isinstance(answer, Response):
+                return answer
+            return as_json(answer) if request.path.startswith(self._own_path) else as_go(answer)
         except NotFound as error:
             raise RequestRefused(404, "NOT_FOUND") from error
         except MethodNotAllowed as error:

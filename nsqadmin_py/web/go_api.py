@@ -16,7 +16,7 @@ from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web.actions import ActionRequest, Actions
-from nsqadmin_py.web.answers import TEXT, as_go, body_of, object_in, plain, text_of, uncached, upstream_failed
+from nsqadmin_py.web.answers import TEXT, body_of, object_in, plain, text_of, uncached, upstream_failed
 from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Statistics, texts_in
@@ -41,21 +41,21 @@ class GoApi(Handlers):
 
     # ---- what there is
 
-    def topics(self, request: Request) -> Response:
+    def topics(self, request: Request) -> Statistics:
         info = self.info()
         topics = list(filter(self._sees(request), info.topics()))
         if request.args.get("inactive") == "true":
             found = info.inactive_topics(topics) if info.lookupds else {}
-            return as_go({"topics": found, "message": info.warning})
-        return as_go({"topics": topics or None, "message": info.warning})
+            return {"topics": found, "message": info.warning}
+        return {"topics": topics or None, "message": info.warning}
 
-    def topic(self, request: Request, topic: str) -> Response:
+    def topic(self, request: Request, topic: str) -> Statistics:
         info = self.info()
         rows = info.stats(info.producers_of(topic), topic)
         metrics = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
-        return as_go(metrics | {"message": info.warning})
+        return metrics | {"message": info.warning}
 
-    def channel(self, request: Request, topic: str, channel: str) -> Response:
+    def channel(self, request: Request, topic: str, channel: str) -> Statistics:
         info = self.info()
         rows = info.stats(info.producers_of(topic), topic, channel, clients=True)
         parts = [part for part in _channels_of(rows) if part["channel_name"] == channel]
@@ -64,18 +64,18 @@ class GoApi(Handlers):
         metrics = sum_of_channels(parts)
         if metrics["clients"]:
             metrics["clients"].sort(key=by_node_and_nearness)
-        return as_go(without_empty_counts(metrics, is_channel=True) | {"message": info.warning})
+        return without_empty_counts(metrics, is_channel=True) | {"message": info.warning}
 
-    def nodes(self, request: Request) -> Response:
+    def nodes(self, request: Request) -> Statistics:
         info = self.info()
         producers = info.producers()
         sees = self._sees(request)
         for producer in producers:
             if producer["topics"]:
                 producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
-        return as_go({"nodes": producers or None, "message": info.warning})
+        return {"nodes": producers or None, "message": info.warning}
 
-    def node(self, request: Request, node: str) -> Response:
+    def node(self, request: Request, node: str) -> Statistics:
         info = self.info()
         found = [producer for producer in info.producers() if http_address(producer) == node]
         if not found:
@@ -87,9 +87,9 @@ class GoApi(Handlers):
             "total_messages": sum(row["message_count"] for row in rows),
             "total_clients": sum(len(part["clients"] or ()) for part in _channels_of(rows)),
         }
-        return as_go(metrics | {"message": info.warning})
+        return metrics | {"message": info.warning}
 
-    def counter(self, request: Request) -> Response:
+    def counter(self, request: Request) -> Statistics:
         info = self.info()
         stats: dict[str, Statistics] = {}
         for part in _channels_of(self._seen_stats(request, info, info.producers())):
@@ -97,7 +97,7 @@ class GoApi(Handlers):
             key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
             known = stats.setdefault(key, names | {"message_count": 0})
             known["message_count"] += part["message_count"]
-        return as_go({"stats": stats, "message": info.warning})
+        return {"stats": stats, "message": info.warning}
 
     def _seen_stats(
         self, request: Request, info: ClusterInfo, producers: list[Statistics], *, clients: bool = False
@@ -111,20 +111,20 @@ class GoApi(Handlers):
 
     # ---- actions
 
-    def create(self, request: Request) -> Response:
+    def create(self, request: Request) -> Statistics:
         self.access.check_may_act(request)
         body = object_in(request)
         return self._perform(request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel")))
 
-    def delete(self, request: Request, topic: str, channel: str = "") -> Response:
+    def delete(self, request: Request, topic: str, channel: str = "") -> Statistics:
         return self._perform(request, ActionRequest("delete", topic, channel))
 
-    def tombstone(self, request: Request, node: str) -> Response:
+    def tombstone(self, request: Request, node: str) -> Statistics:
         self.access.check_may_act(request)
         topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
         return self._perform(request, ActionRequest("tombstone", topic, "", node))
 
-    def act(self, request: Request, topic: str, channel: str = "") -> Response:
+    def act(self, request: Request, topic: str, channel: str = "") -> Statistics:
         """Pause, unpause or empty a topic or channel."""
         self.access.check_action(request, topic)
         action = text_of(object_in(request), "action")
@@ -132,12 +132,12 @@ class GoApi(Handlers):
             raise RequestRefused(400, "INVALID_ACTION")
         return self._perform(request, ActionRequest(action, topic, channel))
 
-    def _perform(self, request: Request, order: ActionRequest) -> Response:
-        return as_go({"message": Actions.like(self).perform(request, order)["message"]})
+    def _perform(self, request: Request, order: ActionRequest) -> Statistics:
+        return {"message": Actions.like(self).perform(request, order)["message"]}
 
     # ---- Graphite
 
-    def graphite(self, request: Request) -> Response:
+    def graphite(self, request: Request) -> Statistics:
         self.access.check_sees_all(request)
         if request.args.get("metric") != "rate":
             raise RequestRefused(400, "INVALID_ARG_METRIC")
@@ -160,7 +160,7 @@ class GoApi(Handlers):
             raise self._graphite_failed(str(error)) from error
         except (ArithmeticError, ValueError, TypeError, LookupError) as error:
             raise self._graphite_failed("the answer has no datapoints") from error
-        return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
+        return {"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"}
 
     def render(self, request: Request) -> Response:
         """Forward a request to Graphite, with the login of --graphite-url: the client's is for nsqadmin."""
@@ -181,14 +181,14 @@ class GoApi(Handlers):
 
     # ---- settings
 
-    def config(self, request: Request, opt: str) -> Response:
+    def config(self, request: Request, opt: str) -> Any:
         self.access.check_config(request)
         self.access.check_sees_all(request)
         if request.method == "PUT":
             self.access.check_action(request)
             self._set_and_record(request, opt, _config_value(request))
         value = self._option(opt)
-        return as_go(list(value) if isinstance(value, tuple) else value)
+        return list(value) if isinstance(value, tuple) else value
 
     def _option(self, opt: str) -> Any:
         """Return the value of an option, without its secrets. Raises RequestRefused."""

@@ -16,7 +16,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
 from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
 from nsqadmin_py.refusals import NotThere, Query, RequestRefused, number_of
-from nsqadmin_py.web.answers import as_json, reason_of, uncached, upstream_failed
+from nsqadmin_py.web.answers import reason_of, uncached, upstream_failed
 from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all
@@ -45,9 +45,6 @@ _BODY = ("body", "body_base64")
 _MOVED_AT_ONCE = 50
 _REQUEUE_S = 30.0
 
-Result = dict[str, Any]
-
-
 @dataclass(frozen=True)
 class MessageQueries(Handlers):
     """Handlers of the paths of messages."""
@@ -56,7 +53,7 @@ class MessageQueries(Handlers):
 
     # ---- of a channel
 
-    def peek(self, request: Request, topic: str, channel: str) -> Response:
+    def peek(self, request: Request, topic: str, channel: str) -> Statistics:
         """Return messages of each nsqd that are in one state; queued ones in the order of their delivery."""
         wanted = _filter_of(request)
         count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
@@ -67,7 +64,7 @@ class MessageQueries(Handlers):
                 rows = rows_in(answer, "messages")[:count]
                 answer["searched_count"] = len(rows)
                 answer["messages"] = _matching(rows, wanted)
-        return as_json({"nodes": nodes})
+        return {"nodes": nodes}
 
     def queued_body(self, request: Request, topic: str, channel: str, message: str) -> Response:
         """Return the whole body of a message of a channel as a download: by `seq`, or by the query of its peek."""
@@ -89,7 +86,7 @@ class MessageQueries(Handlers):
 
     # ---- of a topic's log
 
-    def log(self, request: Request, topic: str) -> Response:
+    def log(self, request: Request, topic: str) -> Statistics:
         """Return messages that the log of each nsqd has.
 
         The first ones from the number `seq` or the place `from` on, or the last ones before the number `before` or the
@@ -109,7 +106,7 @@ class MessageQueries(Handlers):
                 before = end if isinstance(end, int) else first_seq_of(source.read(end))
                 return vars(search_back(source, wanted, limit, before))
 
-        return as_json({"nodes": answer_of_each(self.cluster, addresses, search)})
+        return {"nodes": answer_of_each(self.cluster, addresses, search)}
 
     def _source(self, address: str, topic: str, late_s: float) -> LogSource:
         read = partial(_read_log, self.upstream, address, topic, _READ_BYTES)
@@ -128,7 +125,7 @@ class MessageQueries(Handlers):
 
     # ---- dead letters
 
-    def dead_letters(self, request: Request, topic: str) -> Response:
+    def dead_letters(self, request: Request, topic: str) -> Statistics:
         """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.
 
         Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
@@ -141,7 +138,7 @@ class MessageQueries(Handlers):
         for node in nodes:
             letters = node.pop("answer", {}).get("letters", [])
             node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
-        return as_json({"nodes": nodes})
+        return {"nodes": nodes}
 
     def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
         """Raises UpstreamError."""
@@ -251,7 +248,7 @@ class Requeueing:
     source: dict[str, str]
     target: str
 
-    def all(self, addresses: list[str], limit: int) -> Result:
+    def all(self, addresses: list[str], limit: int) -> Statistics:
         """Publish at most `limit` messages, and finish them. It ends after _REQUEUE_S.
 
         If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises
@@ -276,7 +273,7 @@ class Requeueing:
             raise upstream_failed("; ".join(errors))
         return {"errors": errors, "requeued": moved}
 
-    def one(self, node: str, seq: int, message_id: str) -> Result:
+    def one(self, node: str, seq: int, message_id: str) -> Statistics:
         """Publish a message, then finish it. Raises RequestRefused and UpstreamError."""
         for row in self._waiting(node, {"seq": str(seq)}):
             if row.get("id") == message_id and row.get("seq") == seq:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, time
 from typing import Any
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Request
 
 from nsqadmin_py.clusterinfo import warning
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.refusals import NotThere, number_of
-from nsqadmin_py.web.answers import as_json, is_missing_path, reason_of, upstream_failed
+from nsqadmin_py.web.answers import is_missing_path, reason_of, upstream_failed
 from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.states import FAILED, state_of
@@ -84,7 +84,7 @@ def errors_in(nodes: list[Statistics]) -> list[str]:
 class NodeQueries(Handlers):
     """Handlers of the paths whose answers nsqds have."""
 
-    def clients(self, request: Request, topic: str, channel: str) -> Response:
+    def clients(self, request: Request, topic: str, channel: str) -> Statistics:
         """Return a page of the clients of a channel."""
         addresses = ask_nodes(self.cluster, topic, channel, request.args.get("node", ""))
         query = {"format": "json", "topic": topic, "channel": channel}
@@ -97,23 +97,23 @@ class NodeQueries(Handlers):
         answers = [node["answer"] for node in nodes if "answer" in node]
         found = [client for answer in answers for client in answer["clients"]]
         rows = _page(request, found)
-        return as_json({"time": time(), "total": len(found), "rows": rows, "message": warning(errors)})
+        return {"time": time(), "total": len(found), "rows": rows, "message": warning(errors)}
 
-    def log(self, request: Request, topic: str) -> Response:
+    def log(self, request: Request, topic: str) -> Statistics:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
-        return as_json({"nodes": ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})})
+        return {"nodes": ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})}
 
-    def lookup(self, request: Request) -> Response:
+    def lookup(self, request: Request) -> Statistics:
         """Return topics that nsqlookupds know and no nsqd has, with their channels."""
         info = self.info()
         if not info.lookupds:
-            return as_json({"topics": {}, "message": ""})
+            return {"topics": {}, "message": ""}
         sees = self.access.scope(request).sees
         idle = [name for name in info.topics() if name not in self.cluster.topics and sees(name)]
-        return as_json({"topics": info.inactive_topics(idle), "message": info.warning})
+        return {"topics": info.inactive_topics(idle), "message": info.warning}
 
-    def node_clients(self, request: Request, node: str) -> Response:
+    def node_clients(self, request: Request, node: str) -> Statistics:
         """Return a page of the consumers of an nsqd, and of the clients that have published to it."""
         if node not in self.cluster.nodes:
             raise NotThere("NODE_NOT_FOUND")
@@ -123,15 +123,13 @@ class NodeQueries(Handlers):
         stats = self.upstream.get(node, "/stats", {"format": "json"})
         consumers = self._consumers(request, node, stats)
         publishers = list(_publishers(stats, self.access.scope(request).sees))
-        return as_json(
-            {
-                "time": time(),
-                "total": len(consumers),
-                "rows": _page(request, consumers),
-                "total_publishers": len(publishers),
-                "publishers": _page(request, publishers),
-            }
-        )
+        return {
+            "time": time(),
+            "total": len(consumers),
+            "rows": _page(request, consumers),
+            "total_publishers": len(publishers),
+            "publishers": _page(request, publishers),
+        }
 
     def _consumers(self, request: Request, node: str, stats: Any) -> list[Statistics]:
         """Return the consumers in an answer of /stats, of topics that the user sees."""

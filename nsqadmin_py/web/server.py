@@ -37,6 +37,11 @@ _STOP_S = 0.5
 # Characters of method and path by which requests of an address take turns.
 _MOST_KIND = 100
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+# A valid line of the headers, or the empty one. Python takes `1_0` for a number.
+_FIELD = re.compile(
+    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)|(?P<host>host:[^\0\r\n]*)"
+    rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
+)
 
 WsgiApp = Callable[..., Any]
 
@@ -61,7 +66,8 @@ class ServedConnection:
         self._waits_since_s = None
 
     def awaits_body(self, body: Input | None) -> None:
-        self._body, self._body_since_s = body, self._loop.now()
+        self._body = body
+        self._body_since_s = self._loop.now()
 
     @property
     def is_idle(self) -> bool:
@@ -85,13 +91,6 @@ def _is_unfinished(body: Input) -> bool:
     if body.chunked_input:
         return bool(body.chunk_length != 0)
     return bool(body.position < (body.content_length or 0))
-
-
-# A valid line of the headers, or the empty one. Python takes `1_0` for a number.
-_FIELD = re.compile(
-    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)|(?P<host>host:[^\0\r\n]*)"
-    rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
-)
 
 
 class _HeadLines:

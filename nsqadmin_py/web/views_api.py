@@ -8,21 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
-from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit_trail import MOST_ENTRIES, AuditQuery
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings, VisibleCluster, visible_findings
-from nsqadmin_py.cluster.metrics import View, hide_rates
+from nsqadmin_py.cluster.metrics import Json, View, hide_rates
 from nsqadmin_py.cluster.views import MOST_LIMIT, SORTS, Page
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.refusals import NotThere, Query, RequestRefused, choice_of, number_of
 from nsqadmin_py.web.access import AccessRights
-from nsqadmin_py.web.answers import Handler, as_json, uncached
+from nsqadmin_py.web.answers import Handler, uncached
 from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import KINDS
@@ -100,7 +99,7 @@ class Views:
                 return node_views.node(cluster, node, now_s, findings.memory)
         raise RequestRefused(400, "INVALID_ARG_VIEW")
 
-    def document(self, query: Query) -> dict[str, Any]:
+    def document(self, query: Query) -> Json:
         """Return the view as JSON. Raises RequestRefused."""
         view = self.read(query)
         return {"time": time(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
@@ -138,21 +137,21 @@ class ViewsApi(Handlers):
     views: ViewsOfUsers
     past: History
 
-    def session(self, request: Request) -> Response:
-        return as_json(session_of(self.options, self.access, request))
+    def session(self, request: Request) -> Json:
+        return session_of(self.options, self.access, request)
 
     def view(self, name: str) -> Handler:
         """Return the handler of a view, whose arguments are parts of the path and words of the query."""
         return partial(self._view, name)
 
-    def _view(self, view: str, request: Request, **names: str) -> Response:
+    def _view(self, view: str, request: Request, **names: str) -> Json:
         query = {**request.args.to_dict(), **names, "view": view}
-        return as_json(self._views_for(request).document(query))
+        return self._views_for(request).document(query)
 
     def _views_for(self, request: Request) -> Views:
         return self.views.of(self.access.scope(request))
 
-    def history(self, request: Request) -> Response:
+    def history(self, request: Request) -> Json:
         """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot.
 
         Raises RequestRefused.
@@ -165,9 +164,9 @@ class ViewsApi(Handlers):
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         step_s, times, lists = self.past.read(key, metrics, _range_s(query.get("range") or "1h"), time())
         about = {"metrics": metrics, "step_s": step_s, "quantiles": self.past.quantiles(key)}
-        return as_json({**asked._asdict(), **about, "data": [times, *lists]})  # NaN is null in JSON
+        return {**asked._asdict(), **about, "data": [times, *lists]}  # NaN is null in JSON
 
-    def audit(self, request: Request) -> Response:
+    def audit(self, request: Request) -> Json:
         """Return a page of the latest actions that the user may see, newest first.
 
         Addresses of clients are for users who may do everything. Raises RequestRefused.
@@ -180,9 +179,9 @@ class ViewsApi(Handlers):
         wanted = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed)
         is_admin = self.access.is_admin(request)
         found = list(self.audit_log.trail.find(wanted, self.access.scope(request), sees_addresses=is_admin))
-        return as_json({"time": time(), "total": len(found), "most": MOST_ENTRIES, "rows": found[offset : offset + limit]})
+        return {"time": time(), "total": len(found), "most": MOST_ENTRIES, "rows": found[offset : offset + limit]}
 
-    def sparklines(self, request: Request) -> Response:
+    def sparklines(self, request: Request) -> Json:
         """Return the depth over the last minutes for each topic, or channel, of a view.
 
         Its words are those of the view, so that one request serves all rows that a page shows. A topic that does not
@@ -190,17 +189,17 @@ class ViewsApi(Handlers):
         """
         query = request.args.to_dict()
         choice_of(query, "view", _VIEWS_WITH_LINES)
-        rows: list[dict[str, Any]] = []
+        rows: list[Json] = []
         with suppress(NotThere):
             rows += self._views_for(request).read(query).rows.values()
         keys = [Key(row["topic"], row.get("channel", "")) for row in rows if "topic" in row][:MOST_LIMIT]
         step_s, lines = self.past.lines(keys, "depth", time(), in_slices)
         pairs = zip(keys, lines, strict=True)
         shown = [{"topic": key.topic, "channel": key.channel, "depth": line} for key, line in pairs]
-        return as_json({"step_s": step_s, "lines": shown})  # NaN is null in JSON
+        return {"step_s": step_s, "lines": shown}  # NaN is null in JSON
 
 
-def session_of(options: NsqadminOptions, access: AccessRights, request: Request) -> dict[str, Any]:
+def session_of(options: NsqadminOptions, access: AccessRights, request: Request) -> Json:
     """Return the user, and what the page may do. The token must be sent with each action.
 
     `permissions` has pairs of a permission and a pattern of topics; null if no rule restricts the user.
