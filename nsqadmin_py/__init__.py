@@ -3,7 +3,9 @@
 daemon          the process
 options         its settings
 upstream        the client of requests to nsqd and nsqlookupd
-permissions     permissions of users and groups on topics, and blocks of addresses   pure
+permissions     the permissions of users and groups on topics                        pure
+address_blocks  blocks of addresses: trusted proxies, hosts that may see a token     pure
+refusals        refused requests, and the arguments of a query                       pure
 clusterinfo     the requests and commands of Go's nsqadmin
 go_json         answers in the JSON of Go's nsqadmin                                 pure
 audit           logs each action, and posts it to --notification-http-endpoint

@@ -1,6 +1,6 @@
 """The HTTP side of nsqadmin.
 
-app              the table of paths, and rules for all requests
+app              rules for all requests, and what all handlers use
 server           gevent's WSGI server, with the listener and TLS of the other daemons
 access           access rights: login, users and groups of a proxy, permissions on topics, requests from other sites
 answers          answers and errors in the form of Go's nsqadmin; request bodies

@@ -1,4 +1,4 @@
-"""Passes requests to handlers: the table of paths, and rules for all requests."""
+"""Passes requests to handlers: the rules for all requests, and the objects that all handlers use."""
 
 from __future__ import annotations
 
