@@ -117,7 +117,9 @@ class AuditLog:
             "is_done": entry.state != NOT_DONE,
         }
         try:
-            self._waiting.put_nowait({name: notice[name] for name in notice if notice[name] or name not in _OMITTED})
+            self._waiting.put_nowait(
+                {name: notice[name] for name in notice if notice[name] or name not in _OMITTED}
+            )
         except Full:
             self._log.of_clients.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
 

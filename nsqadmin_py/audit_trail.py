@@ -75,7 +75,9 @@ class AuditEntry:
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        texts = "\n".join((*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())).lower()
+        texts = "\n".join(
+            (*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())
+        ).lower()
         return all(word in texts for word in words)
 
 

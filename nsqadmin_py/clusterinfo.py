@@ -37,7 +37,9 @@ class NoAnswer(Exception):
 def no_server_has(topic: str, channel: str = "") -> NotThere:
     """Return the error of a command on a topic or channel that does not exist."""
     if channel:
-        return NotThere(f"CHANNEL_NOT_FOUND: no nsqd or nsqlookupd has the channel {channel} of the topic {topic}")
+        return NotThere(
+            f"CHANNEL_NOT_FOUND: no nsqd or nsqlookupd has the channel {channel} of the topic {topic}"
+        )
     return NotThere(f"TOPIC_NOT_FOUND: no nsqd or nsqlookupd has the topic {topic}")
 
 
@@ -80,7 +82,9 @@ class ClusterInfo:
         return self._names("/channels", {"topic": topic}, "channels")
 
     def _names(self, path: str, query: Names, key: str) -> list[str]:
-        answers = self._ask("nsqlookupd", self.lookupds, lambda lookupd: self.upstream.get(lookupd, path, query))
+        answers = self._ask(
+            "nsqlookupd", self.lookupds, lambda lookupd: self.upstream.get(lookupd, path, query)
+        )
         return sorted({name for answer in answers.values() for name in texts_in(answer, key)})
 
     def inactive_topics(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
@@ -127,7 +131,9 @@ class ClusterInfo:
         return producer_of_info(self.upstream.get(nsqd, "/info"), names, place_of(nsqd))
 
     def _topics_of(self, nsqd: str, query: Names) -> list[str]:
-        return [text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", query), "topics")]
+        return [
+            text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", query), "topics")
+        ]
 
     def _ask(self, kind: str, addresses: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
         """Return the answers of some servers by address. Raises NoAnswer."""

@@ -127,7 +127,9 @@ class Nsqadmin:
                 try:
                     self._tls.load_cert_chain(self._options.tls_cert, self._options.tls_key, password="")
                 except OSError as error:
-                    self._log.error("NSQADMIN: the certificate stays the one before: %s", error.strerror or error)
+                    self._log.error(
+                        "NSQADMIN: the certificate stays the one before: %s", error.strerror or error
+                    )
 
     def _shut_down(self) -> None:
         self._notifier.stopping()

@@ -13,7 +13,14 @@ from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _TOPIC_COUNTS = ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS)
-_TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *_TOPOLOGY_COUNTS)
+_TOPIC_SUMS = (
+    "depth",
+    "memory_depth",
+    "backend_depth",
+    "message_count",
+    "delivery_msg_count",
+    *_TOPOLOGY_COUNTS,
+)
 _CHANNEL_COUNTS = [
     "depth",
     "backend_depth",
@@ -61,7 +68,11 @@ Producer = Mapping[str, Any]
 
 def topic_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statistics:
     """Return a topic of one nsqd's `/stats`."""
-    names: Statistics = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
+    names: Statistics = {
+        "node": node,
+        "hostname": producer["hostname"],
+        "topic_name": text_in(row, "topic_name"),
+    }
     channels = [_channel_stats(channel, names, producer, now_s) for channel in rows_in(row, "channels")]
     return _stats(row, names, _TOPIC_COUNTS, "channels", channels)
 
@@ -72,7 +83,9 @@ def _channel_stats(row: Any, of_topic: Statistics, producer: Producer, now_s: fl
     return _stats(row, names, _CHANNEL_COUNTS, "clients", clients)
 
 
-def _stats(row: Any, names: Statistics, counts: Iterable[str], key: str, members: list[Statistics]) -> Statistics:
+def _stats(
+    row: Any, names: Statistics, counts: Iterable[str], key: str, members: list[Statistics]
+) -> Statistics:
     """Return the metrics of a topic or channel; `key` is that of its channels or clients."""
     metrics = names | {name: number_in(row, name) for name in counts}
     metrics["memory_depth"] = metrics["depth"] - metrics["backend_depth"]

@@ -25,7 +25,14 @@ from nsqd_py.settings.declaration import (
     urls,
 )
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import (
+    OBSOLETE_VERBOSE,
+    VERBOSE,
+    LogOptions,
+    Program,
+    ProgramOptions,
+    log_prefix_setting,
+)
 from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqadmin] "
@@ -56,14 +63,18 @@ class _AdminGeneral(LogOptions, title="General"):
 
 class _Cluster(Options, title="Cluster"):
     lookupd_http_address: tuple[str, ...] = urls(
-        "HTTP address (host:port) of an nsqlookupd (may be given several times).", config_key="nsqlookupd_http_addresses"
+        "HTTP address (host:port) of an nsqlookupd (may be given several times).",
+        config_key="nsqlookupd_http_addresses",
     )
     nsqd_http_address: tuple[str, ...] = urls(
         "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
         config_key="nsqd_http_addresses",
     )
     poll_interval_ns: int = setting(
-        DURATION, 2 * SECOND_NS, "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval
+        DURATION,
+        2 * SECOND_NS,
+        "Time between two requests to each nsqlookupd and nsqd.",
+        check=_check_poll_interval,
     )
     max_message_age_ns: ByTopic[int] = setting(
         by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
@@ -86,10 +97,17 @@ class _Http(Options, title="HTTP"):
         "Address of the page and the API: host:port, or the path of a unix socket.",
         check=check_listen_address,
     )
-    base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
-    dev_static_dir: str = string("Directory that replaces the page, for development: index.html, and files below /static.")
+    base_path: str = setting(
+        STRING, "/", "Prefix of all paths, for a proxy that also serves other applications."
+    )
+    dev_static_dir: str = string(
+        "Directory that replaces the page, for development: index.html, and files below /static."
+    )
     max_connections: int = setting(
-        INT, 0, "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.", check=not_negative
+        INT,
+        0,
+        "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.",
+        check=not_negative,
     )
     tls_cert: str = string("Server certificate (PEM file). The page is then at https://.")
     tls_key: str = tls_options.KEY_FILE
@@ -129,7 +147,9 @@ class _Safety(Options, title="Access"):
         "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy passed on are "
         "from an unknown address.",
     )
-    notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
+    notification_http_endpoint: str = setting(
+        WEBHOOK, "", "URL that receives a POST with JSON for every action."
+    )
 
 
 class _Problems(Options, title="Reports of problems"):
@@ -152,7 +172,9 @@ class _Problems(Options, title="Reports of problems"):
         "--http-address.",
     )
     runbooks_url: str = setting(
-        URL, "docs/runbooks.md", "Address of the runbooks in reports; the kind of the problem follows after #."
+        URL,
+        "docs/runbooks.md",
+        "Address of the runbooks in reports; the kind of the problem follows after #.",
     )
 
 
@@ -170,21 +192,29 @@ class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and 
 
 
 class _Graphite(Options, title="Graphite"):
-    graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    graphite_url: str = setting(
+        URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd."
+    )
     proxy_graphite: bool = switch("Forward requests for /render to Graphite.")
     statsd_counter_format: str = setting(
-        STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; only /config shows it."
+        STRING,
+        "stats.counters.%s.count",
+        "Format of the names that statsd gives to counters; only /config shows it.",
     )
     statsd_gauge_format: str = setting(
         STRING, "stats.gauges.%s", "Format of the names that statsd gives to gauges; only /config shows it."
     )
-    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); only /config shows it.")
+    statsd_prefix: str = setting(
+        STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); only /config shows it."
+    )
     statsd_interval_ns: int = setting(
         DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd."
     )
 
 
-class NsqadminOptions(ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _Problems, _AdminRequests, _Graphite):
+class NsqadminOptions(
+    ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _Problems, _AdminRequests, _Graphite
+):
     """The options of nsqadmin."""
 
 

@@ -66,7 +66,9 @@ class Scope:
     def may(self, permission: str, topic: str) -> bool:
         """True if a rule grants the permission, or one that includes it."""
         enough = _ORDER[_ORDER.index(permission) :]
-        return any(grant.permission in enough and fnmatchcase(topic, grant.pattern) for grant in self.grants or ())
+        return any(
+            grant.permission in enough and fnmatchcase(topic, grant.pattern) for grant in self.grants or ()
+        )
 
 
 def scope_of(rules: Sequence[Rule], user: str, groups: Iterable[str]) -> Scope:

@@ -104,7 +104,9 @@ class ProblemWebhook:
     def _note_state(self, failure: WebhookError | None) -> None:
         """Log the first failure, and that it is over."""
         if failure is not None and not self._is_failing:
-            text = "PROBLEMS: cannot POST to --attention-http-endpoint: %s; it is tried again until it succeeds"
+            text = (
+                "PROBLEMS: cannot POST to --attention-http-endpoint: %s; it is tried again until it succeeds"
+            )
             self._log.error(text, failure)
         elif failure is None and self._is_failing:
             self._log.info("PROBLEMS: --attention-http-endpoint takes reports again")

@@ -44,7 +44,9 @@ class TokenRule:
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
     """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
-    client = HttpClient.of(options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES)
+    client = HttpClient.of(
+        options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES
+    )
     return Upstream(client, headers_for(options))
 
 
@@ -60,7 +62,8 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
         return TokenRule(
             _read_token(token_file),
             [*named, *options.http_client_token_host],
-            has_own_authority=bool(options.http_client_tls_root_ca_file) and not options.http_client_tls_insecure_skip_verify,
+            has_own_authority=bool(options.http_client_tls_root_ca_file)
+            and not options.http_client_tls_insecure_skip_verify,
         ).headers_for
 
 

@@ -97,7 +97,13 @@ class PeerConnection(Stream):
     """
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, directory: Directory
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        directory: Directory,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -111,7 +117,9 @@ class PeerConnection(Stream):
         self._has_magic = False
         self._awaits_body = False
         self._has_spoken = False
-        self._removal: Removal | None = None  # of the last command, which is answered at the end of the removal
+        self._removal: Removal | None = (
+            None  # of the last command, which is answered at the end of the removal
+        )
         self._begun_s = loop.now()
         directory.connections[self] = None
 
@@ -164,7 +172,9 @@ class PeerConnection(Stream):
         magic = self._parser.next_bytes(len(MAGIC_V1))
         self._has_magic = magic == MAGIC_V1
         if magic and not self._has_magic:
-            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, magic.decode("latin-1"))
+            self.log.of_clients.error(
+                "client(%s) bad protocol magic '%s'", self.peer, magic.decode("latin-1")
+            )
             self._end_with(b"E_BAD_PROTOCOL")
         return self._has_magic
 
@@ -228,7 +238,9 @@ class PeerConnection(Stream):
         peer = self.identified = identify(self.peer, body, self._directory.clock())
         self._registry.add_peer(peer)
         shown = (peer.fields[name] for name in REQUIRED_FIELDS)
-        self.log.of_clients.info("CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown)
+        self.log.of_clients.info(
+            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown
+        )
         return self._directory.introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:

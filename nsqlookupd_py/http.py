@@ -55,7 +55,9 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
 
     __slots__ = ()
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, api: LookupApi) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, api: LookupApi
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log, api, ROUTER)
 
     def check_client(self) -> Reply | None:

@@ -23,7 +23,10 @@ class _LookupdGeneral(program.LogOptions, title="General"):
 
 class _LookupdAddresses(Options, title="Addresses"):
     tcp_address: str = setting(
-        STRING, "0.0.0.0:4160", "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address
+        STRING,
+        "0.0.0.0:4160",
+        "Address for nsqds: host:port, or the path of a unix socket.",
+        check=check_listen_address,
     )
     http_address: str = setting(
         STRING,
@@ -63,18 +66,24 @@ class _Registrations(program.LimitOptions, title="Limits"):
         check=not_negative,
     )
     max_registrations_per_nsqd: int = setting(
-        INT, 100_000, "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative
+        INT,
+        100_000,
+        "Maximum number of topics and channels that one nsqd can register; 0 means no limit.",
+        check=not_negative,
     )
 
 
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = string("Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
     tls_client_auth_policy: str = string(
-        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=check_auth_policy("require-verify")
+        "Client certificates: require-verify (signed by --tls-root-ca-file).",
+        check=check_auth_policy("require-verify"),
     )
 
 
-class NsqlookupdOptions(program.ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):
+class NsqlookupdOptions(
+    program.ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls
+):
     """The options of nsqlookupd."""
 
 

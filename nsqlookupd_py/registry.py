@@ -88,7 +88,9 @@ class Registry:
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
         self._limits = limits
         self._peers: dict[Peer, None] = {}
-        self._departed: OrderedDict[tuple[str, int], int] = OrderedDict()  # by broadcast address and HTTP port: when
+        self._departed: OrderedDict[tuple[str, int], int] = (
+            OrderedDict()
+        )  # by broadcast address and HTTP port: when
         self._topics: dict[str, Topic] = {}
         self.unused: OrderedDict[Name, None] = OrderedDict()
         self.names = 0
@@ -128,7 +130,9 @@ class Registry:
             return added
         limits = self._limits
         if peer.registrations + len(added) > limits.of_producer:
-            raise RegisterFailed("registrations of this nsqd", limits.of_producer, "max-registrations-per-nsqd")
+            raise RegisterFailed(
+                "registrations of this nsqd", limits.of_producer, "max-registrations-per-nsqd"
+            )
         if self.registrations + len(added) > limits.registrations:
             raise RegisterFailed("registrations", limits.registrations, "max-registrations")
         self._replace_unused(topic, channel)

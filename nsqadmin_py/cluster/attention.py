@@ -42,7 +42,9 @@ class FoundProblems:
             self.kept.append(problem)
 
 
-def settled(found: FoundProblems, time_s: float, before: Attention | None) -> tuple[FoundProblems, dict[str, float]]:
+def settled(
+    found: FoundProblems, time_s: float, before: Attention | None
+) -> tuple[FoundProblems, dict[str, float]]:
     """Return the problems that have lasted long enough, and since when the others are there, by key."""
     if before is None:
         return found, {}
@@ -81,7 +83,8 @@ class Attention:
         has_begun = before is not None
         found, self.begins = settled(found, time_s, before)
         self.began: dict[str, tuple[float, bool]] = {
-            one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0) for one in found.kept
+            one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0)
+            for one in found.kept
         }
         worst_first = sorted(found.kept, key=lambda one: (_RANKS[one.kind], -one.weight, one.key))
         self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
@@ -199,7 +202,9 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
         kind = KINDS[problem.kind]
         place = f"{problem.channel}: " if is_topic and problem.channel else ""
         word = f"channel {kind.word}" if place and problem.kind == "paused" else kind.word
-        badge = badges.setdefault(word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []})
+        badge = badges.setdefault(
+            word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []}
+        )
         if len(badge["texts"]) < _MOST_TEXTS:
             badge["texts"].append(f"{place}{problem.text}.")
     return list(badges.values())

@@ -57,7 +57,8 @@ class VisibleCluster(Cluster):
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
         self.nodes = {address: _visible_node(node, sees) for address, node in pace(list(whole.nodes.items()))}
         self.shared = {
-            address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()
+            address: row._replace(topics=tuple(filter(sees, row.topics)))
+            for address, row in whole.shared.items()
         }
 
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
@@ -84,7 +85,9 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
-        health="OK" if is_only_draining(node) else node.health.partition(" ")[0],  # what follows may name a topic
+        health="OK"
+        if is_only_draining(node)
+        else node.health.partition(" ")[0],  # what follows may name a topic
         drain=None,  # it counts messages of all topics
     )
     for _ in found.adding_up():

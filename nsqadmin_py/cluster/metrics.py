@@ -9,7 +9,17 @@ from typing import Any
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts, TopicPart
+from nsqd_py.cluster.statistics import (
+    MILLI,
+    ChannelCounts,
+    Latency,
+    Numbers,
+    Part,
+    Rates,
+    Sum,
+    TopicCounts,
+    TopicPart,
+)
 
 Json = dict[str, Any]
 
@@ -36,7 +46,9 @@ def hide_rates(view: View) -> None:
         row.update((name, None) for name in RATES if name in row)
 
 
-def metrics_json(of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers) -> Json:
+def metrics_json(
+    of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers
+) -> Json:
     """Return the metrics of a topic and its channels, or of several together. The depth is that of all of them."""
     own = TopicCounts._make(of_topic)
     counts = ChannelCounts._make(of_channels)
@@ -114,7 +126,11 @@ class Roles:
             standby = pair_json(pair) | {"lease_decides": pair.lease_decides}
             return about | {"role": "standby", "standby": standby} | _lag_json(pair)
         own = [pair for pair in self.pairs if pair.primary == node.address and pair.standby]
-        standbys = {"acks": node.role.acks, "is_alone": node.role.is_alone, "list": [pair_json(pair) for pair in own]}
+        standbys = {
+            "acks": node.role.acks,
+            "is_alone": node.role.is_alone,
+            "list": [pair_json(pair) for pair in own],
+        }
         about |= {"role": "primary", "standbys": standbys}
         known = [pair for pair in own if pair.state != FAILED]
         if known:

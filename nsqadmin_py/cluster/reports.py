@@ -89,8 +89,12 @@ class ProblemReports:
     def note_round(self, attention: Attention, cluster: Cluster, memory: NodeMemory, time_s: float) -> None:
         """Take the list of a round at `time_s`."""
         self._time_s = time_s
-        left = Counter({kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO})
-        followed = Counter(known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS)
+        left = Counter(
+            {kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO}
+        )
+        followed = Counter(
+            known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS
+        )
         for entry in attention.listed:
             kind = entry.problem.kind
             is_new = entry.problem.key not in self._known
@@ -184,7 +188,9 @@ class ProblemReports:
         """Add what `dump` returned. A problem that does not come back has ended after the quiet time from now on."""
         for row in rows_in({"problems": document}, "problems"):
             since_s = row.get("since_s")
-            found = [text_in(row.get("problem"), name) for name in ("kind", "text", "topic", "channel", "node")]
+            found = [
+                text_in(row.get("problem"), name) for name in ("kind", "text", "topic", "channel", "node")
+            ]
             problem = Problem(*found)
             if problem.kind in KINDS and isinstance(since_s, float | int):
                 known = Known(problem, time_s, time_s, float(since_s), frozenset(texts_in(row, "nodes")))

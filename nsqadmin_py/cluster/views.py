@@ -158,7 +158,9 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings) -> View:
         if page.finds(name, *row.channels) and (not page.only_problems or findings.attention.of_topic(name))
     )
     # The sort is stable: equal rows stay in the order of names.
-    names.sort(key=lambda name: _topic_key(page.sort, name, cluster.topics[name], findings), reverse=page.downwards)
+    names.sort(
+        key=lambda name: _topic_key(page.sort, name, cluster.topics[name], findings), reverse=page.downwards
+    )
     rows = {name: _topic_json(name, cluster.topics[name], findings) for name in page.part(names)}
     return page.view(len(names), rows)
 
@@ -178,7 +180,9 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: P
     row = _topic_of(cluster, name)
     view = View(_topic_json(name, row, findings))
     view.head["latency"] = latency_json(cluster.latency_of(row, name))
-    view.head["dead_letters"] = waiting_dead_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
+    view.head["dead_letters"] = waiting_dead_letters(
+        row if name.endswith(DEAD) else cluster.topics.get(name + DEAD)
+    )
     for channel_name in sorted(row.channels):
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
@@ -226,7 +230,9 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
     }
 
 
-def channel(cluster: Cluster, topic: str, name: str, now_s: float, findings: Findings, pace: Pace = iter) -> View:
+def channel(
+    cluster: Cluster, topic: str, name: str, now_s: float, findings: Findings, pace: Pace = iter
+) -> View:
     """Return a channel, and its nsqds by address. Raises NotThere."""
     if name not in _topic_of(cluster, topic).channels:
         raise NotThere("CHANNEL_NOT_FOUND")
@@ -252,7 +258,10 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings, node: str = "
     found = sorted(_matching(cluster, page, findings, node), key=lambda one: (one.topic, one.channel))
     sort = SORTS[page.sort]
     found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
-    rows = {f"{len(one.topic)}:{one.topic}/{one.channel}": _row_json(cluster, one, findings) for one in page.part(found)}
+    rows = {
+        f"{len(one.topic)}:{one.topic}/{one.channel}": _row_json(cluster, one, findings)
+        for one in page.part(found)
+    }
     return page.view(len(found), rows)
 
 

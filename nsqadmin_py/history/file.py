@@ -129,8 +129,12 @@ class HistoryFile:
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
-        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null must not be renamed as damaged
-            self._log.warning("HISTORY: %s: not a regular file; the history is kept in memory only", self._path)
+        if os.path.exists(self._path) and not os.path.isfile(
+            self._path
+        ):  # /dev/null must not be renamed as damaged
+            self._log.warning(
+                "HISTORY: %s: not a regular file; the history is kept in memory only", self._path
+            )
             self._path = ""
             return False
         try:
@@ -139,7 +143,9 @@ class HistoryFile:
         except OSError as error:
             reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror
             self._log.warning(
-                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)", self._path, reason
+                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)",
+                self._path,
+                reason,
             )
             self._path = ""
             return False
@@ -197,7 +203,9 @@ class HistoryFile:
         try:
             in_thread(self._pool, lambda data: replace_file(path, pack(data)), make())
         except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
-            self._log.warning("HISTORY: cannot write %s: %s", path, getattr(error, "strerror", None) or repr(error))
+            self._log.warning(
+                "HISTORY: cannot write %s: %s", path, getattr(error, "strerror", None) or repr(error)
+            )
 
     def close(self) -> None:
         if self._lock is not None:

@@ -176,7 +176,9 @@ class AccessRights:
         return hmac.new(self._key, self.user(request).encode(), hashlib.sha256).hexdigest()
 
     def check_token(self, request: Request) -> None:
-        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()):
+        if not hmac.compare_digest(
+            request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()
+        ):
             raise RequestRefused(403, "INVALID_TOKEN")
 
     # ---- headers of answers

@@ -170,7 +170,11 @@ class Actions(Handlers):
             raise upstream_failed("no nsqd is known")
         return min(
             nodes,
-            key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
+            key=lambda node: (
+                ranks.get(state_of(node, now_s), 1),
+                order.topic not in node.topics,
+                node.address,
+            ),
         ).address
 
     def _check_known(self, order: ActionRequest) -> None:
@@ -252,7 +256,9 @@ _HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:
-    action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
+    action, topic, channel, node = (
+        text_of(document, name) for name in ("action", "topic", "channel", "node")
+    )
     if action in _WITHOUT_TOPIC:  # a topic would stand for the permissions of the user
         return ActionRequest(action, "", "", node, document)
     if not topic:
@@ -279,7 +285,11 @@ def _notice_name(order: ActionRequest) -> str:
     """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
-    return f"{order.action}_{'channel' if order.channel else 'topic'}" if order.action in _OF_GO else order.action
+    return (
+        f"{order.action}_{'channel' if order.channel else 'topic'}"
+        if order.action in _OF_GO
+        else order.action
+    )
 
 
 def _target(order: ActionRequest) -> str:

@@ -86,7 +86,9 @@ class App:
         began_s = monotonic()
         response = self._answer(request)
         self._access.add_headers(response)
-        response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
+        response.status = (
+            f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
+        )
         self._note(request, response.status_code, monotonic() - began_s)
         return response(environ, start_response)
 
@@ -99,7 +101,9 @@ class App:
             return refused(refusal)
         except (NoAnswer, UpstreamError) as error:
             self._log.of_clients.error("%s %s - %s", request.method, quote(request.path), error)
-            return refused(refusal_of(error) if isinstance(error, UpstreamError) else upstream_failed(str(error)))
+            return refused(
+                refusal_of(error) if isinstance(error, UpstreamError) else upstream_failed(str(error))
+            )
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
             internal = report_bug(self._log, f"{request.method} {quote(request.path)}", error)
             return refused(RequestRefused(500, f"INTERNAL_ERROR: {internal}"))

@@ -99,7 +99,9 @@ class Events:
         The stream waits for a view that does not exist yet, and keeps the permissions with which it began. An invalid
         query is refused before the stream begins.
         """
-        queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
+        queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {
+            "": request.args.to_dict()
+        }
         if len(queries) > MOST_VIEWS:
             raise RequestRefused(400, "TOO_MANY_VIEWS")
         scope = self._access.scope(request)

@@ -29,7 +29,12 @@ _MOST_CONFIG_BYTES = 1024 * 1024
 _SET_OPTION = "set_option"  # in the audit trail
 _ACTIONS = ("pause", "unpause", "empty")
 # What Graphite draws or lists, by its first bytes.
-_TYPES = {b"\x89PNG": "image/png", b"[": "application/json", b"{": "application/json", b"<svg": "image/svg+xml"}
+_TYPES = {
+    b"\x89PNG": "image/png",
+    b"[": "application/json",
+    b"{": "application/json",
+    b"<svg": "image/svg+xml",
+}
 _ERRORS = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
 
 
@@ -114,7 +119,9 @@ class GoApi(Handlers):
     def create(self, request: Request) -> Statistics:
         self.access.check_may_act(request)
         body = object_in(request)
-        return self._perform(request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel")))
+        return self._perform(
+            request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel"))
+        )
 
     def delete(self, request: Request, topic: str, channel: str = "") -> Statistics:
         return self._perform(request, ActionRequest("delete", topic, channel))

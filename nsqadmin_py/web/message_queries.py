@@ -14,7 +14,15 @@ from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
+from nsqadmin_py.messages.log_search import (
+    LogSearch,
+    LogSource,
+    body_at,
+    body_of,
+    first_seq_of,
+    search_back,
+    shown,
+)
 from nsqadmin_py.refusals import NotThere, Query, RequestRefused, number_of
 from nsqadmin_py.web.answers import reason_of, uncached, upstream_failed
 from nsqadmin_py.web.app import Handlers
@@ -44,6 +52,7 @@ _BODY = ("body", "body_base64")
 # Messages of one nsqd that are requeued at the same time, and the time for requeueing all.
 _MOVED_AT_ONCE = 50
 _REQUEUE_S = 30.0
+
 
 @dataclass(frozen=True)
 class MessageQueries(Handlers):
@@ -137,7 +146,9 @@ class MessageQueries(Handlers):
         nodes = answer_of_each(self.cluster, addresses, lambda address: self._letters(address, topic, late_s))
         for node in nodes:
             letters = node.pop("answer", {}).get("letters", [])
-            node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
+            node["dead_letters"] = [
+                one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))
+            ]
         return {"nodes": nodes}
 
     def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
@@ -155,7 +166,9 @@ class MessageQueries(Handlers):
         letters = []
         for row in _latest(self._source(address, topic, late_s), live):
             origin = by_id.get(row["id"], {})
-            letters.append(row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")})
+            letters.append(
+                row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")}
+            )
         return {"letters": letters}
 
 
@@ -192,7 +205,9 @@ def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Stat
     found: list[Statistics] = []
 
     def match() -> None:
-        found.extend(shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body))
+        found.extend(
+            shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body)
+        )
 
     in_thread(gevent.get_hub().threadpool, match)
     return found
@@ -226,7 +241,9 @@ def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
         found: list[Statistics] = []
         while seq < high and not source.is_late():  # large messages fill several pages
             page = LogSearch(source, MessageFilter(), _MOST_LETTERS, high).run({"seq": str(seq)})
-            found += [row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages]
+            found += [
+                row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages
+            ]
             if page.next_seq <= seq:
                 break
             seq = page.next_seq

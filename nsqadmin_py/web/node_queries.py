@@ -46,7 +46,9 @@ def failure_of(cluster: Cluster, address: str) -> str:
     return f"does not answer: {node.failure}" if node.failure else "does not answer"
 
 
-def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]) -> list[Statistics]:
+def answer_of_each(
+    cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]
+) -> list[Statistics]:
     """Return the answer of each nsqd, or its error. An nsqd that did not answer the last poll is not asked."""
 
     def asked(address: str) -> Statistics:

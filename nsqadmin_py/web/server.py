@@ -76,7 +76,9 @@ class ServedConnection:
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         if self._waits_since_s is not None:
             return HEAD if now_s - self._waits_since_s > limits.head_s else ""
-        is_late = now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
+        is_late = (
+            now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
+        )
         return BODY if is_late else ""
 
     def end(self, reason: str = "") -> None:
@@ -117,7 +119,12 @@ class _Handler(WSGIHandler):
 
     connection: ServedConnection
     turns: Turns
-    ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
+    ignored_socket_errors: Any = (
+        *WSGIHandler.ignored_socket_errors,
+        errno.ETIMEDOUT,
+        "timed out",
+        ssl.SSL_ERROR_EOF,
+    )
 
     def read_requestline(self) -> Any:
         self.connection.awaits_request()
@@ -127,7 +134,10 @@ class _Handler(WSGIHandler):
         self.turns.wait(host_of(self.connection.peer), raw_requestline.partition("?")[0][:_MOST_KIND])
         try:
             return super().read_request(raw_requestline)
-        except (HTTPException, IndexError) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
+        except (
+            HTTPException,
+            IndexError,
+        ) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
             raise ValueError from error
         finally:
             self.connection.has_request()
@@ -135,7 +145,9 @@ class _Handler(WSGIHandler):
     def MessageClass(self, *args: Any) -> Any:
         lines: Any = _HeadLines(self.rfile)
         headers = super().MessageClass(lines)
-        if self.request_version != "HTTP/1.0" and ("Host" not in headers or self.request_version != "HTTP/1.1"):
+        if self.request_version != "HTTP/1.0" and (
+            "Host" not in headers or self.request_version != "HTTP/1.1"
+        ):
             raise ValueError(f"{self.request_version} without a Host, or of another version")
         return headers
 
@@ -157,7 +169,9 @@ class _Handler(WSGIHandler):
 class HttpServer:
     """Serves `app` from `start` to `close`. Raises StartError if it cannot listen."""
 
-    def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log, turns: Turns) -> None:
+    def __init__(
+        self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log, turns: Turns
+    ) -> None:
         """`turns` spreads requests that arrive together over iterations of the event loop."""
         self._log = log
         self._turns = turns
@@ -165,7 +179,9 @@ class HttpServer:
         self._loop = gevent.get_hub().loop
         self._served: dict[ServedConnection, None] = {}
         self._connections = Connections(most, 0, TimeLimits(head_s=HEAD_S), log, self._loop)
-        self._listener = Listener("HTTP", address, self._loop, log, self._on_connection, self._connections, lambda: _FAREWELL)
+        self._listener = Listener(
+            "HTTP", address, self._loop, log, self._on_connection, self._connections, lambda: _FAREWELL
+        )
         host = split_address(self._listener.address)
         environ: dict[str, Any] = {
             "SERVER_NAME": host[0] if host else "localhost",

@@ -24,7 +24,12 @@ _INDEX = "index.html"
 _LOADED_LATER = "vendor/uplot.js"  # a quarter of all, and only charts need it
 _YEAR_S = 365 * 24 * 3600
 _HASH_CHARACTERS = 16
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".md": "text/plain", ".json": "application/json"}
+_TYPES = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".md": "text/plain",
+    ".json": "application/json",
+}
 
 
 class Shell:
@@ -59,7 +64,11 @@ class Shell:
     def _preloads(self) -> str:
         """Return links to all modules, so that browsers need not find them one by one."""
         modules = sorted(path.relative_to(self._folder).as_posix() for path in self._folder.rglob("*.js"))
-        links = (f'<link rel="modulepreload" href="{escape(self._static)}/{name}">' for name in modules if name != _LOADED_LATER)
+        links = (
+            f'<link rel="modulepreload" href="{escape(self._static)}/{name}">'
+            for name in modules
+            if name != _LOADED_LATER
+        )
         return "\n  ".join(links)
 
     # ---- files

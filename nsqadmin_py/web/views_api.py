@@ -179,7 +179,12 @@ class ViewsApi(Handlers):
         wanted = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed)
         is_admin = self.access.is_admin(request)
         found = list(self.audit_log.trail.find(wanted, self.access.scope(request), sees_addresses=is_admin))
-        return {"time": time(), "total": len(found), "most": MOST_ENTRIES, "rows": found[offset : offset + limit]}
+        return {
+            "time": time(),
+            "total": len(found),
+            "most": MOST_ENTRIES,
+            "rows": found[offset : offset + limit],
+        }
 
     def sparklines(self, request: Request) -> Json:
         """Return the depth over the last minutes for each topic, or channel, of a view.
@@ -247,7 +252,13 @@ class Metrics(Handlers):
         if missing := missing_package("prometheus_client", "metrics"):
             raise RequestRefused(501, missing)
         # Imported late: nsqadmin starts without it.
-        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Gauge, ProcessCollector, generate_latest
+        from prometheus_client import (
+            CONTENT_TYPE_PLAIN_0_0_4,
+            CollectorRegistry,
+            Gauge,
+            ProcessCollector,
+            generate_latest,
+        )
 
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
