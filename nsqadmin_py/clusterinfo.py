@@ -75,7 +75,7 @@ class ClusterInfo:
         if self.lookupds:
             return self._names("/topics", {}, "topics")
         answers = self._ask("nsqd", self.nsqds, lambda nsqd: self._topics_of(nsqd, {"format": "json"}))
-        return sorted(set().union(*answers.values()))
+        return sorted({name for names in answers.values() for name in names})
 
     def channels(self, topic: str) -> list[str]:
         """Return the channels that nsqlookupds know."""

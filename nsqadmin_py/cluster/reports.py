@@ -31,6 +31,7 @@ THE_OTHERS = "*"
 _MOST_NODES = 100
 # As long as a dedup_key of PagerDuty may be.
 _MOST_KEY_CHARACTERS = 255
+_FIELDS = ("kind", "text", "topic", "channel", "node")  # of a problem that is kept
 # They are about an nsqd that does not answer.
 _OF_SILENT_NODES = ("node_failed", "node_gone", "node_slow", "node_stopped")
 
@@ -188,11 +189,9 @@ class ProblemReports:
         """Add what `dump` returned. A problem that does not come back has ended after the quiet time from now on."""
         for row in rows_in({"problems": document}, "problems"):
             since_s = row.get("since_s")
-            found = [
-                text_in(row.get("problem"), name) for name in ("kind", "text", "topic", "channel", "node")
-            ]
-            problem = Problem(*found)
-            if problem.kind in KINDS and isinstance(since_s, float | int):
+            kind, text, topic, channel, node = (text_in(row.get("problem"), name) for name in _FIELDS)
+            problem = Problem(kind, text, topic, channel, node)
+            if kind in KINDS and isinstance(since_s, float | int):
                 known = Known(problem, time_s, time_s, float(since_s), frozenset(texts_in(row, "nodes")))
                 known.is_reported = flag_in(row, "is_reported")
                 known.is_unclear = not known.is_reported

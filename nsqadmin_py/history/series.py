@@ -71,10 +71,9 @@ class History:
 
     def __init__(self, fine_step_s: float = FINE_STEP_S) -> None:
         self.fine_step_s = max(fine_step_s, FINE_STEP_S)
-        self.fine_capacity = int(FINE_RANGE_S / self.fine_step_s)
-        self.coarse_capacity = int(COARSE_RANGE_S / COARSE_STEP_S)
         self.series: dict[Key, Series] = {}
         self._coarse_step = -1
+        self._unknown = Series()
         self._no_rings = self.new_rings()
 
     # ---- writing
@@ -124,13 +123,13 @@ class History:
 
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
-        oldest = (coarse_step - self.coarse_capacity) * COARSE_STEP_S / self.fine_step_s
+        oldest = (coarse_step * COARSE_STEP_S - COARSE_RANGE_S) / self.fine_step_s
         for key in [key for key, series in self.series.items() if series.last < oldest]:
             del self.series[key]
 
     def new_rings(self) -> Rings:
         """Return empty rings for one metric."""
-        return Rings(Ring(self.fine_capacity), Ring(self.coarse_capacity))
+        return Rings(Ring(int(FINE_RANGE_S / self.fine_step_s)), Ring(int(COARSE_RANGE_S / COARSE_STEP_S)))
 
     # ---- reading
 
@@ -140,10 +139,10 @@ class History:
         """Return the step in s, times in s since the epoch, and a list of values for each metric; NaN is unknown."""
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
-        end = int(now_s / step_s) + is_fine
+        end = int(now_s / step_s) + (1 if is_fine else 0)
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        series = self.series.get(key, Series())
-        lists = [series.rings.get(metric, self._no_rings)[not is_fine].read(begin, end) for metric in metrics]
+        all_rings = [self._rings(key, metric) for metric in metrics]
+        lists = [(rings.fine if is_fine else rings.coarse).read(begin, end) for rings in all_rings]
         return step_s, [step * step_s for step in range(begin, end)], lists
 
     def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, Lists]:
@@ -157,14 +156,16 @@ class History:
         begin = (int(now_s / step_s) + 1 - count) * width
         lines = []
         for key in pace(list(keys)):
-            series = self.series.get(key)
-            rings = self._no_rings if series is None else series.rings.get(metric, self._no_rings)
-            values = rings.fine.read(begin, begin + width * count)
+            values = self._rings(key, metric).fine.read(begin, begin + width * count)
             lines.append([mean(values[start : start + width]) for start in range(0, len(values), width)])
         return step_s, lines
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
-        return self.series.get(key, Series()).quantiles
+        return self.series.get(key, self._unknown).quantiles
+
+    def _rings(self, key: Key, metric: str) -> Rings:
+        """Return the rings of a metric; empty ones if it is unknown."""
+        return self.series.get(key, self._unknown).rings.get(metric, self._no_rings)
 
     @property
     def size_bytes(self) -> int:

@@ -285,11 +285,9 @@ def _notice_name(order: ActionRequest) -> str:
     """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
-    return (
-        f"{order.action}_{'channel' if order.channel else 'topic'}"
-        if order.action in _OF_GO
-        else order.action
-    )
+    if order.action not in _OF_GO:
+        return order.action
+    return f"{order.action}_channel" if order.channel else f"{order.action}_topic"
 
 
 def _target(order: ActionRequest) -> str:

@@ -76,10 +76,9 @@ class ServedConnection:
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         if self._waits_since_s is not None:
             return HEAD if now_s - self._waits_since_s > limits.head_s else ""
-        is_late = (
-            now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
-        )
-        return BODY if is_late else ""
+        if self._body is None or now_s - self._body_since_s <= BODY_S:
+            return ""
+        return BODY if _is_unfinished(self._body) else ""
 
     def end(self, reason: str = "") -> None:
         if self.greenlet is not None:

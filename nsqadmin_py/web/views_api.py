@@ -239,6 +239,9 @@ def _range_s(text: str) -> float:
     raise RequestRefused(400, "INVALID_ARG_RANGE")
 
 
+# ---- metrics
+
+
 @dataclass(frozen=True)
 class Metrics(Handlers):
     """Answers GET /metrics. Everything is in memory, so that no scrape waits for an nsqd."""
@@ -264,20 +267,20 @@ class Metrics(Handlers):
         ProcessCollector(registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"nsqadmin_{name}", text, labels, registry=registry)
+            return Gauge(name, text, labels, registry=registry)
 
         for name, text, value in self._totals():
             gauge(name, text).set(value)
-        nodes = gauge("nodes", "nsqds by state.", "state")
+        nodes = gauge("nsqadmin_nodes", "nsqds by state.", "state")
         states = self._states()
         for state in (OK, SLOW, FAILED, NEW, GONE, STOPPED):
             nodes.labels(state).set(states[state])
         attention = self.findings.attention
-        problems = gauge("problems", "Problems under Attention.", "kind", "severity")
+        problems = gauge("nsqadmin_problems", "Problems under Attention.", "kind", "severity")
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(attention.counts[kind])
         labels = ("kind", "severity", "topic", "channel", "node")
-        listed = gauge("problem", "1 for each problem under Attention.", *labels)
+        listed = gauge("nsqadmin_problem", "1 for each problem under Attention.", *labels)
         for entry in attention.listed:
             problem = entry.problem
             place = map(one_line, (problem.topic, problem.channel, problem.node))
@@ -295,12 +298,12 @@ class Metrics(Handlers):
         """Return the metrics without labels: name, description and value."""
         head = views.overview(self.cluster, monotonic(), self.findings).head
         return [
-            ("topics", "Topics of the cluster.", head["topics"]),
-            ("channels", "Channels of the cluster.", head["channels"]),
-            ("depth", "Messages that wait in the cluster.", head["depth"]),
-            ("missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
-            ("standbys", "nsqds that are standbys.", head["standbys"]),
-            ("failed_lookups", "nsqlookupds that do not answer.", len(self.cluster.failed_lookups)),
-            ("event_readers", "Open event streams of pages.", self.count_readers()),
-            ("history_bytes", "Memory of the history's values.", self.past.size_bytes),
+            ("nsqadmin_topics", "Topics of the cluster.", head["topics"]),
+            ("nsqadmin_channels", "Channels of the cluster.", head["channels"]),
+            ("nsqadmin_depth", "Messages that wait in the cluster.", head["depth"]),
+            ("nsqadmin_missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
+            ("nsqadmin_standbys", "nsqds that are standbys.", head["standbys"]),
+            ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self.cluster.failed_lookups)),
+            ("nsqadmin_event_readers", "Open event streams of pages.", self.count_readers()),
+            ("nsqadmin_history_bytes", "Memory of the history's values.", self.past.size_bytes),
         ]
