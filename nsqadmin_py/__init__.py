@@ -16,5 +16,5 @@ cluster         what the page and the history get of the observed cluster
 history         metrics of the past hour and day
 messages        finds messages in the log of a topic
 web             the HTTP side: Go's API, the API under /api/v2, events, the page
-static          the page itself; a package or an image has it as `page` too, merged into few files by contrib/page
+static          the page itself; a package or an image has it as `page` too, merged by contrib/page
 """

@@ -9,7 +9,7 @@ UNIX = "unix"
 
 
 class AddressBlocks:
-    """Blocks of addresses in CIDR notation. `unix` stands for every client of a unix socket. False if empty."""
+    """Blocks of addresses in CIDR notation; false if empty. `unix` stands for all clients of unix sockets."""
 
     def __init__(self, blocks: Iterable[str]) -> None:
         """Raises ValueError."""

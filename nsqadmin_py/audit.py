@@ -1,4 +1,4 @@
-"""The record of every action: a line in the log, an entry of the audit view, and a POST to --notification-http-endpoint."""
+"""The record of every action: a line in the log, an entry of the audit view, and a notification by HTTP."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _OMITTED = ("channel", "node", "user")
 
 
 class AuditLog:
-    """Writes actions to the log and to the audit trail, and POSTs a document of each to --notification-http-endpoint.
+    """Writes actions to the log and to the audit trail, and sends notifications of them.
 
-    The documents are sent one after the other. At most 1,000 wait; further ones are refused.
+    It POSTs a document of each to --notification-http-endpoint. The documents are sent one after the other. At
+    most 1,000 wait; further ones are refused.
     """
 
     def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, file: HistoryFile) -> None:
@@ -66,9 +67,10 @@ class AuditLog:
     def record(
         self, request: Request, action: str, names: Mapping[str, str], state: str, result: str
     ) -> AuditEntry:
-        """Record an action and return its entry. Its line in the log has all values quoted against line breaks.
+        """Record an action and return its entry.
 
-        No action of an identified user is left out of the log.
+        Its line in the log has all values quoted against line breaks. No action of an identified user is left
+        out of the log.
 
         names  topic, channel and node, and further arguments
         """
@@ -94,7 +96,10 @@ class AuditLog:
         return entry
 
     def notify(self, request: Request, action: str, entry: AuditEntry) -> None:
-        """Send a document about an entry later, with Go's name of its action. Log an error if too many wait already."""
+        """Send a document about an entry later, with Go's name of its action.
+
+        Log an error if too many wait already.
+        """
         if not self._webhook:
             return
         entry = entry.shortened()

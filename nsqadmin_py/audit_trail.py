@@ -1,4 +1,7 @@
-"""The latest actions that were done through this nsqadmin: who, when, from where, on what, with what result. Pure."""
+"""The latest actions that were done through this nsqadmin: who, when, from where, on what, with what result.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class AuditEntry:
 
     @property
     def target(self) -> str:
-        """The topic that gets the messages of a requeue; else the topic, `topic/channel`, nsqd or option acted on."""
+        """The topic that gets requeued messages; else the topic, `topic/channel`, nsqd or option acted on."""
         place = "/".join(filter(None, (self.topic, self.channel)))
         return self.details.get("target") or place or self.node or self.details.get("option", "")
 
@@ -114,7 +117,10 @@ class AuditTrail:
         self._entries.append(entry.shortened())
 
     def find(self, query: AuditQuery, scope: Scope, *, sees_addresses: bool) -> Iterator[AuditEntry]:
-        """Yield what a user may see of the entries that fit, newest first. A search finds nothing that is hidden."""
+        """Yield what a user may see of the entries that fit, newest first.
+
+        A search finds nothing that is hidden.
+        """
         for entry in reversed(self._entries):
             seen = entry.visible(scope, sees_addresses=sees_addresses)
             if seen is not None and query.fits(seen):

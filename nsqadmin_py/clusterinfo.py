@@ -44,7 +44,10 @@ def no_server_has(topic: str, channel: str = "") -> NotThere:
 
 
 def _is_absence(error: UpstreamError) -> bool:
-    """True if a server answered that it does not have the topic or channel. One without the path answers NOT_FOUND."""
+    """True if a server answered that it does not have the topic or channel.
+
+    One without the path answers NOT_FOUND.
+    """
     return error.status == _NOT_FOUND and error.message in _ABSENCES
 
 
@@ -170,7 +173,7 @@ class ClusterInfo:
     # ---- commands; each returns the errors of the servers that failed
 
     def create(self, topic: str, channel: str) -> Errors:
-        """Create at all nsqlookupds, and a channel at the topic's nsqds too; without nsqlookupds, at all nsqds."""
+        """Create at all nsqlookupds, and a channel at the topic's nsqds; without nsqlookupds, at all nsqds."""
         servers = self.lookupds or self.nsqds
         self._post(servers, "/topic/create", {"topic": topic})
         if channel:
@@ -207,7 +210,10 @@ class ClusterInfo:
         return self.errors
 
     def _owners(self, topic: str) -> list[Statistics]:
-        """Return the nsqds that have a topic. Raises NotThere if every server says that there is no such topic."""
+        """Return the nsqds that have a topic.
+
+        Raises NotThere if every server says that there is no such topic.
+        """
         try:
             producers = self.producers_of(topic)
         except NoAnswer as error:

@@ -38,7 +38,8 @@ from nsqd_py.runtime.threads import in_slices
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
-# Metrics live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000; there is one for each answer.
+# Metrics live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000; there is one for
+# each answer.
 COLLECT_EVERY = (10_000, 100_000)
 _PAGES = (
     "/",
@@ -55,7 +56,7 @@ _PAGES = (
 
 
 class Nsqadmin:
-    """Everything that runs in one nsqadmin. `options` are those of `nsqadmin_py.options`. Raises StartError."""
+    """Everything that runs in one nsqadmin. Raises StartError."""
 
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
         self._options = options

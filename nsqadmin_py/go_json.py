@@ -1,6 +1,7 @@
-"""The answers of Go's nsqadmin, computed from those of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
+"""The answers of Go's nsqadmin, from those of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
 
-All functions accept JSON of foreign programs. A value that is missing, null or of another type counts as zero.
+All functions accept JSON of foreign programs. A value that is missing, null or of another type counts as
+zero.
 """
 
 from __future__ import annotations
@@ -122,7 +123,10 @@ def sum_of_topics(name: str, rows: Iterable[Statistics]) -> Statistics:
 
 
 def _sums_by_channel(topics: Iterable[Statistics]) -> list[Statistics]:
-    """Return the channels. A channel of one node stays as it is; others are sums with the hostname of the first."""
+    """Return the channels.
+
+    A channel of one node stays as it is; others are sums with the hostname of the first.
+    """
     by_name: dict[str, list[Statistics]] = {}
     for topic in topics:
         for channel in topic["channels"] or ():

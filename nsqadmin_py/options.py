@@ -79,14 +79,15 @@ class _Cluster(Options, title="Cluster"):
     max_message_age_ns: ByTopic[int] = setting(
         by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
         ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS),
-        "Age from which the oldest waiting message of a channel is listed under Attention; 0s means never. With topic=, for "
-        "topics with that name or pattern (`reports.*=24h`; may be given several times).",
+        "Age from which the oldest waiting message of a channel is listed under Attention; 0s means never. "
+        "With topic=, for topics with that name or pattern (`reports.*=24h`; may be given several times).",
         check=check_ages,
     )
     history_file: str = setting(
         STRING,
         "nsqadmin-history.db",
-        "File that keeps the metrics of the last day across restarts; if empty, they are kept in memory only.",
+        "File that keeps the metrics of the last day across restarts; if empty, they are kept in memory "
+        "only.",
     )
 
 
@@ -118,19 +119,19 @@ class _Safety(Options, title="Access"):
         STRING, "X-Forwarded-User", "Header in which an authenticating proxy sends the name of the user."
     )
     acl_http_header_from: tuple[str, ...] = strings(
-        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
-        "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
-        "everyone, unless there is an --http-auth-file."
+        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets "
+        "(may be given several times). The header is ignored from other addresses. If not given, the header "
+        "is accepted from everyone, unless there is an --http-auth-file."
     )
     admin_user: tuple[str, ...] = strings(
-        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
-        "times); if not given, every user may.",
+        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given "
+        "several times); if not given, every user may.",
         config_key="admin_users",
     )
     topic_permission: tuple[str, ...] = strings(
-        "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a "
-        "topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other "
-        "than --admin-user see and change only what these grant.",
+        "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or "
+        "administer, a topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once "
+        "there is one, users other than --admin-user see and change only what these grant.",
         config_key="topic_permissions",
     )
     acl_groups_http_header: str = setting(
@@ -144,8 +145,8 @@ class _Safety(Options, title="Access"):
     allow_config_from_cidr: str = setting(
         STRING,
         "127.0.0.1/8",
-        "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy passed on are "
-        "from an unknown address.",
+        "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy "
+        "passed on are from an unknown address.",
     )
     notification_http_endpoint: str = setting(
         WEBHOOK, "", "URL that receives a POST with JSON for every action."
@@ -156,20 +157,21 @@ class _Problems(Options, title="Reports of problems"):
     attention_http_endpoint: str = setting(
         WEBHOOK,
         "",
-        "URL that receives a POST with JSON when a problem that is an error or a warning has been under Attention for 10 s, "
-        "and when it has ended.",
+        "URL that receives a POST with JSON when a problem that is an error or a warning has been under "
+        "Attention for 10 s, and when it has ended.",
     )
     attention_quiet_time_ns: int = setting(
         DURATION,
         120 * SECOND_NS,
-        "Time for which a problem must be gone before its end is reported. If it comes back earlier, nothing is reported.",
+        "Time for which a problem must be gone before its end is reported. If it comes back earlier, "
+        "nothing is reported.",
         check=not_negative,
     )
     page_url: str = setting(
         URL,
         "",
-        "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name and the port of "
-        "--http-address.",
+        "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name "
+        "and the port of --http-address.",
     )
     runbooks_url: str = setting(
         URL,
@@ -181,9 +183,9 @@ class _Problems(Options, title="Reports of problems"):
 class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = string(
-        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. It is sent only to "
-        "--nsqd-http-address, --lookupd-http-address and --http-client-token-host, and over HTTPS to servers with a "
-        "certificate of --http-client-tls-root-ca-file."
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. It is sent "
+        "only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host, and over HTTPS "
+        "to servers with a certificate of --http-client-tls-root-ca-file."
     )
     http_client_token_host: tuple[str, ...] = strings(
         "host:port of an nsqd, found by nsqlookupds, that receives the token; or a host, IP address or "
@@ -246,7 +248,7 @@ def clean_base_path(path: str) -> str:
 
 
 def check_options(options: NsqadminOptions) -> None:
-    """Raise BadOptions if nsqadmin cannot start with `options`. It reads the TLS files and changes nothing."""
+    """Raise BadOptions if nsqadmin cannot start with `options`. Read the TLS files, and change nothing."""
     options.check_values()
     _check_addresses(options)
     _check_client_tls(options)
@@ -310,6 +312,6 @@ def _check_permissions(options: NsqadminOptions) -> None:
             read_rule(text)
     if options.topic_permission and not (options.acl_http_header_from or options.http_auth_file):
         raise BadOptions(
-            "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client may "
-            "choose its user name"
+            "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client "
+            "may choose its user name"
         )

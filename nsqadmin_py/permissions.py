@@ -18,7 +18,7 @@ _EXPECTED = "expected PERMISSION TOPICS WHO, such as: view orders.* group:shop"
 
 
 class Grant(NamedTuple):
-    """A permission on all topics that match a pattern, in which `*` stands for any characters and `?` for one."""
+    """A permission on all topics that match a pattern: `*` stands for any characters and `?` for one."""
 
     permission: str
     pattern: str

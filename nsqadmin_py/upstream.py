@@ -18,15 +18,16 @@ from nsqd_py.settings.declaration import BadOptions, bad_options
 class TokenRule:
     """The bearer token of `--http-client-token-file`, and the servers that may see it.
 
-    Anybody can register an address with an nsqlookupd, and answer there with another port for HTTPS. A certificate of
-    a public authority proves only that he owns the name that he registered. So the token is sent only to addresses
-    that the options of nsqadmin name, and over HTTPS to servers with a certificate of the cluster's own authority.
+    Anybody can register an address with an nsqlookupd, and answer there with another port for HTTPS. A
+    certificate of a public authority proves only that he owns the name that he registered. So the token is
+    sent only to addresses that the options of nsqadmin name, and over HTTPS to servers with a certificate of
+    the cluster's own authority.
     """
 
     def __init__(self, token: str, places: Iterable[str], *, has_own_authority: bool) -> None:
         """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError.
 
-        has_own_authority  True if HTTPS requests accept only certificates of the authorities that the options name
+        has_own_authority  True if HTTPS requests accept only the authorities that the options name
         """
         self._headers = {"Authorization": f"Bearer {token}"}
         self._has_own_authority = has_own_authority
@@ -43,7 +44,10 @@ class TokenRule:
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
-    """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
+    """Return the client of all requests, with the time-outs and certificates of the options.
+
+    Raises BadOptions.
+    """
     client = HttpClient.of(
         options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES
     )

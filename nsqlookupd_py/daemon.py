@@ -36,8 +36,8 @@ from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import UNLIMITED, Registry, RegistryLimits
 
-# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took 40 ms,
-# one of 10,000 takes 2 ms.
+# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took
+# 40 ms, one of 10,000 takes 2 ms.
 COLLECT_EVERY = (10_000, 1_000)
 
 # The answers to connections above the limit.

@@ -112,7 +112,9 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
 
 
 def nodes(request: LookupRequest) -> Reply:
-    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within a day."""
+    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within
+    a day.
+    """
     return _in_pieces(_encode_nodes(request.app))
 
 

@@ -55,14 +55,15 @@ class _Registrations(program.LimitOptions, title="Limits"):
     max_topics_and_channels: int = setting(
         INT,
         200_000,
-        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds replace "
-        "names that no nsqd has.",
+        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds "
+        "replace names that no nsqd has.",
         check=not_negative,
     )
     max_registrations: int = setting(
         INT,
         2_000_000,
-        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no limit.",
+        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; "
+        "0 means no limit.",
         check=not_negative,
     )
     max_registrations_per_nsqd: int = setting(
@@ -103,7 +104,7 @@ def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
 
 
 def check_options(options: NsqlookupdOptions) -> None:
-    """Raise BadOptions if nsqlookupd cannot start with `options`. It reads the TLS files and changes nothing."""
+    """Raise BadOptions if nsqlookupd cannot start with `options`. Read the TLS files, and change nothing."""
     options.check_values()
     options.check_distinct("tcp_address", "http_address")
     if options.tls_client_auth_policy and not options.tls_root_ca_file:

@@ -1,4 +1,8 @@
-"""The parser of nsqlookupd's TCP protocol: lines, and the body of IDENTIFY. Bytes in, commands out, no I/O."""
+"""nsqlookupd's TCP protocol: its parser, and the nsqds that send its commands. Pure.
+
+LookupParser  bytes in, commands out: lines, and the body of IDENTIFY
+Peer          a connected nsqd, as its IDENTIFY describes it
+"""
 
 from __future__ import annotations
 

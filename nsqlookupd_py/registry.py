@@ -1,10 +1,10 @@
 """The registry: which producers (nsqds) have which topics and channels. No I/O; times are arguments, in ns.
 
-A topic or channel remains when its last producer leaves, unless it is ephemeral. So consumers find the channels of a
-topic that has no producer for a moment, and a new nsqd creates them before its first message.
+A topic or channel remains when its last producer leaves, unless it is ephemeral. So consumers find the
+channels of a topic that has no producer for a moment, and a new nsqd creates them before its first message.
 
-Long removals are done in steps, as the caller iterates: those of 10,000 channels take 20 ms. The registry may change
-between two steps.
+Long removals are done in steps, as the caller iterates: those of 10,000 channels take 20 ms. The registry may
+change between two steps.
 """
 
 from __future__ import annotations
@@ -208,9 +208,10 @@ class Registry:
         return had
 
     def unregistering_topic(self, peer: Peer, topic: str) -> Iterator[Name | None]:
-        """Remove a topic of a peer, and the peer's channels of it, in steps. An ephemeral topic goes with its last peer.
+        """Remove a topic of a peer, and the peer's channels of it, in steps.
 
-        Yield the removed registrations, channels first, and None for a step that removed nothing.
+        An ephemeral topic goes with its last peer. Yield the removed registrations, channels first, and None
+        for a step that removed nothing.
         """
         if peer.topics.get(topic):
             yield from self._unregistering_channels(peer, topic)
@@ -253,7 +254,10 @@ class Registry:
             self.unused.move_to_end((topic, ""))  # behind its channels
 
     def removing_topic(self, topic: str) -> Iterator[str]:
-        """Remove a topic at once. Its channels are freed as the caller iterates over them; it must do so to the end."""
+        """Remove a topic at once.
+
+        Its channels are freed as the caller iterates over them; it must do so to the end.
+        """
         entry = self._topics.pop(topic, None)
         if entry is None:
             return iter(())
@@ -286,7 +290,7 @@ class Registry:
         self._forget_name(topic, channel)
 
     def tombstone(self, topic: str, node: str, now_ns: int) -> None:
-        """Hide a producer of a topic for the tombstone's lifetime, because it is about to delete the topic."""
+        """Hide a producer of a topic for the tombstone's lifetime: it is about to delete the topic."""
         for peer in self._producers(topic):
             if peer.node == node:
                 peer.tombstones[topic] = now_ns
@@ -331,15 +335,15 @@ class Registry:
                 yield peer, topics, [topic in hidden for topic in topics]
 
     def departed(self, now_ns: int) -> list[tuple[str, int]]:
-        """Return the producers that have ended cleanly within the last day: broadcast address and HTTP port."""
+        """Return the producers that ended cleanly within the last day: broadcast address and HTTP port."""
         while self._departed and now_ns - next(iter(self._departed.values())) > _DEPARTED_NS:
             self._departed.popitem(last=False)
         return list(self._departed)
 
     def all_registrations(self) -> Iterator[tuple[str, str, str, list[Peer]]]:
-        """Yield everything that is registered: a category (client, topic or channel), its topic and channel, its producers.
+        """Yield everything that is registered: category, topic, channel and producers.
 
-        The registry may change in the meantime.
+        A category is client, topic or channel. The registry may change in the meantime.
         """
         yield "client", "", "", list(self._peers)
         for topic in self.topics():

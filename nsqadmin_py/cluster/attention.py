@@ -28,7 +28,11 @@ _RANKS = {kind: (SEVERITIES.index(info.severity), rank) for rank, (kind, info) i
 
 
 class FoundProblems:
-    """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `counts` has the number of each kind."""
+    """The problems of a round.
+
+    kept    at most `MOST_OF_KIND` of each kind
+    counts  the number of each kind
+    """
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
         self.kept: list[Problem] = []
@@ -73,8 +77,8 @@ class Listed(NamedTuple):
 class Attention:
     """All problems of a round, the worst first, and the rows in which they are shown, by key.
 
-    `before` is the list of an earlier round, from which it has the beginnings of problems. `counts` has the number of
-    problems of each kind, and `more` of those that are in no row.
+    `before` is the list of an earlier round, from which it has the beginnings of problems. `counts` has the
+    number of problems of each kind, and `more` of those that are in no row.
     """
 
     def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
@@ -116,14 +120,15 @@ class Attention:
         return self._of_topics.get(topic, [])
 
     def harm(self, topic: str, channel: str = "") -> int:
-        """Return how bad the worst problem of a topic with its channels, or of a channel, is: 3 for an error, 0 for none."""
+        """Return how bad the worst problem of a topic or channel is: 3 for an error, 0 for none."""
         return self._harm.get((topic, channel), 0)
 
 
 def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str, Json]]:
-    """Return keys and rows of the list: a problem each, or one for many problems of a kind that have one cause.
+    """Return keys and rows of the list: one for each problem, or for many of a kind that have one cause.
 
-    The order is that of `listed`, by the first one of each row. `more` counts problems by kind that are not listed.
+    The order is that of `listed`, by the first one of each row. `more` counts problems by kind that are not
+    listed.
     """
     causes: dict[str, dict[str, list[Listed]]] = {}
     for entry in listed:
@@ -193,7 +198,7 @@ def _places(entries: list[Listed], more: int) -> str:
 
 
 def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:
-    """Return one badge for each kind of problem, the worst first, with the sentences of all problems of that kind.
+    """Return one badge for each kind of problem, the worst first, with the sentences of its problems.
 
     `is_topic` if they are shown next to a topic: a pause of one of its channels is none of the topic itself.
     """

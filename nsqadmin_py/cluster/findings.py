@@ -43,7 +43,7 @@ class Findings:
         self.attention = Attention(found, time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
-        """Return the time since a message was published, as of the last round; None if that time is not known."""
+        """Return the time since a message was published, as of the last round; None if that is unknown."""
         return None if oldest_s is None else max(0.0, round(self.time_s - oldest_s, 1))
 
 

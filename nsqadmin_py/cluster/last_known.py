@@ -1,7 +1,7 @@
 """The last known state of each nsqd: of one that does not answer, and of one that is gone. Pure.
 
-An nsqd that is killed disappears from the answers of nsqlookupds at once, and its messages from all sums. It is
-remembered until somebody dismisses it, so that the page can say what is missing.
+An nsqd that is killed disappears from the answers of nsqlookupds at once, and its messages from all sums. It
+is remembered until somebody dismisses it, so that the page can say what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.values import Pace, flag_in, number_in, rows_in, text_in
 
-# The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
+# The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten
+# first.
 MOST_GONE = 1000
 # The starts of an nsqd that are remembered.
 _MOST_STARTS = 20
@@ -75,7 +76,7 @@ class NodeMemory:
         self.nodes: dict[str, LastKnown] = {}
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
-        """Take what the nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
+        """Take what nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
         for address, node in pace(cluster.nodes.items()):
             if node.answered_s is None:
                 continue
@@ -110,14 +111,14 @@ class NodeMemory:
         return [known for known in self.nodes.values() if known.is_gone]
 
     def absent(self, cluster: Cluster) -> Iterator[LastKnown]:
-        """Yield all nsqds whose metrics are in no sum: those that are gone, and those that are silent for long."""
+        """Yield all nsqds whose metrics are in no sum: they are gone, or silent for long."""
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
             if known.is_gone or (node is not None and not node.is_whole):
                 yield known
 
     def only(self, cluster: Cluster) -> NodeMemory:
-        """Return the same memory for a user who does not see all topics; `cluster` has only those that the user sees."""
+        """Return the same memory for a user who sees only the topics of `cluster`."""
         found = NodeMemory()
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)

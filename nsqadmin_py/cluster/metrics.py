@@ -1,4 +1,4 @@
-"""The common part of views, problems and the history: the form of a view, metrics, and the state and role of an nsqd. Pure."""
+"""The form of a view, and the metrics and roles that views, problems and the history share. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def hide_rates(view: View) -> None:
 def metrics_json(
     of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers
 ) -> Json:
-    """Return the metrics of a topic and its channels, or of several together. The depth is that of all of them."""
+    """Return the metrics of a topic and its channels, or of several together.
+
+    The depth is that of all of them.
+    """
     own = TopicCounts._make(of_topic)
     counts = ChannelCounts._make(of_channels)
     rates = Rates._make(channel_rates)

@@ -60,7 +60,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
 
 
 def _node_metrics(node: Node, known: LastKnown | None) -> Json:
-    """Return the metrics of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
+    """Return the metrics of an nsqd; if it does not answer, the last ones, or null if there are none."""
     metrics = node_metrics_json(node)
     if not node.is_whole:
         last = known.metrics if known is not None else {}

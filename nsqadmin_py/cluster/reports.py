@@ -1,9 +1,10 @@
 """The reports about problems: one when a problem begins, one when it ends. Pure.
 
-A report stands for a state that the receiver must know, not for an event: what began and ended while the receiver was
-away is not reported, and a problem that comes back before its end was reported is the same one.
+A report stands for a state that the receiver must know, not for an event: what began and ended while the
+receiver was away is not reported, and a problem that comes back before its end was reported is the same one.
 
-A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes on.
+A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes
+on.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Report(NamedTuple):
 
 
 class ProblemReports:
-    """Follows the problems under Attention, except information. `quiet_s` is how long a problem must be gone to have ended."""
+    """Follows the problems under Attention, except information.
+
+    `quiet_s` is how long a problem must be gone to have ended.
+    """
 
     def __init__(self, quiet_s: float) -> None:
         self._quiet_s = quiet_s
@@ -166,7 +170,10 @@ class ProblemReports:
             report.known.is_unclear = False
 
     def note_unclear(self, report: Report) -> None:
-        """The receiver may have got a report: its answer did not arrive. If the problem comes back, it is reported again."""
+        """The receiver may have got a report: its answer did not arrive.
+
+        If the problem comes back, it is reported again.
+        """
         report.known.is_reported = False
         report.known.is_unclear = True
 
@@ -186,7 +193,10 @@ class ProblemReports:
         ]
 
     def load(self, document: Any, time_s: float) -> None:
-        """Add what `dump` returned. A problem that does not come back has ended after the quiet time from now on."""
+        """Add what `dump` returned.
+
+        A problem that does not come back has ended after the quiet time from now on.
+        """
         for row in rows_in({"problems": document}, "problems"):
             since_s = row.get("since_s")
             kind, text, topic, channel, node = (text_in(row.get("problem"), name) for name in _FIELDS)

@@ -69,7 +69,10 @@ class Page:
 
     @classmethod
     def read(cls, query: Query, sortable: Container[str] = SORTABLE) -> Page:
-        """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems). Raises RequestRefused."""
+        """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems).
+
+        Raises RequestRefused.
+        """
         sort = choice_of(query, "sort", sortable, "topic")
         only = choice_of(query, "only", ("", "problems"))
         order = choice_of(query, "order", ("asc", "desc"), "asc" if sort == "topic" else "desc")
@@ -128,7 +131,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings) -> View:
 
 
 def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> Json:
-    """Return when the oldest waiting message was published, in s since the epoch, and how long ago; null if unknown."""
+    """Return when the oldest waiting message was published, and how long ago, in s; null if unknown."""
     oldest_s = oldest_json(rows)
     return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
 

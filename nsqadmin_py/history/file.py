@@ -3,10 +3,11 @@
     nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the
-last known states of nsqds.
+The head has for each ring its place, its first and last step, and the size of its values in bytes. It also
+has the last known states of nsqds.
 
-Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each change.
+Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each
+change.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def decode(document: bytes, history: History) -> Any:
             for name, dumps in rings.items():
                 found = list(history.new_rings())
                 for index, (first, last, size) in enumerate(dumps):
-                    # An empty ring has no last step. Further rings, with extremes, were written by earlier versions.
+                    # An empty ring has no last step. Further rings, with extremes, were written by earlier
+                    # versions.
                     if last >= 0 and index < len(found):
                         found[index] = Ring.load(found[index].capacity, first, last, document[at : at + size])
                     at += size
@@ -115,7 +117,10 @@ class HistoryFile:
         self._pool = ThreadPool(1)
 
     def open(self, history: History) -> Any:
-        """Read the file into the history, and return the states of nsqds. If the file is damaged, rename it and log why."""
+        """Read the file into the history, and return the states of nsqds.
+
+        If the file is damaged, rename it and log why.
+        """
         if not self._path or not self._take_lock():
             return []
         data = self._read("", _MOST_BYTES)
@@ -138,7 +143,8 @@ class HistoryFile:
             self._path = ""
             return False
         try:
-            self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115  held until the end
+            # Held until the end.
+            self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror

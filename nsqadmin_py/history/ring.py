@@ -1,7 +1,7 @@
 """A ring: the latest values of one metric, one for each time step. Pure.
 
-The number of a step is its time divided by the step's length, so rings need not store times. A value takes four bytes.
-A metric that never changes (most are 0) takes none.
+The number of a step is its time divided by the step's length, so rings need not store times. A value takes
+four bytes. A metric that never changes (most are 0) takes none.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Series:
 
 
 class History:
-    """The history of all keys. `fine_step_s` is the poll interval if nsqadmin asks less often than every 2 s."""
+    """The history of all keys. `fine_step_s` is the poll interval if that is longer than 2 s."""
 
     def __init__(self, fine_step_s: float = FINE_STEP_S) -> None:
         self.fine_step_s = max(fine_step_s, FINE_STEP_S)
@@ -136,7 +136,7 @@ class History:
     def read(
         self, key: Key, metrics: Iterable[str], range_s: float, now_s: float
     ) -> tuple[float, list[float], Lists]:
-        """Return the step in s, times in s since the epoch, and a list of values for each metric; NaN is unknown."""
+        """Return the step in s, times in s since the epoch, and the values of each metric; NaN is unknown."""
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
         end = int(now_s / step_s) + (1 if is_fine else 0)
@@ -146,7 +146,7 @@ class History:
         return step_s, [step * step_s for step in range(begin, end)], lists
 
     def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, Lists]:
-        """Return the step in s, and for each key the means of one metric over the last LINE_RANGE_S; NaN is unknown.
+        """Return the step in s, and the means of a metric over the last LINE_RANGE_S by key; NaN is unknown.
 
         A mean always covers the same small steps, so that a line moves to the left without flickering.
         """

@@ -34,7 +34,7 @@ class MessageFilter:
             self._tests.append(_path_test(path))
 
     def may_match(self, bodies: bytes) -> bool:
-        """False if no part of these bytes can match: a text is then looked for in all messages of a batch at once."""
+        """False if no part of these bytes can match: a text is looked for in a whole batch at once."""
         return self._text in bodies
 
     def matches(self, body: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Messages as the page gets them, of /channel/peek and of the log of a topic, which is searched in both directions."""
+"""Messages as the page gets them: of /channel/peek, and of a topic's log, searched in both directions."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class LogPage:
     next_seq         where the search goes on
     prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
-    first_timestamp  publish time of the first message that was looked at, or of the first row of a search backwards
-                     that found enough; None if there is none
+    first_timestamp  publish time of the first message that was looked at, or of the first row of a search
+                     backwards that found enough; None if there is none
     last_timestamp   publish time of the last message that was looked at; None if none was
     is_end           True if the log has nothing more
     is_start         True if a search backwards has come to the first message of the log
@@ -116,7 +116,7 @@ class LogPage:
 
 
 class LogSearch:
-    """A search from a place of the log on, until `limit` messages are found, the source is late, or the log ends.
+    """A search from a place of the log on. It ends with `limit` messages, a late source, or the log.
 
     is_over  True if it has looked at all messages before the number `end`
     """
@@ -207,7 +207,10 @@ class LogSearch:
 
 
 def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) -> LogPage:
-    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late. Raises UpstreamError."""
+    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late.
+
+    Raises UpstreamError.
+    """
     found = LogPage(next_seq=end, prev_seq=end)
     window = _FIRST_WINDOW
     room_bytes = _MOST_SHOWN_BYTES

@@ -80,7 +80,7 @@ class AccessRights:
         return self._guard.user_of(_authorization(request))
 
     def is_admin(self, request: Request) -> bool:
-        """True if the user may do everything: an --admin-user, or anybody without such users and topic permissions."""
+        """True if the user may do everything: an --admin-user, or anybody without such users and rules."""
         users = self._options.admin_user
         return self._checked_user(request) in users if users else not self._rules
 
@@ -146,9 +146,10 @@ class AccessRights:
             raise RequestRefused(403, "FORBIDDEN")
 
     def check_promotion(self, request: Request) -> None:
-        """Refuse a promotion to unknown clients of other machines, unless nsqadmin has a token that nsqds ask for.
+        """Refuse a promotion to unknown clients of other machines, unless nsqadmin has a token for nsqds.
 
-        An nsqd on the machine of nsqadmin takes a request of nsqadmin for one of its own machine, whoever caused it.
+        An nsqd on the machine of nsqadmin takes a request of nsqadmin for one of its own machine, whoever
+        caused it.
         """
         if self._options.http_client_token_file or self.is_identified(request):
             return

@@ -192,7 +192,7 @@ class Actions(Handlers):
         return Requeueing(self.upstream, source, target).all(addresses, limit)
 
     def _channel_of_dead_letters(self, topic: str) -> str:
-        """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
+        """Return the topic's only channel; without channels, a new one that gets all its messages."""
         row = self.cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
@@ -211,7 +211,10 @@ class Actions(Handlers):
         return {"node": order.node}
 
     def _message_of(self, order: ActionRequest) -> tuple[int, str]:
-        """Return the number of a message and its id. The number distinguishes it from others with the same id."""
+        """Return the number of a message and its id.
+
+        The number distinguishes it from others with the same id.
+        """
         _check_name("CHANNEL", order.channel)
         seq = _integer(order, "seq", None)
         message_id = _text(order, "message")

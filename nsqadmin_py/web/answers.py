@@ -31,8 +31,8 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _PART_BYTES = 64 * 1024  # takes about 1 ms
 _COMPRESSIBLE = ("application/json", "text/", "image/svg", "application/javascript")
 
-# Bodies up to this size hold any JSON. Longer ones are held a few at a time, and their JSON is long strings with little
-# between them: 16 MiB of empty lists would take 2 s and 600 MB.
+# Bodies up to this size hold any JSON. Longer ones are held a few at a time, and their JSON is long strings
+# with little between them: 16 MiB of empty lists would take 2 s and 600 MB.
 _SHORT_BYTES = 64 * 1024
 _MOST_STRINGS = 1000
 _DEADLINE_S = 30.0

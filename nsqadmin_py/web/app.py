@@ -135,7 +135,7 @@ class App:
             raise RequestRefused(error.code or 500, error.name.upper().replace(" ", "_")) from error
 
     def _note(self, request: Request, status: int, took_s: float) -> None:
-        """Log a request. Requests that an open page sends every few seconds are logged at level debug only."""
+        """Log a request, at level debug if an open page sends it every few seconds."""
         log = self._log.of_clients
         is_quiet = any(part in request.path for part in _QUIET_PARTS)
         write = log.debug if is_quiet else log.info

@@ -2,8 +2,8 @@
 
 One stream holds all views that a page shows: over HTTP/1.1, browsers open only six connections to a host.
 
-The server keeps only what it has sent to a reader. So a slow reader misses rounds but no changes, and the socket's time-out
-closes one that reads nothing. A reader that reconnects gets the whole view again.
+The server keeps only what it has sent to a reader. So a slow reader misses rounds but no changes, and the
+socket's time-out closes one that reads nothing. A reader that reconnects gets the whole view again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Reader:
         self._is_gone = False
 
     def news(self, view: View) -> dict[str, Any] | None:
-        """Return what to send: the head, changed rows, and the order of rows if that changed. None if nothing changed.
+        """Return what to send: the head, changed rows, and the order of rows if that changed.
 
-        The first result holds everything, and has `full`.
+        None if nothing changed. The first result holds everything, and has `full`.
         """
         is_first = self._known is None
         known = self._known or View({})
@@ -94,10 +94,10 @@ class Events:
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises RequestRefused.
+        """Answer with a stream. The query is that of `Views`, or has several of them as `of`.
 
-        The stream waits for a view that does not exist yet, and keeps the permissions with which it began. An invalid
-        query is refused before the stream begins.
+        Raises RequestRefused. The stream waits for a view that does not exist yet, and keeps the permissions
+        with which it began. An invalid query is refused before the stream begins.
         """
         queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {
             "": request.args.to_dict()

@@ -1,4 +1,4 @@
-"""Messages of a channel and of the log of a topic; dead letters: where they came from, and actions on one or on all."""
+"""Messages of a channel and of the log of a topic; dead letters: their origin, and actions on them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class MessageQueries(Handlers):
         return {"nodes": nodes}
 
     def queued_body(self, request: Request, topic: str, channel: str, message: str) -> Response:
-        """Return the whole body of a message of a channel as a download: by `seq`, or by the query of its peek."""
+        """Return the body of a message of a channel as a download: by `seq`, or by the query of its peek."""
         count = number_of(request.args, "n", _MOST_MESSAGES, _MOST_MESSAGES)
         _check_node(request)
         (found,) = self._peek(request, topic, channel, count)
@@ -98,8 +98,9 @@ class MessageQueries(Handlers):
     def log(self, request: Request, topic: str) -> Statistics:
         """Return messages that the log of each nsqd has.
 
-        The first ones from the number `seq` or the place `from` on, or the last ones before the number `before` or the
-        place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as `until=latest`.
+        The first ones from the number `seq` or the place `from` on, or the last ones before the number
+        `before` or the place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as
+        `until=latest`.
         """
         wanted = _filter_of(request)
         limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
@@ -137,8 +138,8 @@ class MessageQueries(Handlers):
     def dead_letters(self, request: Request, topic: str) -> Statistics:
         """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.
 
-        Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
-        remembers.
+        Those from topics that the user does not see are left out. An nsqd without a log that it shows has
+        only what it remembers.
         """
         sees = self.access.scope(request).sees
         late_s = monotonic() + _SEARCH_S
@@ -234,7 +235,10 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
-    """Return the messages with the highest numbers in these ranges, with the beginnings of bodies. Raises UpstreamError."""
+    """Return the messages with the highest numbers in these ranges, with the beginnings of bodies.
+
+    Raises UpstreamError.
+    """
     rows: list[Statistics] = []
     for low, high in reversed(live):
         seq = max(low, high - _MOST_LETTERS + len(rows))
@@ -268,8 +272,8 @@ class Requeueing:
     def all(self, addresses: list[str], limit: int) -> Statistics:
         """Publish at most `limit` messages, and finish them. It ends after _REQUEUE_S.
 
-        If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises
-        RequestRefused if none was moved and an nsqd failed.
+        If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost.
+        Raises RequestRefused if none was moved and an nsqd failed.
         """
         end_s = monotonic() + _REQUEUE_S
         moved = 0
@@ -306,12 +310,15 @@ class Requeueing:
         return ask_all(rows, lambda seq: self._move(node, rows[seq]))
 
     def _move(self, node: str, row: Mapping[str, Any]) -> None:
-        """Publish a message, and finish it. If nsqadmin ends in between, it may come twice. Raises UpstreamError."""
+        """Publish a message, and finish it. If nsqadmin ends in between, it may come twice.
+
+        Raises UpstreamError.
+        """
         self.upstream.post(node, "/pub", {"topic": self.target}, body_of(row))
         names = {"seq": str(row.get("seq")), "id": text_in(row, "id")}
         try:
             self.upstream.post(node, "/channel/finish", self.source | names)
         except UpstreamError as error:
             if error.message != "MESSAGE_NOT_QUEUED":  # then a consumer of the channel has received it too
-                text = f"{self.target} has the message, but it stays in {self.source['topic']}: {reason_of(error)}"
-                raise UpstreamError(text, node) from error
+                stays = f"it stays in {self.source['topic']}: {reason_of(error)}"
+                raise UpstreamError(f"{self.target} has the message, but {stays}", node) from error

@@ -49,7 +49,7 @@ def failure_of(cluster: Cluster, address: str) -> str:
 def answer_of_each(
     cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]
 ) -> list[Statistics]:
-    """Return the answer of each nsqd, or its error. An nsqd that did not answer the last poll is not asked."""
+    """Return the answer of each nsqd, or its error. Do not ask one that did not answer the last poll."""
 
     def asked(address: str) -> Statistics:
         failure = failure_of(cluster, address)

@@ -39,7 +39,8 @@ _MOST_KIND = 100
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 # A valid line of the headers, or the empty one. Python takes `1_0` for a number.
 _FIELD = re.compile(
-    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)|(?P<host>host:[^\0\r\n]*)"
+    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)"
+    rb"|(?P<host>host:[^\0\r\n]*)"
     rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
 )
 
@@ -95,7 +96,10 @@ def _is_unfinished(body: Input) -> bool:
 
 
 class _HeadLines:
-    """The lines of the headers of one request. Raises LineTooLong if they are too many, or proxies may read them otherwise."""
+    """The lines of the headers of one request.
+
+    Raises LineTooLong if they are too many, or proxies may read them otherwise.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -114,7 +118,10 @@ class _HeadLines:
 
 
 class _Handler(WSGIHandler):
-    """Notifies its connection when it waits. A client that disconnects or reads nothing causes no error message."""
+    """Notifies its connection when it waits.
+
+    A client that disconnects or reads nothing causes no error message.
+    """
 
     connection: ServedConnection
     turns: Turns

@@ -1,4 +1,7 @@
-"""The data of the page, under /api/v2, and /metrics. They are in memory, so that no request waits for an nsqd."""
+"""The data of the page, under /api/v2, and /metrics.
+
+They are in memory, so that no request waits for an nsqd.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit", "only")
 _KNOWN_METRICS = {*METRICS, *LATENCIES, *LAGS}
-# The most different permissions of users whose views are kept; those that were not used for longest are made again.
+# The most different permissions of users whose views are kept; those that were not used for longest are made
+# again.
 _MOST_SCOPES = 100
 _VIEWS_WITH_LINES = ("topics", "channels", "topic")
 
@@ -189,8 +193,8 @@ class ViewsApi(Handlers):
     def sparklines(self, request: Request) -> Json:
         """Return the depth over the last minutes for each topic, or channel, of a view.
 
-        Its words are those of the view, so that one request serves all rows that a page shows. A topic that does not
-        exist has no lines. Raises RequestRefused.
+        Its words are those of the view, so that one request serves all rows that a page shows. A topic that
+        does not exist has no lines. Raises RequestRefused.
         """
         query = request.args.to_dict()
         choice_of(query, "view", _VIEWS_WITH_LINES)
@@ -301,7 +305,11 @@ class Metrics(Handlers):
             ("nsqadmin_topics", "Topics of the cluster.", head["topics"]),
             ("nsqadmin_channels", "Channels of the cluster.", head["channels"]),
             ("nsqadmin_depth", "Messages that wait in the cluster.", head["depth"]),
-            ("nsqadmin_missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
+            (
+                "nsqadmin_missing_depth",
+                "Messages on nsqds that do not answer, when last seen.",
+                head["missing_depth"],
+            ),
             ("nsqadmin_standbys", "nsqds that are standbys.", head["standbys"]),
             ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self.cluster.failed_lookups)),
             ("nsqadmin_event_readers", "Open event streams of pages.", self.count_readers()),
