@@ -30,8 +30,8 @@ _OMITTED = ("channel", "node", "user")
 class AuditLog:
     """Writes actions to the log and to the audit trail, and sends notifications of them.
 
-    It POSTs a document of each to --notification-http-endpoint. The documents are sent one after the other. At
-    most 1,000 wait; further ones are refused.
+    It POSTs a document of each to --notification-http-endpoint. The documents are sent one after the other.
+    At most 1,000 wait; further ones are refused.
     """
 
     def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, file: HistoryFile) -> None:

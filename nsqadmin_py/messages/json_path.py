@@ -2,8 +2,8 @@
 
     $.order.total         a member; `$.` may be left out
     $["first name"]       a member whose name has other characters than letters, digits, - and _
-    $.items[0].sku        an element, the last one with [-1]; $.items[*].sku is that of any element, and * also
-                          stands for any member
+    $.items[0].sku        an element, the last one with [-1]; $.items[*].sku is that of any element, and *
+                          also stands for any member
     path = value          also != < <= > >=, and ~ for a text that contains another one
     path                  true if the path exists, whatever its value is
 
