@@ -173,7 +173,7 @@ class ClusterInfo:
     # ---- commands; each returns the errors of the servers that failed
 
     def create(self, topic: str, channel: str) -> Errors:
-        """Create at all nsqlookupds, and a channel at the topic's nsqds; without nsqlookupds, at the nsqds."""
+        """Create at all nsqlookupds, and a channel at the topic's nsqds too; else at all nsqds."""
         servers = self.lookupds or self.nsqds
         self._post(servers, "/topic/create", {"topic": topic})
         if channel:

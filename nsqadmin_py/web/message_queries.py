@@ -13,7 +13,8 @@ import gevent
 from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.messages.filters import BadFilter, MessageFilter
+from nsqadmin_py.messages.filters import MessageFilter
+from nsqadmin_py.messages.json_path import BadFilter
 from nsqadmin_py.messages.log_search import (
     LogSearch,
     LogSource,
@@ -95,7 +96,7 @@ class MessageQueries(Handlers):
 
     # ---- of a topic's log
 
-    def log(self, request: Request, topic: str) -> Statistics:
+    def in_log(self, request: Request, topic: str) -> Statistics:
         """Return messages that the log of each nsqd has.
 
         The first ones from the number `seq` or the place `from` on, or the last ones before the number

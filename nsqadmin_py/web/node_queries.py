@@ -101,7 +101,7 @@ class NodeQueries(Handlers):
         rows = _page(request, found)
         return {"time": time(), "total": len(found), "rows": rows, "message": warning(errors)}
 
-    def log(self, request: Request, topic: str) -> Statistics:
+    def log_files(self, request: Request, topic: str) -> Statistics:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
         return {"nodes": ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})}
