@@ -1,4 +1,4 @@
-"""The record of every action: a line in the log, an entry of the audit view, and a POST to --notification-http-endpoint."""
+"""The record of every action: a line in the log, an entry of the audit view, and a notification by HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import gevent
 from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
-from nsqadmin_py.audit_trail import DONE, NOT_DONE, AuditEntry, AuditTrail
+from nsqadmin_py.audit_trail import NOT_DONE, AuditEntry, AuditTrail
+from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.kept import KeptDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
@@ -21,24 +22,36 @@ from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
 _MOST_WAITING = 1000
-_OK = "ok"
 _PLACES = ("topic", "channel", "node")
+# Keys of notifications that are omitted if they are empty.
+_OMITTED = ("channel", "node", "user")
 
 
 class AuditLog:
-    """Writes actions to the log and to the audit trail, and POSTs a document of each to --notification-http-endpoint.
+    """Writes actions to the log and to the audit trail, and sends notifications of them.
 
-    The documents are sent one after the other. At most 1,000 wait; further ones are refused.
+    It POSTs a document of each to --notification-http-endpoint. The documents are sent one after the other.
+    At most 1,000 wait; further ones are refused.
     """
 
-    def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, trail: AuditTrail) -> None:
-        self.trail = trail
-        self.kept: KeptDocument | None = None  # where the trail is kept
+    def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, file: HistoryFile) -> None:
+        """The trail is kept next to `file`."""
+        self.trail = AuditTrail()
+        self._kept = KeptDocument(file, ".audit", self.trail.dump)
         self._log = log
         self._access = access
         self._webhook = Webhook(options.notification_http_endpoint, options)
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] = gevent.spawn(self._send_all)
+
+    def open(self) -> None:
+        """Load the trail of the last run. Call it after the file is open."""
+        self.trail.load(self._kept.open())
+
+    def close(self) -> None:
+        """Call it before the file is closed."""
+        self._greenlet.kill(block=False)
+        self._kept.close()
 
     def _send_all(self) -> None:
         while True:
@@ -51,54 +64,69 @@ class AuditLog:
             except Exception as error:  # noqa: BLE001 - also after a bug, the next one must follow
                 self._log.of_clients.error("failed to POST notification - %r", error)
 
-    def record(self, request: Request, action: str, names: Mapping[str, str], state: str = DONE, result: str = _OK) -> AuditEntry:
-        """Record an action and return its entry. Its line in the log has all values quoted against line breaks.
+    def record(
+        self, request: Request, action: str, names: Mapping[str, str], state: str, result: str
+    ) -> AuditEntry:
+        """Record an action and return its entry.
 
-        No action of an identified user is left out of the log.
+        Its line in the log has all values quoted against line breaks. No action of an identified user is left
+        out of the log.
 
         names  topic, channel and node, and further arguments
         """
-        is_verified = self._access.is_identified(request)
-        user, address = self._access.name_for_log(request), peer_of(request.environ)
-        places = {name: names.get(name, "") for name in _PLACES}
-        details = {name: value for name, value in names.items() if value and name not in _PLACES}
-        entry = AuditEntry(time(), action, user, is_verified, address, **places, details=details, state=state, result=result)
-        log = self._log if is_verified else self._log.of_clients
-        what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
+        given = {name: value for name, value in names.items() if value}
+        entry = AuditEntry(
+            time(),
+            action,
+            self._access.name_for_log(request),
+            self._access.is_identified(request),
+            peer_of(request.environ),
+            **{name: given.get(name, "") for name in _PLACES},
+            details={name: value for name, value in given.items() if name not in _PLACES},
+            state=state,
+            result=result,
+        )
+        log = self._log if entry.is_verified else self._log.of_clients
+        what = " ".join(f"{name}={_quoted(value)}" for name, value in given.items())
         # A text for each action, because lines are limited by text: many of one action hide no other.
-        log.info(f"AUDIT: {action} %s by=%s from=%s result=%s", what, _quoted(user), address, _quoted(result))
+        text = f"AUDIT: {action} %s by=%s from=%s result=%s"
+        log.info(text, what, _quoted(entry.user), entry.address, _quoted(result))
         self.trail.add(entry)
-        if self.kept is not None:
-            self.kept.changed()
+        self._kept.changed()
         return entry
 
     def notify(self, request: Request, action: str, entry: AuditEntry) -> None:
-        """Send a document about an entry later, with Go's name of its action. Log an error if too many wait already."""
+        """Send a document about an entry later, with Go's name of its action.
+
+        Log an error if too many wait already.
+        """
         if not self._webhook:
             return
         entry = entry.shortened()
-        notice: dict[str, Any] = {"action": action, "topic": entry.topic}
-        notice |= {name: value for name, value in (("channel", entry.channel), ("node", entry.node)) if value}
-        notice["timestamp"] = int(entry.time_s)
-        if entry.user:
-            notice["user"] = entry.user
-        notice["remote_ip"] = entry.address
-        notice["user_agent"] = request.headers.get("User-Agent", "")
-        notice["url"] = _url_of(request)
-        notice["via"] = socket.gethostname()
-        # Go's nsqadmin sends what is above.
-        notice["user_is_verified"] = entry.is_verified
-        notice["target"] = entry.target
-        notice["details"] = entry.details
-        notice["result"] = entry.result
-        notice["is_done"] = entry.state != NOT_DONE
+        notice: dict[str, Any] = {
+            "action": action,
+            "topic": entry.topic,
+            "channel": entry.channel,
+            "node": entry.node,
+            "timestamp": int(entry.time_s),
+            "user": entry.user,
+            "remote_ip": entry.address,
+            "user_agent": request.headers.get("User-Agent", ""),
+            "url": _url_of(request),
+            "via": socket.gethostname(),
+            # Go's nsqadmin sends what is above.
+            "user_is_verified": entry.is_verified,
+            "target": entry.target,
+            "details": entry.details,
+            "result": entry.result,
+            "is_done": entry.state != NOT_DONE,
+        }
         try:
-            self._waiting.put_nowait(notice)
+            self._waiting.put_nowait(
+                {name: notice[name] for name in notice if notice[name] or name not in _OMITTED}
+            )
         except Full:
             self._log.of_clients.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
-
-    def close(self) -> None:
-        self._greenlet.kill(block=False)
 
 
 def _quoted(text: str) -> str:
@@ -106,7 +134,8 @@ def _quoted(text: str) -> str:
 
 
 def _url_of(request: Request) -> str:
-    is_secure = request.scheme == "https" or request.headers.get("X-Scheme") == "https"
+    is_secure = "https" in (request.scheme, request.headers.get("X-Scheme"))
+    scheme = "https" if is_secure else "http"
     query = request.query_string.decode("latin-1")
-    url = f"{'https' if is_secure else 'http'}://{request.headers.get('Host', '')}" + quote_url(request.path, safe="$&+,/:;=@")
+    url = f"{scheme}://{request.headers.get('Host', '')}{quote_url(request.path, safe='$&+,/:;=@')}"
     return f"{url}?{query}" if query else url

@@ -1,4 +1,7 @@
-"""The latest actions that were done through this nsqadmin: who, when, from where, on what, with what result. Pure."""
+"""The latest actions that were done through this nsqadmin: who, when, from where, on what, with what result.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class AuditEntry:
 
     @property
     def target(self) -> str:
-        """The topic that gets the messages of a requeue; else the topic, `topic/channel`, nsqd or option acted on."""
+        """The topic that gets requeued messages; else the topic, `topic/channel`, nsqd or option acted on."""
         place = "/".join(filter(None, (self.topic, self.channel)))
         return self.details.get("target") or place or self.node or self.details.get("option", "")
 
@@ -75,7 +78,9 @@ class AuditEntry:
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        texts = "\n".join((*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())).lower()
+        texts = "\n".join(
+            (*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())
+        ).lower()
         return all(word in texts for word in words)
 
 
@@ -112,7 +117,10 @@ class AuditTrail:
         self._entries.append(entry.shortened())
 
     def find(self, query: AuditQuery, scope: Scope, *, sees_addresses: bool) -> Iterator[AuditEntry]:
-        """Yield what a user may see of the entries that fit, newest first. A search finds nothing that is hidden."""
+        """Yield what a user may see of the entries that fit, newest first.
+
+        A search finds nothing that is hidden.
+        """
         for entry in reversed(self._entries):
             seen = entry.visible(scope, sees_addresses=sees_addresses)
             if seen is not None and query.fits(seen):
@@ -129,17 +137,18 @@ class AuditTrail:
         known = list(self._entries)
         self._entries.clear()
         for row in rows_in({"entries": document}, "entries"):
-            time_s, details, state = row.get("time_s"), row.get("details"), text_in(row, "state")
-            if not isinstance(time_s, float | int) or state not in _STATES:
-                continue
-            pairs = details.items() if isinstance(details, dict) else ()
-            self.add(
-                AuditEntry(
-                    float(time_s),
-                    is_verified=flag_in(row, "is_verified"),
-                    details={name: value for name, value in pairs if isinstance(value, str)},
-                    state=state,
-                    **{name: text_in(row, name) for name in _TEXTS},
-                )
-            )
+            if isinstance(row.get("time_s"), float | int) and text_in(row, "state") in _STATES:
+                self.add(_entry_of(row))
         self._entries.extend(known)
+
+
+def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
+    details = row.get("details")
+    pairs = details.items() if isinstance(details, dict) else ()
+    return AuditEntry(
+        float(row["time_s"]),
+        is_verified=flag_in(row, "is_verified"),
+        details={name: value for name, value in pairs if isinstance(value, str)},
+        state=row["state"],
+        **{name: text_in(row, name) for name in _TEXTS},
+    )

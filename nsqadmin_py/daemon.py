@@ -8,17 +8,15 @@ from time import monotonic, time
 import gevent
 
 from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.audit_trail import AuditTrail
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.history.file import HistoryFile
-from nsqadmin_py.history.kept import KeptDocument
 from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.problem_webhook import ProblemWebhook
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.actions import Actions
-from nsqadmin_py.web.app import App, Route, Services
+from nsqadmin_py.web.app import App, Handlers, Routes
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
 from nsqadmin_py.web.message_queries import MessageQueries
@@ -40,12 +38,25 @@ from nsqd_py.runtime.threads import in_slices
 from nsqd_py.version import version_string
 
 _SAVE_EVERY_S = 60.0
-# Metrics live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000; there is one for each answer.
+# Metrics live long. A collection takes 30 ms with 200,000 of them, and 1 ms with 10,000; there is one for
+# each answer.
 COLLECT_EVERY = (10_000, 100_000)
+_PAGES = (
+    "/",
+    "/topics",
+    "/topics/<topic>",
+    "/topics/<topic>/<channel>",
+    "/nodes",
+    "/nodes/<node>",
+    "/counter",
+    "/lookup",
+    "/channels",
+    "/audit",
+)
 
 
 class Nsqadmin:
-    """Everything that runs in one nsqadmin. `options` are those of `nsqadmin_py.options`. Raises StartError."""
+    """Everything that runs in one nsqadmin. Raises StartError."""
 
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
         self._options = options
@@ -68,16 +79,16 @@ class Nsqadmin:
             checks_tcp=True,
         )
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
-        trail = AuditTrail()
-        self._audit_log = AuditLog(options, log, access, trail)
-        self._kept_trail = self._audit_log.kept = KeptDocument(self._file, ".audit", trail.dump)
-        services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
+        self._audit_log = AuditLog(options, log, access, self._file)
         self._problem_webhook = ProblemWebhook(options, log, self._file)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings))
         turns = Turns(gevent.get_hub().loop)
         self._events = Events(self._views, access, turns)
         self._notifier = Notifier.from_environment()
-        self.routes = [*self._routes(services), *_go_routes(services)]
+        self._handlers = Handlers(
+            options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log
+        )
+        self.routes = self._routes() | self._go_routes()
         app = App(self.routes, options.base_path, access, log)
         self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log, turns)
@@ -93,7 +104,7 @@ class Nsqadmin:
         with StopSignals() as signals:
             try:
                 self._findings.memory.load(self._file.open(self._history))
-                self._audit_log.trail.load(self._kept_trail.open())
+                self._audit_log.open()
                 self._problem_webhook.open()
                 self._poller.add_standbys(self._findings.memory.standbys())
                 tune_gc(*COLLECT_EVERY)
@@ -117,7 +128,9 @@ class Nsqadmin:
                 try:
                     self._tls.load_cert_chain(self._options.tls_cert, self._options.tls_key, password="")
                 except OSError as error:
-                    self._log.error("NSQADMIN: the certificate stays the one before: %s", error.strerror or error)
+                    self._log.error(
+                        "NSQADMIN: the certificate stays the one before: %s", error.strerror or error
+                    )
 
     def _shut_down(self) -> None:
         self._notifier.stopping()
@@ -127,7 +140,6 @@ class Nsqadmin:
             self._saver.kill()
         self._server.close()
         self._audit_log.close()
-        self._kept_trail.close()
         self._problem_webhook.close()
         self._write_file()
         self._file.close()
@@ -152,57 +164,65 @@ class Nsqadmin:
             gevent.sleep(_SAVE_EVERY_S)
             self._write_file()
 
-    # ---- what there is over HTTP
+    # ---- the paths
 
-    def _routes(self, services: Services) -> list[Route]:
-        shell = Shell(self._options, services.access)
-        api = ViewsApi(services, self._views, self._history)
-        queries = NodeQueries(services)
-        messages = MessageQueries(services)
-        pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
-        pages += ["/counter", "/lookup", "/channels", "/audit"]
-        return [
-            *((path, {"GET": shell.index}) for path in pages),
-            ("/static/<path:name>", {"GET": shell.asset}),
-            ("/metrics", {"GET": Metrics(services, self._history, lambda: self._events.readers.total()).handle}),
-            ("/api/v2/session", {"GET": api.session}),
-            ("/api/v2/overview", {"GET": api.view("overview")}),
-            ("/api/v2/topics", {"GET": api.view("topics")}),
-            ("/api/v2/topics/<topic>", {"GET": api.view("topic")}),
-            ("/api/v2/topics/<topic>/log", {"GET": queries.log}),
-            ("/api/v2/topics/<topic>/dead-letters", {"GET": messages.dead_letters}),
-            ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.view("channel")}),
-            ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
-            ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": messages.peek}),
-            ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": messages.queued_body}),
-            ("/api/v2/topics/<topic>/messages", {"GET": messages.log}),
-            ("/api/v2/topics/<topic>/messages/<seq>", {"GET": messages.body}),
-            ("/api/v2/attention", {"GET": api.view("attention")}),
-            ("/api/v2/channels", {"GET": api.view("channels")}),
-            ("/api/v2/nodes", {"GET": api.view("nodes")}),
-            ("/api/v2/nodes/<node>", {"GET": api.view("node")}),
-            ("/api/v2/nodes/<node>/clients", {"GET": queries.node_clients}),
-            ("/api/v2/lookup", {"GET": queries.lookup}),
-            ("/api/v2/history", {"GET": api.history}),
-            ("/api/v2/audit", {"GET": api.audit}),
-            ("/api/v2/sparklines", {"GET": api.sparklines}),
-            ("/api/v2/events", {"GET": self._events.handle}),
-            ("/api/v2/actions", {"POST": Actions(services).handle}),
-        ]
+    def _routes(self) -> Routes:
+        base = self._handlers
+        shell = Shell(base.options, base.access)
+        api = ViewsApi.like(base, views=self._views, past=self._history)
+        metrics = Metrics.like(base, past=self._history, count_readers=self._events.readers.total)
+        queries = NodeQueries.like(base)
+        messages = MessageQueries.like(base)
+        actions = Actions.like(base)
+        return {
+            **{f"GET {path}": shell.index for path in _PAGES},
+            "GET /static/<path:name>": shell.asset,
+            "GET /metrics": metrics.handle,
+            "GET /api/v2/session": api.session,
+            "GET /api/v2/overview": api.view("overview"),
+            "GET /api/v2/topics": api.view("topics"),
+            "GET /api/v2/topics/<topic>": api.view("topic"),
+            "GET /api/v2/topics/<topic>/log": queries.log_files,
+            "GET /api/v2/topics/<topic>/dead-letters": messages.dead_letters,
+            "GET /api/v2/topics/<topic>/channels/<channel>": api.view("channel"),
+            "GET /api/v2/topics/<topic>/channels/<channel>/clients": queries.clients,
+            "GET /api/v2/topics/<topic>/channels/<channel>/peek": messages.peek,
+            "GET /api/v2/topics/<topic>/channels/<channel>/messages/<message>": messages.queued_body,
+            "GET /api/v2/topics/<topic>/messages": messages.in_log,
+            "GET /api/v2/topics/<topic>/messages/<seq>": messages.body,
+            "GET /api/v2/attention": api.view("attention"),
+            "GET /api/v2/channels": api.view("channels"),
+            "GET /api/v2/nodes": api.view("nodes"),
+            "GET /api/v2/nodes/<node>": api.view("node"),
+            "GET /api/v2/nodes/<node>/clients": queries.node_clients,
+            "GET /api/v2/lookup": queries.lookup,
+            "GET /api/v2/history": api.history,
+            "GET /api/v2/audit": api.audit,
+            "GET /api/v2/sparklines": api.sparklines,
+            "GET /api/v2/events": self._events.handle,
+            "POST /api/v2/actions": actions.handle,
+        }
 
-
-def _go_routes(services: Services) -> list[Route]:
-    go = GoApi(services)
-    render: list[Route] = [("/render", {"GET": go.render})] if services.options.proxy_graphite else []
-    return [
-        *render,
-        ("/ping", {"GET": go.ping}),
-        ("/api/topics", {"GET": go.topics, "POST": go.create}),
-        ("/api/topics/<topic>", {"GET": go.topic, "POST": go.act, "DELETE": go.delete}),
-        ("/api/topics/<topic>/<channel>", {"GET": go.channel, "POST": go.act, "DELETE": go.delete}),
-        ("/api/nodes", {"GET": go.nodes}),
-        ("/api/nodes/<node>", {"GET": go.node, "DELETE": go.tombstone}),
-        ("/api/counter", {"GET": go.counter}),
-        ("/api/graphite", {"GET": go.graphite}),
-        ("/config/<opt>", {"GET": go.config, "PUT": go.config}),
-    ]
+    def _go_routes(self) -> Routes:
+        go = GoApi.like(self._handlers)
+        routes: Routes = {
+            "GET /ping": go.ping,
+            "GET /api/topics": go.topics,
+            "POST /api/topics": go.create,
+            "GET /api/topics/<topic>": go.topic,
+            "POST /api/topics/<topic>": go.act,
+            "DELETE /api/topics/<topic>": go.delete,
+            "GET /api/topics/<topic>/<channel>": go.channel,
+            "POST /api/topics/<topic>/<channel>": go.act,
+            "DELETE /api/topics/<topic>/<channel>": go.delete,
+            "GET /api/nodes": go.nodes,
+            "GET /api/nodes/<node>": go.node,
+            "DELETE /api/nodes/<node>": go.tombstone,
+            "GET /api/counter": go.counter,
+            "GET /api/graphite": go.graphite,
+            "GET /config/<opt>": go.config,
+            "PUT /config/<opt>": go.config,
+        }
+        if self._options.proxy_graphite:
+            routes["GET /render"] = go.render
+        return routes

@@ -1,6 +1,7 @@
-"""The answers of Go's nsqadmin, computed from those of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
+"""The answers of Go's nsqadmin, from those of nsqd and nsqlookupd: the same keys, sums and zero values. Pure.
 
-All functions accept JSON of foreign programs. A value that is missing, null or of another type counts as zero.
+All functions accept JSON of foreign programs. A value that is missing, null or of another type counts as
+zero.
 """
 
 from __future__ import annotations
@@ -8,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nsqd_py.cluster.values import Statistics, flag_in, list_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
 
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
-_TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *_TOPOLOGY_COUNTS)
+_TOPIC_COUNTS = ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS)
+_TOPIC_SUMS = (
+    "depth",
+    "memory_depth",
+    "backend_depth",
+    "message_count",
+    "delivery_msg_count",
+    *_TOPOLOGY_COUNTS,
+)
 _CHANNEL_COUNTS = [
     "depth",
     "backend_depth",
@@ -22,10 +31,10 @@ _CHANNEL_COUNTS = [
     "timeout_count",
     "message_count",
     "client_count",
+    *_TOPOLOGY_COUNTS,
 ]
-_CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count", *_TOPOLOGY_COUNTS)
-# These counts are omitted if they are 0.
-_OMITTED_TOPIC_ZEROS = _TOPOLOGY_COUNTS
+_CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count")
+# These counts of a channel are omitted if they are 0, and _TOPOLOGY_COUNTS of a topic.
 _OMITTED_CHANNEL_ZEROS = ("delivery_msg_count", *_TOPOLOGY_COUNTS)
 _CLIENT_TEXTS = [
     "remote_address",
@@ -49,116 +58,124 @@ _CLIENT_NUMBERS = [
     "sample_rate",
 ]
 _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
+_TOPOLOGY = ("topology_region", "topology_zone")
 _SECOND_NS = 1_000_000_000
+
+Producer = Mapping[str, Any]
 
 
 # ---- metrics of topics and channels
 
 
-def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Statistics:
+def topic_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statistics:
     """Return a topic of one nsqd's `/stats`."""
-    metrics: Statistics = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
-    for key in ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS):
-        metrics[key] = number_in(row, key)
-    _add_derived(metrics)
-    metrics["nodes"] = None
-    channels = [_channel_stats(channel, node, producer, metrics["topic_name"], now_s) for channel in rows_in(row, "channels")]
-    metrics["channels"] = channels if channels or list_in(row, "channels") else _as_given(row, "channels")
-    metrics["paused"] = flag_in(row, "paused")
-    metrics["e2e_processing_latency"] = latency(row)
-    return metrics
-
-
-def _as_given(row: Any, key: str) -> list[Any] | None:
-    """Return an empty list for an empty list, and None for null."""
-    return [] if isinstance(row, Mapping) and row.get(key) == [] else None
-
-
-def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Statistics:
-    metrics: Statistics = {
+    names: Statistics = {
         "node": node,
         "hostname": producer["hostname"],
-        "topic_name": topic,
-        "channel_name": text_in(row, "channel_name"),
+        "topic_name": text_in(row, "topic_name"),
     }
-    for key in (*_CHANNEL_COUNTS, *_TOPOLOGY_COUNTS):
-        metrics[key] = number_in(row, key)
-    _add_derived(metrics)
+    channels = [_channel_stats(channel, names, producer, now_s) for channel in rows_in(row, "channels")]
+    return _stats(row, names, _TOPIC_COUNTS, "channels", channels)
+
+
+def _channel_stats(row: Any, of_topic: Statistics, producer: Producer, now_s: float) -> Statistics:
+    names = of_topic | {"channel_name": text_in(row, "channel_name")}
+    clients = [_client_stats(client, names["node"], producer, now_s) for client in rows_in(row, "clients")]
+    return _stats(row, names, _CHANNEL_COUNTS, "clients", clients)
+
+
+def _stats(
+    row: Any, names: Statistics, counts: Iterable[str], key: str, members: list[Statistics]
+) -> Statistics:
+    """Return the metrics of a topic or channel; `key` is that of its channels or clients."""
+    metrics = names | {name: number_in(row, name) for name in counts}
+    metrics["memory_depth"] = metrics["depth"] - metrics["backend_depth"]
+    metrics["delivery_msg_count"] = sum(metrics[name] for name in _TOPOLOGY_COUNTS)
     metrics["nodes"] = None
-    clients = [_client_stats(client, node, producer, now_s) for client in rows_in(row, "clients")]
-    metrics["clients"] = clients if clients else _as_given(row, "clients")
+    metrics[key] = _or_null(members, row, key)
     metrics["paused"] = flag_in(row, "paused")
     metrics["e2e_processing_latency"] = latency(row)
     return metrics
 
 
-def _add_derived(metrics: Statistics) -> None:
-    metrics["memory_depth"] = metrics["depth"] - metrics["backend_depth"]
-    metrics["delivery_msg_count"] = sum(metrics[key] for key in _TOPOLOGY_COUNTS)
+def _or_null(found: list[Statistics], row: Any, key: str) -> list[Statistics] | None:
+    """Return what was found in a list of a row; None if the row has no list."""
+    return found if isinstance(row, Mapping) and isinstance(row.get(key), list) else None
 
 
-def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Statistics:
-    metrics: Statistics = {"node": node}
-    metrics.update((key, text_in(row, key)) for key in _CLIENT_TEXTS)
-    metrics.update((key, number_in(row, key)) for key in _CLIENT_NUMBERS)
-    metrics.update((key, flag_in(row, key)) for key in _CLIENT_FLAGS)
-    metrics["connected"] = (int(now_s) - metrics["connect_ts"]) * _SECOND_NS
-    topology = {
-        "node_topology_region": text_in(producer, "topology_region"),
-        "node_topology_zone": text_in(producer, "topology_zone"),
-        "topology_region": text_in(row, "topology_region"),
-        "topology_zone": text_in(row, "topology_zone"),
+def _client_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statistics:
+    metrics: Statistics = {
+        "node": node,
+        **{name: text_in(row, name) for name in _CLIENT_TEXTS},
+        **{name: number_in(row, name) for name in _CLIENT_NUMBERS},
+        **{name: flag_in(row, name) for name in _CLIENT_FLAGS},
     }
-    metrics.update((key, value) for key, value in topology.items() if value)
-    return metrics
+    metrics["connected"] = (int(now_s) - metrics["connect_ts"]) * _SECOND_NS
+    topology = {f"node_{name}": text_in(producer, name) for name in _TOPOLOGY}
+    topology |= {name: text_in(row, name) for name in _TOPOLOGY}
+    return metrics | {name: value for name, value in topology.items() if value}
 
 
 def sum_of_topics(name: str, rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a topic over its nodes."""
-    parts = sorted(rows, key=lambda row: str(row["hostname"]))
-    total: Statistics = {"node": ALL_NODES if parts else "", "hostname": "", "topic_name": name}
-    total |= {key: sum(part[key] for part in parts) for key in _TOPIC_SUMS}
-    total["nodes"] = parts or None
-    total["channels"] = _sums_by_channel(parts) or None
-    total["paused"] = any(part["paused"] for part in parts)
-    total["e2e_processing_latency"] = merged_latency(parts, name) if parts else None
-    return total
+    parts = _by_hostname(rows)
+    return _sum_of(parts, {"topic_name": name}, _TOPIC_SUMS, "channels", _sums_by_channel(parts))
 
 
 def _sums_by_channel(topics: Iterable[Statistics]) -> list[Statistics]:
-    """Return the channels. A channel of one node stays as it is; others are sums with the hostname of the first."""
+    """Return the channels.
+
+    A channel of one node stays as it is; others are sums with the hostname of the first.
+    """
     by_name: dict[str, list[Statistics]] = {}
     for topic in topics:
         for channel in topic["channels"] or ():
             by_name.setdefault(channel["channel_name"], []).append(channel)
-    return [rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]} for rows in by_name.values()]
+    return [
+        rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]}
+        for rows in by_name.values()
+    ]
 
 
 def sum_of_channels(rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a channel over its nodes, of which there must be at least one."""
-    parts = sorted(rows, key=lambda row: str(row["hostname"]))
-    topic, channel = parts[0]["topic_name"], parts[0]["channel_name"]
-    total: Statistics = {"node": ALL_NODES, "hostname": "", "topic_name": topic, "channel_name": channel}
-    total |= {key: sum(part[key] for part in parts) for key in _CHANNEL_SUMS}
-    total["nodes"] = parts
+    parts = _by_hostname(rows)
+    names = {name: parts[0][name] for name in ("topic_name", "channel_name")}
     clients = [client for part in parts for client in part["clients"] or ()]
-    total["clients"] = sorted(clients, key=lambda client: str(client["hostname"])) or None
-    total["paused"] = any(part["paused"] for part in parts)
-    total["e2e_processing_latency"] = merged_latency(parts, topic, channel)
-    return total
+    return _sum_of(parts, names, _CHANNEL_SUMS, "clients", _by_hostname(clients))
+
+
+def _by_hostname(rows: Iterable[Statistics]) -> list[Statistics]:
+    return sorted(rows, key=lambda row: str(row["hostname"]))
+
+
+def _sum_of(
+    parts: list[Statistics], names: dict[str, str], sums: Iterable[str], key: str, members: list[Statistics]
+) -> Statistics:
+    return {
+        "node": ALL_NODES if parts else "",
+        "hostname": "",
+        **names,
+        **{name: sum(part[name] for part in parts) for name in sums},
+        "nodes": parts or None,
+        key: members or None,
+        "paused": any(part["paused"] for part in parts),
+        "e2e_processing_latency": merged_latency(parts, *names.values()) if parts else None,
+    }
 
 
 def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a sort key for clients: by nsqd, and there first those of its zone, then those of its region."""
-    region, zone = text_in(client, "topology_region"), text_in(client, "topology_zone")
-    same_region = region == text_in(client, "node_topology_region")
-    same_zone = same_region and zone == text_in(client, "node_topology_zone")
-    return client["node"], 0 if same_zone else 1 if same_region else 2, region, zone
+    region = text_in(client, "topology_region")
+    zone = text_in(client, "topology_zone")
+    is_near = region == text_in(client, "node_topology_region")
+    is_adjacent = is_near and zone == text_in(client, "node_topology_zone")
+    return client["node"], not is_adjacent, not is_near, region, zone
 
 
 def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics:
     """Omit some counts that are 0, in nested objects too."""
-    omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _OMITTED_TOPIC_ZEROS
+    omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _TOPOLOGY_COUNTS
     shown = {key: value for key, value in metrics.items() if value or key not in omitted}
     if shown.get("nodes"):
         shown["nodes"] = [without_empty_counts(node, is_channel=is_channel) for node in shown["nodes"]]
@@ -183,7 +200,7 @@ def latency(row: Any) -> Statistics | None:
         percentiles.append(percentile | {"min": value, "max": value, "average": value, "count": count})
     return {
         "count": count,
-        "percentiles": percentiles if percentiles else _as_given(given, "percentiles"),
+        "percentiles": _or_null(percentiles, given, "percentiles"),
         "topic": text_in(given, "topic"),
         "channel": text_in(given, "channel"),
         "host": text_in(given, "host"),
@@ -203,7 +220,13 @@ def merged_latency(parts: Iterable[Statistics], topic: str, channel: str = "") -
             count += given["count"]
             for item in given["percentiles"] or ():
                 _merge_percentile(merged, item)
-    return {"count": count, "percentiles": list(merged.values()) or None, "topic": topic, "channel": channel, "host": ALL_NODES}
+    return {
+        "count": count,
+        "percentiles": list(merged.values()) or None,
+        "topic": topic,
+        "channel": channel,
+        "host": ALL_NODES,
+    }
 
 
 def _merge_percentile(merged: dict[float, Statistics], item: Mapping[str, float]) -> None:

@@ -6,7 +6,8 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsqadmin_py.permissions import UNIX, read_rule
+from nsqadmin_py.address_blocks import UNIX
+from nsqadmin_py.permissions import read_rule
 from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
 from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import check_listen_address
@@ -24,13 +25,18 @@ from nsqd_py.settings.declaration import (
     urls,
 )
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import (
+    OBSOLETE_VERBOSE,
+    VERBOSE,
+    LogOptions,
+    Program,
+    ProgramOptions,
+    log_prefix_setting,
+)
 from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
-
-
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
 _REMOVED = {
     "attention-max-age": "--max-message-age",
@@ -57,26 +63,31 @@ class _AdminGeneral(LogOptions, title="General"):
 
 class _Cluster(Options, title="Cluster"):
     lookupd_http_address: tuple[str, ...] = urls(
-        "HTTP address (host:port) of an nsqlookupd (may be given several times).", config_key="nsqlookupd_http_addresses"
+        "HTTP address (host:port) of an nsqlookupd (may be given several times).",
+        config_key="nsqlookupd_http_addresses",
     )
     nsqd_http_address: tuple[str, ...] = urls(
         "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
         config_key="nsqd_http_addresses",
     )
     poll_interval_ns: int = setting(
-        DURATION, 2 * SECOND_NS, "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval
+        DURATION,
+        2 * SECOND_NS,
+        "Time between two requests to each nsqlookupd and nsqd.",
+        check=_check_poll_interval,
     )
     max_message_age_ns: ByTopic[int] = setting(
         by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),
         ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS),
-        "Age from which the oldest waiting message of a channel is listed under Attention; 0s means never. With topic=, for "
-        "topics with that name or pattern (`reports.*=24h`; may be given several times).",
+        "Age from which the oldest waiting message of a channel is listed under Attention; 0s means never. "
+        "With topic=, for topics with that name or pattern (`reports.*=24h`; may be given several times).",
         check=check_ages,
     )
     history_file: str = setting(
         STRING,
         "nsqadmin-history.db",
-        "File that keeps the metrics of the last day across restarts; if empty, they are kept in memory only.",
+        "File that keeps the metrics of the last day across restarts; if empty, they are kept in memory "
+        "only.",
     )
 
 
@@ -87,10 +98,17 @@ class _Http(Options, title="HTTP"):
         "Address of the page and the API: host:port, or the path of a unix socket.",
         check=check_listen_address,
     )
-    base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
-    dev_static_dir: str = string("Directory that replaces the page, for development: index.html, and files below /static.")
+    base_path: str = setting(
+        STRING, "/", "Prefix of all paths, for a proxy that also serves other applications."
+    )
+    dev_static_dir: str = string(
+        "Directory that replaces the page, for development: index.html, and files below /static."
+    )
     max_connections: int = setting(
-        INT, 0, "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.", check=not_negative
+        INT,
+        0,
+        "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.",
+        check=not_negative,
     )
     tls_cert: str = string("Server certificate (PEM file). The page is then at https://.")
     tls_key: str = tls_options.KEY_FILE
@@ -101,19 +119,19 @@ class _Safety(Options, title="Access"):
         STRING, "X-Forwarded-User", "Header in which an authenticating proxy sends the name of the user."
     )
     acl_http_header_from: tuple[str, ...] = strings(
-        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
-        "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
-        "everyone, unless there is an --http-auth-file."
+        "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets "
+        "(may be given several times). The header is ignored from other addresses. If not given, the header "
+        "is accepted from everyone, unless there is an --http-auth-file."
     )
     admin_user: tuple[str, ...] = strings(
-        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
-        "times); if not given, every user may.",
+        "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given "
+        "several times); if not given, every user may.",
         config_key="admin_users",
     )
     topic_permission: tuple[str, ...] = strings(
-        "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a "
-        "topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other "
-        "than --admin-user see and change only what these grant.",
+        "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or "
+        "administer, a topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once "
+        "there is one, users other than --admin-user see and change only what these grant.",
         config_key="topic_permissions",
     )
     acl_groups_http_header: str = setting(
@@ -127,42 +145,47 @@ class _Safety(Options, title="Access"):
     allow_config_from_cidr: str = setting(
         STRING,
         "127.0.0.1/8",
-        "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy passed on are "
-        "from an unknown address.",
+        "Addresses that may use /config, as a CIDR block; if empty, all addresses. Requests that a proxy "
+        "passed on are from an unknown address.",
     )
-    notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
+    notification_http_endpoint: str = setting(
+        WEBHOOK, "", "URL that receives a POST with JSON for every action."
+    )
 
 
 class _Problems(Options, title="Reports of problems"):
     attention_http_endpoint: str = setting(
         WEBHOOK,
         "",
-        "URL that receives a POST with JSON when a problem that is an error or a warning has been under Attention for 10 s, "
-        "and when it has ended.",
+        "URL that receives a POST with JSON when a problem that is an error or a warning has been under "
+        "Attention for 10 s, and when it has ended.",
     )
     attention_quiet_time_ns: int = setting(
         DURATION,
         120 * SECOND_NS,
-        "Time for which a problem must be gone before its end is reported. If it comes back earlier, nothing is reported.",
+        "Time for which a problem must be gone before its end is reported. If it comes back earlier, "
+        "nothing is reported.",
         check=not_negative,
     )
     page_url: str = setting(
         URL,
         "",
-        "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name and the port of "
-        "--http-address.",
+        "Address of this page in reports, such as https://nsqadmin.example.org; by default the host name "
+        "and the port of --http-address.",
     )
     runbooks_url: str = setting(
-        URL, "docs/runbooks.md", "Address of the runbooks in reports; the kind of the problem follows after #."
+        URL,
+        "docs/runbooks.md",
+        "Address of the runbooks in reports; the kind of the problem follows after #.",
     )
 
 
 class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = switch("Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = string(
-        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. It is sent only to "
-        "--nsqd-http-address, --lookupd-http-address and --http-client-token-host, and over HTTPS to servers with a "
-        "certificate of --http-client-tls-root-ca-file."
+        "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. It is sent "
+        "only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host, and over HTTPS "
+        "to servers with a certificate of --http-client-tls-root-ca-file."
     )
     http_client_token_host: tuple[str, ...] = strings(
         "host:port of an nsqd, found by nsqlookupds, that receives the token; or a host, IP address or "
@@ -171,21 +194,29 @@ class _AdminRequests(tls_options.HttpClientOptions, title="Requests to nsqd and 
 
 
 class _Graphite(Options, title="Graphite"):
-    graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    graphite_url: str = setting(
+        URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd."
+    )
     proxy_graphite: bool = switch("Forward requests for /render to Graphite.")
     statsd_counter_format: str = setting(
-        STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; only /config shows it."
+        STRING,
+        "stats.counters.%s.count",
+        "Format of the names that statsd gives to counters; only /config shows it.",
     )
     statsd_gauge_format: str = setting(
         STRING, "stats.gauges.%s", "Format of the names that statsd gives to gauges; only /config shows it."
     )
-    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); only /config shows it.")
+    statsd_prefix: str = setting(
+        STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); only /config shows it."
+    )
     statsd_interval_ns: int = setting(
         DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd."
     )
 
 
-class NsqadminOptions(ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _Problems, _AdminRequests, _Graphite):
+class NsqadminOptions(
+    ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _Problems, _AdminRequests, _Graphite
+):
     """The options of nsqadmin."""
 
 
@@ -217,20 +248,22 @@ def clean_base_path(path: str) -> str:
 
 
 def check_options(options: NsqadminOptions) -> None:
-    """Raise BadOptions if nsqadmin cannot start with `options`. It reads the TLS files and changes nothing."""
+    """Raise BadOptions if nsqadmin cannot start with `options`. Read the TLS files, and change nothing."""
     options.check_values()
     _check_addresses(options)
     _check_client_tls(options)
     _check_networks(options)
     _check_permissions(options)
+    checked = {
+        "notification-http-endpoint": options.notification_http_endpoint,
+        "attention-http-endpoint": options.attention_http_endpoint,
+        "page-url": options.page_url,
+    }
+    if "://" in options.runbooks_url:  # else a path
+        checked["runbooks-url"] = options.runbooks_url
     if options.graphite_url or options.proxy_graphite:
         _check_url(f"parse --graphite-url ({options.graphite_url})", options.graphite_url)
-    for flag, url in (
-        ("notification-http-endpoint", options.notification_http_endpoint),
-        ("attention-http-endpoint", options.attention_http_endpoint),
-        ("page-url", options.page_url),
-        ("runbooks-url", options.runbooks_url if "://" in options.runbooks_url else ""),  # else a path
-    ):
+    for flag, url in checked.items():
         if url:
             _check_url(f"parse --{flag} ({url})", url)
     if options.tls_cert or options.tls_key:
@@ -279,6 +312,6 @@ def _check_permissions(options: NsqadminOptions) -> None:
             read_rule(text)
     if options.topic_permission and not (options.acl_http_header_from or options.http_auth_file):
         raise BadOptions(
-            "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client may "
-            "choose its user name"
+            "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client "
+            "may choose its user name"
         )

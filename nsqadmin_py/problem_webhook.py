@@ -104,15 +104,17 @@ class ProblemWebhook:
     def _note_state(self, failure: WebhookError | None) -> None:
         """Log the first failure, and that it is over."""
         if failure is not None and not self._is_failing:
-            self._log.error(
-                "PROBLEMS: cannot POST to --attention-http-endpoint: %s; it is tried again until it succeeds", failure
+            text = (
+                "PROBLEMS: cannot POST to --attention-http-endpoint: %s; it is tried again until it succeeds"
             )
+            self._log.error(text, failure)
         elif failure is None and self._is_failing:
             self._log.info("PROBLEMS: --attention-http-endpoint takes reports again")
         self._is_failing = failure is not None
 
     def _document(self, report: Report) -> dict[str, Any]:
-        known, problem = report.known, report.known.problem
+        known = report.known
+        problem = known.problem
         kind = KINDS[problem.kind]
         document: dict[str, Any] = {
             "event": report.event,
@@ -126,14 +128,15 @@ class ProblemWebhook:
             "channel": problem.channel,
             "node": problem.node,
             "began_s": known.since_s,
+            "ended_s": known.seen_s,
+            "timestamp": int(time()),
+            "runbook_url": f"{self._options.runbooks_url}#{problem.kind}",
+            "url": self._page_of(problem),
+            "source": page_url(self._options),
+            "via": socket.gethostname(),
         }
-        if report.event == ENDED:
-            document["ended_s"] = known.seen_s
-        document["timestamp"] = int(time())
-        document["runbook_url"] = f"{self._options.runbooks_url}#{problem.kind}"
-        document["url"] = self._page_of(problem)
-        document["source"] = page_url(self._options)
-        document["via"] = socket.gethostname()
+        if report.event != ENDED:
+            del document["ended_s"]
         return document
 
     def _page_of(self, problem: Problem) -> str:
@@ -150,9 +153,10 @@ def page_url(options: NsqadminOptions) -> str:
     """Return --page-url, or what it is without a proxy; without a slash at its end."""
     if options.page_url:
         return options.page_url.rstrip("/")
+    scheme = "https" if options.tls_cert else "http"
     address = split_address(options.http_address)
-    place = f"{socket.gethostname()}:{address[1]}" if address else socket.gethostname()
-    return f"{'https' if options.tls_cert else 'http'}://{place}{options.base_path}".rstrip("/")
+    port = f":{address[1]}" if address else ""
+    return f"{scheme}://{socket.gethostname()}{port}{options.base_path}".rstrip("/")
 
 
 def _escaped(name: str) -> str:

@@ -6,8 +6,8 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
@@ -18,15 +18,16 @@ from nsqd_py.settings.declaration import BadOptions, bad_options
 class TokenRule:
     """The bearer token of `--http-client-token-file`, and the servers that may see it.
 
-    Anybody can register an address with an nsqlookupd, and answer there with another port for HTTPS. A certificate of
-    a public authority proves only that he owns the name that he registered. So the token is sent only to addresses
-    that the options of nsqadmin name, and over HTTPS to servers with a certificate of the cluster's own authority.
+    Anybody can register an address with an nsqlookupd, and answer there with another port for HTTPS. A
+    certificate of a public authority proves only that he owns the name that he registered. So the token is
+    sent only to addresses that the options of nsqadmin name, and over HTTPS to servers with a certificate of
+    the cluster's own authority.
     """
 
     def __init__(self, token: str, places: Iterable[str], *, has_own_authority: bool) -> None:
         """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError.
 
-        has_own_authority  True if HTTPS requests accept only certificates of the authorities that the options name
+        has_own_authority  True if HTTPS requests accept only the authorities that the options name
         """
         self._headers = {"Authorization": f"Bearer {token}"}
         self._has_own_authority = has_own_authority
@@ -43,8 +44,13 @@ class TokenRule:
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
-    """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
-    client = HttpClient.of(options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES)
+    """Return the client of all requests, with the time-outs and certificates of the options.
+
+    Raises BadOptions.
+    """
+    client = HttpClient.of(
+        options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES
+    )
     return Upstream(client, headers_for(options))
 
 
@@ -60,7 +66,8 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
         return TokenRule(
             _read_token(token_file),
             [*named, *options.http_client_token_host],
-            has_own_authority=bool(options.http_client_tls_root_ca_file) and not options.http_client_tls_insecure_skip_verify,
+            has_own_authority=bool(options.http_client_tls_root_ca_file)
+            and not options.http_client_tls_insecure_skip_verify,
         ).headers_for
 
 

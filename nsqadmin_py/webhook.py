@@ -53,7 +53,9 @@ class Webhook:
             url = parse_url(self._url)
         except ValueError:
             raise WebhookError("its URL is not valid") from None
-        url = replace(url, path=quote(url.path, safe=string.printable.strip()))  # an error would show what is not allowed
+        url = replace(
+            url, path=quote(url.path, safe=string.printable.strip())
+        )  # an error would show what is not allowed
         try:
             self._client.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"})
         except BadStatus as error:
@@ -61,7 +63,8 @@ class Webhook:
                 raise WebhookError(f"got response {error.status}", error.status) from None
         except HttpClientError as error:
             raise WebhookError(
-                f"{url.place}: {_without_secrets(str(error), url)}", is_unclear=not isinstance(error, Unreachable)
+                f"{url.place}: {_without_secrets(str(error), url)}",
+                is_unclear=not isinstance(error, Unreachable),
             ) from None
 
 

@@ -15,10 +15,15 @@ from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqlookupd_py.protocol import REQUIRED_FIELDS, LookupParser, Peer, identify
-from nsqlookupd_py.registry import Registry
+from nsqlookupd_py.registry import Name, Registry
 
 OK = b"OK"
+TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
+COMMANDS_AT_ONCE = 4
 STEPS_AT_ONCE = 200
+
+# TCP keepalive detects a host that disappeared, with the values of Go's nsqlookupd: s, s, number of probes.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
 
 
 class Removal:
@@ -26,8 +31,8 @@ class Removal:
 
     is_light = False
 
-    def __init__(self, steps: Iterator[tuple[str, str] | None], peer: str, log: Log) -> None:
-        """`steps` yields (topic, channel or "") for what was removed, None for a step that removed nothing."""
+    def __init__(self, steps: Iterator[Name | None], peer: str, log: Log) -> None:
+        """`steps` yields what was removed, and None for a step that removed nothing."""
         self._steps = steps
         self._peer = peer
         self._log = log
@@ -36,18 +41,21 @@ class Removal:
         """Remove some registrations; return True if there are more."""
         for number, removed in enumerate(self._steps, start=1):
             if removed:
-                self._log.of_clients.info("DB: client(%s) UNREGISTER %s", self._peer, in_words(*removed))
+                log_change(self._log, self._peer, "UNREGISTER", removed)
             if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing has looked at many
                 return True
         return False
 
 
-def in_words(topic: str, channel: str) -> str:
-    """Return a registration in the form of Go's log lines."""
-    return f"category:{'channel' if channel else 'topic'} key:{topic} subkey:{channel}"
+def log_change(log: Log, peer: str, verb: str, name: Name) -> None:
+    """Log a change of a registration in the form of Go's log lines."""
+    topic, channel = name
+    category = "channel" if channel else "topic"
+    # A text for each verb, because lines are limited by text: many of one hide no other.
+    log.of_clients.info(f"DB: client(%s) {verb} category:%s key:%s subkey:%s", peer, category, topic, channel)
 
 
-def _names(words: Sequence[str]) -> tuple[str, str]:
+def _names(words: Sequence[str]) -> Name:
     """Return the topic and channel of a command; the channel may be empty. Raises ClientError."""
     command = words[0]
     if len(words) < 2:
@@ -59,13 +67,6 @@ def _names(words: Sequence[str]) -> tuple[str, str]:
     if channel and not is_valid_name(channel.encode("utf-8", "surrogateescape")):
         raise BadChannel(f"{command} channel name '{channel}' is not valid")
     return topic, channel
-
-
-COMMANDS_AT_ONCE = 4
-TOO_MANY_CONNECTIONS = b"E_TOO_MANY_CONNECTIONS"
-
-# TCP keepalive detects a host that disappeared, with the values of Go's nsqlookupd: s, s, number of probes.
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 9))
 
 
 def frame(data: bytes) -> bytes:
@@ -96,7 +97,13 @@ class PeerConnection(Stream):
     """
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, directory: Directory
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        directory: Directory,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -110,7 +117,9 @@ class PeerConnection(Stream):
         self._has_magic = False
         self._awaits_body = False
         self._has_spoken = False
-        self._removal: Removal | None = None  # of the last command, which is answered at the end of the removal
+        self._removal: Removal | None = (
+            None  # of the last command, which is answered at the end of the removal
+        )
         self._begun_s = loop.now()
         directory.connections[self] = None
 
@@ -130,14 +139,13 @@ class PeerConnection(Stream):
         try:
             for _ in range(COMMANDS_AT_ONCE):
                 response = self._next_response()
-                if isinstance(response, Removal):
-                    self._removal = response
-                    self._has_spoken = True
-                    break
                 if response is None:
                     self._catch_up()
                     return
                 self._has_spoken = True
+                if isinstance(response, Removal):
+                    self._removal = response
+                    break
                 self.send(frame(response))
         except ClientError as error:
             self._fail(error)
@@ -164,7 +172,9 @@ class PeerConnection(Stream):
         magic = self._parser.next_bytes(len(MAGIC_V1))
         self._has_magic = magic == MAGIC_V1
         if magic and not self._has_magic:
-            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, magic.decode("latin-1"))
+            self.log.of_clients.error(
+                "client(%s) bad protocol magic '%s'", self.peer, magic.decode("latin-1")
+            )
             self._end_with(b"E_BAD_PROTOCOL")
         return self._has_magic
 
@@ -200,8 +210,8 @@ class PeerConnection(Stream):
         return OK
 
     def _register(self, words: Sequence[str]) -> bytes:
-        for registration in self._registry.register(self._registered_peer(), *_names(words)):
-            self.log.of_clients.info("DB: client(%s) REGISTER %s", self.peer, in_words(*registration))
+        for name in self._registry.register(self._registered_peer(), *_names(words)):
+            log_change(self.log, self.peer, "REGISTER", name)
         return OK
 
     def _unregister(self, words: Sequence[str]) -> bytes | Removal:
@@ -210,7 +220,7 @@ class PeerConnection(Stream):
         topic, channel = _names(words)
         if channel:
             if self._registry.unregister_channel(peer, topic, channel):
-                self.log.of_clients.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(topic, channel))
+                log_change(self.log, self.peer, "UNREGISTER", (topic, channel))
             return OK
         removal = Removal(self._registry.unregistering_topic(peer, topic), self.peer, self.log)
         return removal if removal.work() else OK
@@ -227,8 +237,10 @@ class PeerConnection(Stream):
         self._awaits_body = False
         peer = self.identified = identify(self.peer, body, self._directory.clock())
         self._registry.add_peer(peer)
-        shown = (peer.info[name] for name in REQUIRED_FIELDS)
-        self.log.of_clients.info("CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown)
+        shown = (peer.fields[name] for name in REQUIRED_FIELDS)
+        self.log.of_clients.info(
+            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown
+        )
         return self._directory.introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
@@ -247,9 +259,9 @@ class PeerConnection(Stream):
         self._directory.connections.pop(self, None)
         if self._removal is not None:  # it may be removing a topic that no longer has a producer
             self._iteration.backlog.add(self._removal)
-        peer, self.identified = self.identified, None
-        if peer is not None:
-            removal = Removal(self._registry.removing_peer(peer), self.peer, self.log)
+        if self.identified is not None:
+            removal = Removal(self._registry.removing_peer(self.identified), self.peer, self.log)
+            self.identified = None
             if removal.work():
                 self._iteration.backlog.add(removal)
 

@@ -22,7 +22,13 @@ from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks, tune_gc
+from nsqd_py.runtime.process import (
+    StopSignals,
+    log_uncaught_errors,
+    raise_descriptor_limit,
+    return_freed_blocks,
+    tune_gc,
+)
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, Directory, PeerConnection, frame
@@ -30,12 +36,15 @@ from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import UNLIMITED, Registry, RegistryLimits
 
-# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took 40 ms,
-# one of 10,000 takes 2 ms.
+# Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took
+# 40 ms, one of 10,000 takes 2 ms.
 COLLECT_EVERY = (10_000, 1_000)
 
 # The answers to connections above the limit.
-_REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.refused_connection}
+_REFUSALS: dict[str, Refusal] = {
+    "TCP": lambda: frame(TOO_MANY_CONNECTIONS),
+    "HTTP": answers.refused_connection,
+}
 
 
 class Nsqlookupd:
@@ -48,14 +57,22 @@ class Nsqlookupd:
         self._loop = hub.loop
         self._iteration = LoopIteration(hub, log)
         self._clock = SteadyClock()
-        limits = (options.max_topics_and_channels, options.max_registrations, options.max_registrations_per_nsqd)
+        limits = (
+            options.max_topics_and_channels,
+            options.max_registrations,
+            options.max_registrations_per_nsqd,
+        )
         self._registry = Registry(
             options.inactive_producer_timeout_ns,
             options.tombstone_lifetime_ns,
             RegistryLimits(*(limit or UNLIMITED for limit in limits)),
         )
         self._api = LookupApi(
-            self._registry, self._clock, log, KnownHosts.of(options), requires_tls=options.tls_required == TLS_REQUIRED
+            self._registry,
+            self._clock,
+            log,
+            KnownHosts.of(options),
+            requires_tls=options.tls_required == TLS_REQUIRED,
         )
         self._directory = Directory(self._registry, self._clock, options.tls_required != TLS_NOT_REQUIRED)
         self._connections = connections(options, log, self._loop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
@@ -25,27 +26,28 @@ from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
+LookupRequest = Request["LookupApi"]
+
 # An answer with at most this many names takes 1 ms, and is made in the event loop.
 QUICK_NAMES = 2 * STEP
+_REMOVED_AT_ONCE = 50  # channels
 # Go's zero time in ns, which /debug shows for "never".
 _NEVER_TOMBSTONED = -6795364578871345152
 
 
+@dataclass(eq=False)
 class LookupApi:
     """The application of the handlers. `clock` returns ns."""
 
-    def __init__(
-        self, registry: Registry, clock: Callable[[], int], log: Log, known_hosts: KnownHosts, *, requires_tls: bool
-    ) -> None:
-        self.registry = registry
-        self.clock = clock
-        self.log = log
-        self.requires_tls = requires_tls
-        self.admin_guard: Guard | None = None
-        self.clients_authorize = False
-        self.known_hosts = known_hosts
-        self.response_limiter = ResponseLimiter()
-        self.http_clients: dict[Any, None] = {}
+    registry: Registry
+    clock: Callable[[], int]
+    log: Log
+    known_hosts: KnownHosts
+    requires_tls: bool
+    admin_guard: Guard | None = None
+    clients_authorize: bool = False
+    response_limiter: ResponseLimiter = field(default_factory=ResponseLimiter)
+    http_clients: dict[Any, None] = field(default_factory=dict)
 
 
 class LookupHttpConnection(HttpConnection[LookupApi]):
@@ -53,7 +55,9 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
 
     __slots__ = ()
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, api: LookupApi) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, api: LookupApi
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log, api, ROUTER)
 
     def check_client(self) -> Reply | None:
@@ -65,27 +69,28 @@ class LookupHttpConnection(HttpConnection[LookupApi]):
 # ---- queries
 
 
-def ping(request: Request[LookupApi]) -> Reply:
+def ping(request: LookupRequest) -> Reply:
     """Return OK."""
     return answers.plain(200, "OK")
 
 
-def info(request: Request[LookupApi]) -> Reply:
+def info(request: LookupRequest) -> Reply:
     """Return the version."""
     return answers.json({"version": NSQ_VERSION})
 
 
-def topics(request: Request[LookupApi]) -> Reply:
+def topics(request: LookupRequest) -> Reply:
     """Return the names of all topics."""
     return _in_pieces(_encode_list("topics", request.app.registry.topics()))
 
 
-def channels(request: Request[LookupApi]) -> Reply:
+def channels(request: LookupRequest) -> Reply:
     """Return the names of a topic's channels."""
-    return _in_pieces(_encode_list("channels", request.app.registry.channels(_argument(request, "topic"))))
+    topic = _argument(request, "topic")
+    return _in_pieces(_encode_list("channels", request.app.registry.channels(topic)))
 
 
-def lookup(request: Request[LookupApi]) -> Reply:
+def lookup(request: LookupRequest) -> Reply:
     """Return a topic's channels, and the nsqds that have the topic."""
     topic = _argument(request, "topic")
     api = request.app
@@ -99,13 +104,17 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
     yield b'{"channels":'
     yield from _json_list(channels)
     yield b',"producers":['
+    before = b""
     for start in range(0, len(producers), STEP):
-        yield b"," * bool(start) + b",".join([peer.info_json for peer in producers[start : start + STEP]])
+        yield before + b",".join([peer.info_json for peer in producers[start : start + STEP]])
+        before = b","
     yield b"]}"
 
 
-def nodes(request: Request[LookupApi]) -> Reply:
-    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within a day."""
+def nodes(request: LookupRequest) -> Reply:
+    """Return all nsqds with their topics and tombstones; `departed` are those that have ended cleanly within
+    a day.
+    """
     return _in_pieces(_encode_nodes(request.app))
 
 
@@ -125,7 +134,7 @@ def _encode_nodes(api: LookupApi) -> Iterator[bytes]:
     yield b"}"
 
 
-def debug(request: Request[LookupApi]) -> Reply:
+def debug(request: LookupRequest) -> Reply:
     """Return all registrations: `category:topic:channel` and its producers."""
     return _in_pieces(_encode_registrations(request.app.registry))
 
@@ -148,7 +157,7 @@ def _encode_registration(category: str, topic: str, channel: str, peers: list[Pe
         producers.append(
             {
                 "id": peer.remote_address,
-                **{name: value for name, value in peer.info.items() if name != "remote_address"},
+                **peer.fields,
                 "last_update": peer.updated_ns,
                 "tombstoned": tombstoned_ns is not None,
                 "tombstoned_at": tombstoned_ns or _NEVER_TOMBSTONED,
@@ -160,26 +169,26 @@ def _encode_registration(category: str, topic: str, channel: str, peers: list[Pe
 # ---- administration
 
 
-def create_topic(request: Request[LookupApi]) -> Reply:
+def create_topic(request: LookupRequest) -> Reply:
     """Register a topic, which no nsqd needs to have."""
     topic = _valid_argument(request, "topic")
     request.app.log.of_clients.info("DB: adding topic(%s)", topic)
     return _create(request.app.registry, topic)
 
 
-def delete_topic(request: Request[LookupApi]) -> Reply:
+def delete_topic(request: LookupRequest) -> Reply:
     """Forget a topic and its channels."""
     topic = _argument(request, "topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
     pause = _pause()
     for number, channel in enumerate(request.app.registry.removing_topic(topic), start=1):
-        if number % 50 == 0:
+        if number % _REMOVED_AT_ONCE == 0:
             pause()
         request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     return answers.EMPTY
 
 
-def tombstone(request: Request[LookupApi]) -> Reply:
+def tombstone(request: LookupRequest) -> Reply:
     """Hide one nsqd (`node`) from lookups of a topic for a while."""
     topic = _argument(request, "topic")
     node = _argument(request, "node")
@@ -189,7 +198,7 @@ def tombstone(request: Request[LookupApi]) -> Reply:
     return answers.EMPTY
 
 
-def create_channel(request: Request[LookupApi]) -> Reply:
+def create_channel(request: LookupRequest) -> Reply:
     """Register a channel and its topic."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
@@ -197,7 +206,7 @@ def create_channel(request: Request[LookupApi]) -> Reply:
     return _create(request.app.registry, topic, channel)
 
 
-def delete_channel(request: Request[LookupApi]) -> Reply:
+def delete_channel(request: LookupRequest) -> Reply:
     """Forget a channel."""
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
@@ -222,8 +231,9 @@ def _create(registry: Registry, topic: str, channel: str = "") -> Reply:
 
 def _pause() -> Callable[[], object]:
     """Return a function that lets other greenlets run now and then. In the event loop, it does nothing."""
-    is_loop = gevent.getcurrent() is gevent.get_hub()
-    return (lambda: None) if is_loop else WorkSlices().sleep_if_due
+    if gevent.getcurrent() is gevent.get_hub():
+        return lambda: None
+    return WorkSlices().sleep_if_due
 
 
 def _in_pieces(pieces: Iterator[bytes]) -> Reply:
@@ -256,7 +266,7 @@ def _json_list(values: Sequence[object]) -> Iterator[bytes]:
     yield b"]"
 
 
-def _is_quick(request: Request[LookupApi]) -> bool:
+def _is_quick(request: LookupRequest) -> bool:
     """True if the answer has so few names that the event loop may make it."""
     registry = request.app.registry
     topic = (request.target.params or {}).get("topic")
@@ -267,14 +277,14 @@ def _is_quick(request: Request[LookupApi]) -> bool:
 # ---- arguments
 
 
-def _argument(request: Request[LookupApi], key: str) -> str:
+def _argument(request: LookupRequest, key: str) -> str:
     value = request.params.get(key)
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
     return value
 
 
-def _valid_argument(request: Request[LookupApi], key: str) -> str:
+def _valid_argument(request: LookupRequest, key: str) -> str:
     name = _argument(request, key)
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")

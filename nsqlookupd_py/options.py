@@ -23,7 +23,10 @@ class _LookupdGeneral(program.LogOptions, title="General"):
 
 class _LookupdAddresses(Options, title="Addresses"):
     tcp_address: str = setting(
-        STRING, "0.0.0.0:4160", "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address
+        STRING,
+        "0.0.0.0:4160",
+        "Address for nsqds: host:port, or the path of a unix socket.",
+        check=check_listen_address,
     )
     http_address: str = setting(
         STRING,
@@ -52,29 +55,36 @@ class _Registrations(program.LimitOptions, title="Limits"):
     max_topics_and_channels: int = setting(
         INT,
         200_000,
-        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds replace "
-        "names that no nsqd has.",
+        "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds "
+        "replace names that no nsqd has.",
         check=not_negative,
     )
     max_registrations: int = setting(
         INT,
         2_000_000,
-        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no limit.",
+        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; "
+        "0 means no limit.",
         check=not_negative,
     )
     max_registrations_per_nsqd: int = setting(
-        INT, 100_000, "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative
+        INT,
+        100_000,
+        "Maximum number of topics and channels that one nsqd can register; 0 means no limit.",
+        check=not_negative,
     )
 
 
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = string("Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
     tls_client_auth_policy: str = string(
-        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=check_auth_policy("require-verify")
+        "Client certificates: require-verify (signed by --tls-root-ca-file).",
+        check=check_auth_policy("require-verify"),
     )
 
 
-class NsqlookupdOptions(program.ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):
+class NsqlookupdOptions(
+    program.ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls
+):
     """The options of nsqlookupd."""
 
 
@@ -94,7 +104,7 @@ def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
 
 
 def check_options(options: NsqlookupdOptions) -> None:
-    """Raise BadOptions if nsqlookupd cannot start with `options`. It reads the TLS files and changes nothing."""
+    """Raise BadOptions if nsqlookupd cannot start with `options`. Read the TLS files, and change nothing."""
     options.check_values()
     options.check_distinct("tcp_address", "http_address")
     if options.tls_client_auth_policy and not options.tls_root_ca_file:

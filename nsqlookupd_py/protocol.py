@@ -1,4 +1,8 @@
-"""The parser of nsqlookupd's TCP protocol: lines, and the body of IDENTIFY. Bytes in, commands out, no I/O."""
+"""nsqlookupd's TCP protocol: its parser, and the nsqds that send its commands. Pure.
+
+LookupParser  bytes in, commands out: lines, and the body of IDENTIFY
+Peer          a connected nsqd, as its IDENTIFY describes it
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,18 @@ MAX_LINE_BYTES = 16 * 1024
 MAX_TEXT_LENGTH = 1000
 MAX_BODY_BYTES = 64 * 1024  # a body of nested lists of this size takes 2 ms to read
 
+REQUIRED_FIELDS = ("broadcast_address", "tcp_port", "http_port", "version")
+# The fields of IDENTIFY in the order of their appearance in answers.
+_FIELDS: dict[str, Kind] = {
+    "hostname": str,
+    "broadcast_address": str,
+    "tcp_port": INT64,
+    "http_port": INT64,
+    "version": str,
+    "topology_zone": str,
+    "topology_region": str,
+}
+
 _SPACE = b" \t\n\v\f\r"
 
 
@@ -25,7 +41,7 @@ class LookupParser:
         self._position = 0
 
     def feed(self, data: bytes) -> None:
-        self._buffer = self._buffer[self._position :] + data if self._position < len(self._buffer) else data
+        self._buffer = self._buffer[self._position :] + data
         self._position = 0
 
     def next_bytes(self, size: int) -> bytes | None:
@@ -69,19 +85,14 @@ class LookupParser:
         return BadBody(f"IDENTIFY failed to read {missing}")
 
 
-# In the order of their appearance in answers.
-_TEXTS = ("hostname", "broadcast_address")
-_PORTS = ("tcp_port", "http_port")
-_DETAILS = ("version", "topology_zone", "topology_region")
-_FIELDS: dict[str, Kind] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_PORTS, INT64), **dict.fromkeys(_DETAILS, str)}
-REQUIRED_FIELDS = ("broadcast_address", "tcp_port", "http_port", "version")
-
-
 class Peer:
     """One connected nsqd: a producer.
 
+    fields          what it says about itself in IDENTIFY
+    info_json       the same with `remote_address`, as JSON
     remote_address  `host:port` of its connection, and its id: an nsqd that connects twice counts twice
-    node            `broadcast address:HTTP port`, its name in a request for a tombstone
+    http_address    its broadcast address and HTTP port
+    node            the same as text, its name in a request for a tombstone
     updated_ns      time of its last IDENTIFY or PING
     topics          the topics that it registered, each with the number of its channels there
     tombstones      the times at which topics of it were tombstoned, by topic
@@ -90,7 +101,8 @@ class Peer:
     """
 
     __slots__ = (
-        "info",
+        "fields",
+        "http_address",
         "info_json",
         "is_leaving",
         "node",
@@ -103,8 +115,9 @@ class Peer:
 
     def __init__(self, remote_address: str, fields: dict[str, Any], now_ns: int) -> None:
         self.remote_address = remote_address
-        self.info = {"remote_address": remote_address, **fields}
-        self.info_json = orjson.dumps(self.info)
+        self.fields = fields
+        self.info_json = orjson.dumps({"remote_address": remote_address, **fields})
+        self.http_address: tuple[str, int] = (fields["broadcast_address"], fields["http_port"])
         self.node = f"{fields['broadcast_address']}:{fields['http_port']}"
         self.updated_ns = now_ns
         self.topics: dict[str, int] = {}
@@ -121,6 +134,6 @@ def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:
         raise BadBody("IDENTIFY failed to decode JSON body") from error
     if not all(fields[name] for name in REQUIRED_FIELDS):
         raise BadBody("IDENTIFY missing fields")
-    if max(len(fields[name]) for name in (*_TEXTS, *_DETAILS)) > MAX_TEXT_LENGTH:
+    if any(kind is str and len(fields[name]) > MAX_TEXT_LENGTH for name, kind in _FIELDS.items()):
         raise BadBody(f"IDENTIFY has a text of more than {MAX_TEXT_LENGTH} characters")
     return Peer(remote_address, fields, now_ns)

@@ -1,4 +1,6 @@
-"""The views that the page and the history get of the cluster which `nsqd_py.cluster` observes. Everything here is pure.
+"""The views that the page and the history get of the cluster which `nsqd_py.cluster` observes.
+
+Everything here is pure.
 
 metrics     metrics of topics, channels and nsqds, roles of nsqds, and the form of a view
 last_known  the last states of nsqds, also of those that are gone

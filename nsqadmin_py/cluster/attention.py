@@ -23,10 +23,16 @@ MOST_NAMED = 50
 MOST_OF_KIND = 1000
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
+# The ranks of kinds, the worst first.
+_RANKS = {kind: (SEVERITIES.index(info.severity), rank) for rank, (kind, info) in enumerate(KINDS.items())}
 
 
 class FoundProblems:
-    """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `counts` has the number of each kind."""
+    """The problems of a round.
+
+    kept    at most `MOST_OF_KIND` of each kind
+    counts  the number of each kind
+    """
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
         self.kept: list[Problem] = []
@@ -40,7 +46,9 @@ class FoundProblems:
             self.kept.append(problem)
 
 
-def settled(found: FoundProblems, time_s: float, before: Attention | None) -> tuple[FoundProblems, dict[str, float]]:
+def settled(
+    found: FoundProblems, time_s: float, before: Attention | None
+) -> tuple[FoundProblems, dict[str, float]]:
     """Return the problems that have lasted long enough, and since when the others are there, by key."""
     if before is None:
         return found, {}
@@ -69,8 +77,8 @@ class Listed(NamedTuple):
 class Attention:
     """All problems of a round, the worst first, and the rows in which they are shown, by key.
 
-    `before` is the list of an earlier round, from which it has the beginnings of problems. `counts` has the number of
-    problems of each kind, and `more` of those that are in no row.
+    `before` is the list of an earlier round, from which it has the beginnings of problems. `counts` has the
+    number of problems of each kind, and `more` of those that are in no row.
     """
 
     def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
@@ -79,47 +87,48 @@ class Attention:
         has_begun = before is not None
         found, self.begins = settled(found, time_s, before)
         self.began: dict[str, tuple[float, bool]] = {
-            problem.key: known.get(problem.key) or (problem.since_s or time_s, has_begun or problem.since_s > 0)
-            for problem in found.kept
+            one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0)
+            for one in found.kept
         }
-        listed = [Listed(problem, *self.began[problem.key]) for problem in found.kept]
-        self.listed = sorted(listed, key=lambda one: (_ORDER[one.problem.kind], -one.problem.weight, one.problem.key))
+        worst_first = sorted(found.kept, key=lambda one: (_RANKS[one.kind], -one.weight, one.key))
+        self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
         self.counts = found.counts
         self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
         self.rows = dict(grouped(self.listed, self.more))
         self._of_topics: dict[str, list[Problem]] = {}
         self._harm: dict[tuple[str, str], int] = {}
-        for entry in self.listed:
-            problem = entry.problem
-            if problem.topic:
-                self._of_topics.setdefault(problem.topic, []).append(problem)
-                harm = len(SEVERITIES) - SEVERITIES.index(KINDS[problem.kind].severity)
-                for place in ((problem.topic, ""), (problem.topic, problem.channel)):
-                    self._harm.setdefault(place, harm)  # the worst is the first
+        for problem in worst_first:
+            self._of_topics.setdefault(problem.topic, []).append(problem)
+            harm = len(SEVERITIES) - _RANKS[problem.kind][0]
+            for channel in ("", problem.channel):
+                self._harm.setdefault((problem.topic, channel), harm)  # the worst is the first
 
     def view(self) -> View:
         """Return the worst rows by key. The head counts all rows, and all problems."""
         severities = Counter(row["severity"] for row in self.rows.values())
-        head = {"total": len(self.rows), "errors": severities[ERROR], "warnings": severities[WARNING], "infos": severities[INFO]}
-        rows = dict(islice(self.rows.items(), MOST_LISTED))
-        return View(head | {"problems": self.counts.total()}, rows)
+        head = {
+            "total": len(self.rows),
+            "errors": severities[ERROR],
+            "warnings": severities[WARNING],
+            "infos": severities[INFO],
+            "problems": self.counts.total(),
+        }
+        return View(head, dict(islice(self.rows.items(), MOST_LISTED)))
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""
         return self._of_topics.get(topic, [])
 
     def harm(self, topic: str, channel: str = "") -> int:
-        """Return how bad the worst problem of a topic with its channels, or of a channel, is: 3 for an error, 0 for none."""
+        """Return how bad the worst problem of a topic or channel is: 3 for an error, 0 for none."""
         return self._harm.get((topic, channel), 0)
 
 
-_ORDER = {kind: (SEVERITIES.index(info.severity), place) for place, (kind, info) in enumerate(KINDS.items())}
+def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str, Json]]:
+    """Return keys and rows of the list: one for each problem, or for many of a kind that have one cause.
 
-
-def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> list[tuple[str, Json]]:
-    """Return keys and rows of the list: a problem each, or one for many problems of a kind that have one cause.
-
-    The order is that of `listed`, by the first one of each row. `more` counts problems by kind that are not listed.
+    The order is that of `listed`, by the first one of each row. `more` counts problems by kind that are not
+    listed.
     """
     causes: dict[str, dict[str, list[Listed]]] = {}
     for entry in listed:
@@ -128,7 +137,7 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> 
     for kind, by_cause in causes.items():
         if len(by_cause) > MOST_CAUSES:
             by_cause = {"": list(chain.from_iterable(by_cause.values()))}
-        left = (more or {}).get(kind, 0)
+        left = more.get(kind, 0)
         for cause, entries in by_cause.items():
             if len(entries) < GROUPED_FROM:
                 rows += [(entry.problem.key, listed_json(entry)) for entry in entries]
@@ -140,9 +149,9 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> 
 
 def listed_json(entry: Listed) -> Json:
     """Return a problem with its place, since when, and what to do."""
-    problem, kind = entry.problem, KINDS[entry.problem.kind]
+    kind = KINDS[entry.problem.kind]
     return {
-        **{name: getattr(problem, name) for name in ("kind", "text", "topic", "channel", "node", "cause")},
+        **_named(entry, "kind", "text", "topic", "channel", "node", "cause"),
         "severity": kind.severity,
         "word": kind.word,
         "advice": kind.advice,
@@ -156,38 +165,40 @@ def listed_json(entry: Listed) -> Json:
 
 def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     """Return one row for several problems, the worst first."""
-    worst, first = entries[0], min(entries, key=lambda entry: entry.since_s)
-    problem = worst.problem
+    first = min(entries, key=lambda entry: entry.since_s)
+    problem = entries[0].problem
     place = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
-    named = [
-        {name: getattr(entry.problem, name) for name in ("topic", "channel", "node", "text")} for entry in entries[:MOST_NAMED]
-    ]
-    return listed_json(worst) | {
+    return listed_json(entries[0]) | {
         "text": f"the worst is {place}: {problem.text}",
         "since_s": first.since_s,
         "is_since_exact": first.is_exact,
         "cause": cause,
         "count": len(entries) + more,
         "places": _places(entries, more),
-        "problems": named,
+        "problems": [_named(entry, "topic", "channel", "node", "text") for entry in entries[:MOST_NAMED]],
     }
+
+
+def _named(entry: Listed, *names: str) -> Json:
+    """Return these fields of a problem."""
+    return {name: getattr(entry.problem, name) for name in names}
 
 
 def _places(entries: list[Listed], more: int) -> str:
     """Return "127 channels of 43 topics", or the number of topics, nsqds or nsqlookupds."""
-    problems = [entry.problem for entry in entries]
-    topics, channels = {problem.topic for problem in problems}, {(one.topic, one.channel) for one in problems}
     least = "at least " if more else ""
-    if any(problem.channel for problem in problems):
+    channels = {(entry.problem.topic, entry.problem.channel) for entry in entries}
+    topics = {topic for topic, _ in channels}
+    if any(channel for _, channel in channels):
         return f"{least}{counted(len(channels), 'channel')} of {counted(len(topics), 'topic')}"
     if any(topics):
         return f"{least}{counted(len(topics), 'topic')}"
-    noun = "nsqlookupd" if problems[0].kind in LOOKUP_KINDS else "nsqd"
-    return f"{least}{counted(len(problems), noun)}"
+    noun = "nsqlookupd" if entries[0].problem.kind in LOOKUP_KINDS else "nsqd"
+    return f"{least}{counted(len(entries), noun)}"
 
 
 def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:
-    """Return one badge for each kind of problem, the worst first, with the sentences of all problems of that kind.
+    """Return one badge for each kind of problem, the worst first, with the sentences of its problems.
 
     `is_topic` if they are shown next to a topic: a pause of one of its channels is none of the topic itself.
     """
@@ -196,7 +207,9 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
         kind = KINDS[problem.kind]
         place = f"{problem.channel}: " if is_topic and problem.channel else ""
         word = f"channel {kind.word}" if place and problem.kind == "paused" else kind.word
-        badge = badges.setdefault(word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []})
+        badge = badges.setdefault(
+            word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []}
+        )
         if len(badge["texts"]) < _MOST_TEXTS:
             badge["texts"].append(f"{place}{problem.text}.")
     return list(badges.values())

@@ -17,6 +17,8 @@ from nsqd_py.cluster.roles import without_counts
 from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
 from nsqd_py.cluster.values import Pace
 
+Sees = Callable[[str], bool]
+
 
 @dataclass(slots=True)
 class Findings:
@@ -41,14 +43,8 @@ class Findings:
         self.attention = Attention(found, time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
-        """Return the time since a message was published, as of the last round; None if that time is not known."""
+        """Return the time since a message was published, as of the last round; None if that is unknown."""
         return None if oldest_s is None else max(0.0, round(self.time_s - oldest_s, 1))
-
-
-NO_FINDINGS = Findings()
-
-
-Sees = Callable[[str], bool]
 
 
 class VisibleCluster(Cluster):
@@ -56,21 +52,22 @@ class VisibleCluster(Cluster):
 
     def __init__(self, whole: Cluster, sees: Sees, pace: Pace = iter) -> None:
         super().__init__()
+        vars(self).update(vars(whole))
         sees = cache(sees)  # each name is on many nsqds
-        self.tick = whole.tick
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
         self.nodes = {address: _visible_node(node, sees) for address, node in pace(list(whole.nodes.items()))}
-        self.failed_lookups = whole.failed_lookups
-        self.lookups, self.unheard_lookups = whole.lookups, whole.unheard_lookups
-        self.heard_lookups, self.departed = whole.heard_lookups, whole.departed
-        self.shared = {address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()}
-        self.is_settled = whole.is_settled
+        self.shared = {
+            address: row._replace(topics=tuple(filter(sees, row.topics)))
+            for address, row in whole.shared.items()
+        }
 
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
         """As of a whole cluster, but without parts that have come since this one was made."""
         row = self.topics.get(topic)
         found = row if not channel or row is None else row.channels.get(channel)
-        for address, part in found.parts.items() if found is not None else ():
+        if found is None:
+            return
+        for address, part in found.parts.items():
             node = self.nodes.get(address)
             if node is not None and topic in node.topics:
                 yield node, part
@@ -88,7 +85,9 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
-        health="OK" if is_only_draining(node) else node.health.partition(" ")[0],  # what follows may name a topic
+        health="OK"
+        if is_only_draining(node)
+        else node.health.partition(" ")[0],  # what follows may name a topic
         drain=None,  # it counts messages of all topics
     )
     for _ in found.adding_up():
@@ -100,4 +99,4 @@ def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Finding
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
     found = FoundProblems(problems(cluster, memory, whole.trends, now_s, whole.time_s, whole.limits))
-    return Findings(memory, whole.trends, Attention(found, whole.time_s, whole.attention), whole.time_s, whole.limits)
+    return replace(whole, memory=memory, attention=Attention(found, whole.time_s, whole.attention))

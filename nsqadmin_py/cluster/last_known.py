@@ -1,7 +1,7 @@
 """The last known state of each nsqd: of one that does not answer, and of one that is gone. Pure.
 
-An nsqd that is killed disappears from the answers of nsqlookupds at once, and its messages from all sums. It is
-remembered until somebody dismisses it, so that the page can say what is missing.
+An nsqd that is killed disappears from the answers of nsqlookupds at once, and its messages from all sums. It
+is remembered until somebody dismisses it, so that the page can say what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.values import Pace, flag_in, number_in, rows_in, text_in
 
-# The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
+# The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten
+# first.
 MOST_GONE = 1000
 # The starts of an nsqd that are remembered.
 _MOST_STARTS = 20
@@ -63,7 +64,9 @@ class LastKnown:
             self.starts = [*self.starts[1 - _MOST_STARTS :], start_time]
 
 
-_METRICS = [name for name in node_metrics_json(Node("", {})) if name not in RATES]
+def _counts_of(node: Node) -> dict[str, int]:
+    """Return the metrics of an nsqd without its rates."""
+    return {name: value for name, value in node_metrics_json(node).items() if name not in RATES}
 
 
 class NodeMemory:
@@ -73,23 +76,25 @@ class NodeMemory:
         self.nodes: dict[str, LastKnown] = {}
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
-        """Take what the nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
+        """Take what nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
         for address, node in pace(cluster.nodes.items()):
             if node.answered_s is None:
                 continue
             seen_s = time_s - (now_s - node.answered_s)
             known = self.nodes.setdefault(address, LastKnown(address, seen_s))
-            known.is_gone, known.is_silent = False, bool(node.failure or node.is_late)
+            known.is_gone = False
+            known.is_silent = bool(node.failure or node.is_late)
             known.has_left = address in cluster.departed
             known.was_draining = node.drain is not None
             known.primary = node.role.primary if isinstance(node.role, KnownStandby) else ""
             if node.is_whole:
-                known.seen_s, known.start_time = seen_s, node.start_time
+                known.seen_s = seen_s
+                known.start_time = node.start_time
                 known.note_start(node.start_time)
                 known.project_version = node.project_version
-                known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
-                metrics = node_metrics_json(node)
-                known.metrics = {name: metrics[name] for name in _METRICS}
+                known.hostname = str(node.reported.get("hostname", ""))
+                known.version = node.version
+                known.metrics = _counts_of(node)
         if not cluster.unheard_lookups:  # one of them may list what the others do not
             for known in [known for known in self.nodes.values() if not known.is_gone]:
                 known.is_gone = known.address not in cluster.nodes
@@ -106,20 +111,19 @@ class NodeMemory:
         return [known for known in self.nodes.values() if known.is_gone]
 
     def absent(self, cluster: Cluster) -> Iterator[LastKnown]:
-        """Yield all nsqds whose metrics are in no sum: those that are gone, and those that are silent for long."""
+        """Yield all nsqds whose metrics are in no sum: they are gone, or silent for long."""
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
             if known.is_gone or (node is not None and not node.is_whole):
                 yield known
 
     def only(self, cluster: Cluster) -> NodeMemory:
-        """Return the same memory for a user who does not see all topics; `cluster` has only those that the user sees."""
+        """Return the same memory for a user who sees only the topics of `cluster`."""
         found = NodeMemory()
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
-            found.nodes[known.address] = replace(
-                known, metrics=node_metrics_json(node) if node is not None and node.is_whole else {}
-            )
+            metrics = node_metrics_json(node) if node is not None and node.is_whole else {}
+            found.nodes[known.address] = replace(known, metrics=metrics)
         return found
 
     def dismiss(self, address: str) -> bool:
@@ -142,15 +146,21 @@ class NodeMemory:
 
     def load(self, document: Any) -> None:
         """Add what `dump` returned. An nsqd that does not answer is gone from the next round on."""
+        names = _counts_of(Node("", {}))
         for row in rows_in({"nodes": document}, "nodes"):
-            address, seen_s = text_in(row, "address"), row.get("seen_s")
-            if not address or not isinstance(seen_s, float | int):
-                continue
-            known = text_in(row, "hostname"), text_in(row, "version"), number_in(row, "start_time")
-            state = True, flag_in(row, "is_gone"), text_in(row, "primary")
-            metrics = {name: number_in(row.get("metrics"), name) for name in _METRICS}
-            planned = flag_in(row, "has_left"), flag_in(row, "was_draining")
-            self.nodes[address] = LastKnown(address, float(seen_s), *known, *state, metrics, *planned)
-
-
-NOTHING_KNOWN = NodeMemory()
+            address = text_in(row, "address")
+            seen_s = row.get("seen_s")
+            if address and isinstance(seen_s, float | int):
+                self.nodes[address] = LastKnown(
+                    address,
+                    float(seen_s),
+                    hostname=text_in(row, "hostname"),
+                    version=text_in(row, "version"),
+                    start_time=number_in(row, "start_time"),
+                    is_silent=True,
+                    is_gone=flag_in(row, "is_gone"),
+                    primary=text_in(row, "primary"),
+                    metrics={name: number_in(row.get("metrics"), name) for name in names},
+                    has_left=flag_in(row, "has_left"),
+                    was_draining=flag_in(row, "was_draining"),
+                )

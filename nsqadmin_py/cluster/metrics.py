@@ -1,4 +1,4 @@
-"""The common part of views, problems and the history: the form of a view, metrics, and the state and role of an nsqd. Pure."""
+"""The form of a view, and the metrics and roles that views, problems and the history share. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from typing import Any
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
+from nsqd_py.cluster.statistics import (
+    MILLI,
+    ChannelCounts,
+    Latency,
+    Numbers,
+    Part,
+    Rates,
+    Sum,
+    TopicCounts,
+    TopicPart,
+)
 
 Json = dict[str, Any]
 
-
-class BadViewQuery(ValueError):
-    """The query is not valid; str(error) is the message of the answer."""
-
-
-class NotKnown(LookupError):
-    """The topic, channel or node does not exist; str(error) is the message of the answer."""
+RATES = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate")
+# The metrics of an nsqd that has no standby, and is none.
+NO_ROLE: Json = {
+    **dict.fromkeys(("epoch", "lag_messages", "lag_bytes", "lag_s", "standby", "standbys")),
+    "role": "",
+    "troubles": [],
+}
 
 
 @dataclass(slots=True)
@@ -30,18 +40,22 @@ class View:
     rows: dict[str, Json] = field(default_factory=dict)
 
 
-RATES = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate")
-
-
 def hide_rates(view: View) -> None:
     """Replace all rates by null, which means unknown."""
     for row in (view.head, *view.rows.values()):
         row.update((name, None) for name in RATES if name in row)
 
 
-def metrics_json(of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers) -> Json:
-    """Return the metrics of a topic and its channels, or of several together. The depth is that of all of them."""
-    own, counts, rates = TopicCounts._make(of_topic), ChannelCounts._make(of_channels), Rates._make(channel_rates)
+def metrics_json(
+    of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers
+) -> Json:
+    """Return the metrics of a topic and its channels, or of several together.
+
+    The depth is that of all of them.
+    """
+    own = TopicCounts._make(of_topic)
+    counts = ChannelCounts._make(of_channels)
+    rates = Rates._make(channel_rates)
     return {
         "depth": own.depth + counts.depth,
         "topic_depth": own.depth,
@@ -59,15 +73,26 @@ def metrics_json(of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, 
     }
 
 
-def channel_metrics_json(counts: Numbers, rates: Numbers) -> Json:
+def channel_metrics_json(row: Sum | Part) -> Json:
     """Return the metrics of a channel, over all nsqds or on one."""
-    return metrics_json(TopicCounts(0, 0, ChannelCounts._make(counts).messages), rates, counts, rates)
+    messages = ChannelCounts._make(row.counts).messages
+    return metrics_json(TopicCounts(0, 0, messages), row.rates, row.counts, row.rates)
+
+
+def part_metrics_json(part: TopicPart) -> Json:
+    """Return the metrics of a topic with its channels on one nsqd."""
+    return metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
 
 
 def node_metrics_json(node: Node) -> Json:
     """Return the metrics of an nsqd, and how many topics and channels it has."""
-    counts = {"topics": len(node.topics), "channels": sum(len(part.channels) for part in node.topics.values())}
-    return counts | metrics_json(node.of_topics.counts, node.of_topics.rates, node.of_channels.counts, node.of_channels.rates)
+    topics = node.of_topics
+    channels = node.of_channels
+    return {
+        "topics": len(node.topics),
+        "channels": sum(len(part.channels) for part in node.topics.values()),
+        **metrics_json(topics.counts, topics.rates, channels.counts, channels.rates),
+    }
 
 
 def latency_json(latency: Latency) -> list[Json]:
@@ -82,10 +107,6 @@ def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
 
 # ---- roles
 
-# The metrics of an nsqd that has no standby, and is none.
-NO_ROLE: Json = dict.fromkeys(("epoch", "lag_messages", "lag_bytes", "lag_s", "standby", "standbys"))
-NO_ROLE |= {"role": "", "troubles": []}
-
 
 class Roles:
     """The pairs of primaries and standbys of a cluster, as of now."""
@@ -99,20 +120,25 @@ class Roles:
         if node.role is None:
             return NO_ROLE
         about: Json = {
+            **NO_ROLE,
             "epoch": node.role.epoch,
             "troubles": [trouble.text for trouble in self._troubles if trouble.node == node.address],
         }
         if isinstance(node.role, KnownStandby):
             pair = next(pair for pair in self.pairs if pair.standby == node.address)
-            about |= {"role": "standby", "standby": pair_json(pair) | {"lease_decides": pair.lease_decides}}
-            return NO_ROLE | about | _lag_json(pair)
+            standby = pair_json(pair) | {"lease_decides": pair.lease_decides}
+            return about | {"role": "standby", "standby": standby} | _lag_json(pair)
         own = [pair for pair in self.pairs if pair.primary == node.address and pair.standby]
-        standbys = {"acks": node.role.acks, "is_alone": node.role.is_alone, "list": [pair_json(pair) for pair in own]}
+        standbys = {
+            "acks": node.role.acks,
+            "is_alone": node.role.is_alone,
+            "list": [pair_json(pair) for pair in own],
+        }
         about |= {"role": "primary", "standbys": standbys}
         known = [pair for pair in own if pair.state != FAILED]
         if known:
             about |= _lag_json(max(known, key=lambda pair: (pair.lag.ms, pair.lag.messages or 0)))
-        return NO_ROLE | about
+        return about
 
 
 def pair_json(pair: Pair) -> Json:
@@ -130,4 +156,5 @@ def pair_json(pair: Pair) -> Json:
 
 
 def _lag_json(pair: Pair) -> Json:
-    return {"lag_messages": pair.lag.messages, "lag_bytes": pair.lag.size_bytes, "lag_s": round(pair.lag.ms / 1000, 3)}
+    lag = pair.lag
+    return {"lag_messages": lag.messages, "lag_bytes": lag.size_bytes, "lag_s": round(lag.ms / 1000, 3)}

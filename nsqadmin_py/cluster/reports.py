@@ -1,15 +1,16 @@
 """The reports about problems: one when a problem begins, one when it ends. Pure.
 
-A report stands for a state that the receiver must know, not for an event: what began and ended while the receiver was
-away is not reported, and a problem that comes back before its end was reported is the same one.
+A report stands for a state that the receiver must know, not for an event: what began and ended while the
+receiver was away is not reported, and a problem that comes back before its end was reported is the same one.
 
-A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes on.
+A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes
+on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -31,6 +32,7 @@ THE_OTHERS = "*"
 _MOST_NODES = 100
 # As long as a dedup_key of PagerDuty may be.
 _MOST_KEY_CHARACTERS = 255
+_FIELDS = ("kind", "text", "topic", "channel", "node")  # of a problem that is kept
 # They are about an nsqd that does not answer.
 _OF_SILENT_NODES = ("node_failed", "node_gone", "node_slow", "node_stopped")
 
@@ -79,7 +81,10 @@ class Report(NamedTuple):
 
 
 class ProblemReports:
-    """Follows the problems under Attention, except information. `quiet_s` is how long a problem must be gone to have ended."""
+    """Follows the problems under Attention, except information.
+
+    `quiet_s` is how long a problem must be gone to have ended.
+    """
 
     def __init__(self, quiet_s: float) -> None:
         self._quiet_s = quiet_s
@@ -89,18 +94,19 @@ class ProblemReports:
     def note_round(self, attention: Attention, cluster: Cluster, memory: NodeMemory, time_s: float) -> None:
         """Take the list of a round at `time_s`."""
         self._time_s = time_s
-        left = Counter({kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO})
-        places = Counter(known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS)
+        left = Counter(
+            {kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO}
+        )
+        followed = Counter(
+            known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS
+        )
         for entry in attention.listed:
-            problem = entry.problem
-            if problem.kind not in left:
-                continue
-            if problem.key not in self._known:
-                if places[problem.kind] >= MOST_OF_KIND:
-                    continue
-                places[problem.kind] += 1
-            self._note(entry, cluster)
-            left[problem.kind] -= 1
+            kind = entry.problem.kind
+            is_new = entry.problem.key not in self._known
+            if kind in left and not (is_new and followed[kind] >= MOST_OF_KIND):
+                followed[kind] += is_new
+                left[kind] -= 1
+                self._note(entry, cluster)
         for kind, count in left.items():
             if count > 0:
                 others = Problem(kind, f"{counted(count, 'more problem')} of this kind", THE_OTHERS)
@@ -109,7 +115,8 @@ class ProblemReports:
 
     def _note_absence(self, attention: Attention, memory: NodeMemory) -> None:
         """Forget problems that were not reported, and keep those that nobody can see now."""
-        silent = {known.address for known in memory.nodes.values() if (known.is_silent or known.is_gone) and not known.has_left}
+        away = [known for known in memory.nodes.values() if known.is_silent or known.is_gone]
+        silent = {known.address for known in away if not known.has_left}
         for key, known in list(self._known.items()):
             if known.seen_s == self._time_s:
                 continue
@@ -123,7 +130,8 @@ class ProblemReports:
         known = self._known.get(problem.key)
         if known is None:
             known = self._known[problem.key] = Known(problem, self._time_s, self._time_s, entry.since_s)
-        known.problem, known.seen_s = problem, self._time_s
+        known.problem = problem
+        known.seen_s = self._time_s
         if not known.is_reported:
             known.nodes = frozenset(islice(_nodes_of(problem, cluster), _MOST_NODES))
 
@@ -158,11 +166,16 @@ class ProblemReports:
         if report.event == ENDED:
             self._known.pop(report.key, None)
         else:
-            report.known.is_reported, report.known.is_unclear = True, False
+            report.known.is_reported = True
+            report.known.is_unclear = False
 
     def note_unclear(self, report: Report) -> None:
-        """The receiver may have got a report: its answer did not arrive. If the problem comes back, it must be told again."""
-        report.known.is_reported, report.known.is_unclear = False, True
+        """The receiver may have got a report: its answer did not arrive.
+
+        If the problem comes back, it is reported again.
+        """
+        report.known.is_reported = False
+        report.known.is_unclear = True
 
     # ---- in its file
 
@@ -180,24 +193,26 @@ class ProblemReports:
         ]
 
     def load(self, document: Any, time_s: float) -> None:
-        """Add what `dump` returned. A problem that does not come back has ended after the quiet time from now on."""
+        """Add what `dump` returned.
+
+        A problem that does not come back has ended after the quiet time from now on.
+        """
         for row in rows_in({"problems": document}, "problems"):
-            found, since_s = row.get("problem"), row.get("since_s")
-            kind, text, *place = (text_in(found, name) for name in ("kind", "text", "topic", "channel", "node"))
-            problem = Problem(kind, text, place[0], place[1], place[2])
-            if problem.kind in KINDS and isinstance(since_s, float | int):
-                is_reported = flag_in(row, "is_reported")
-                nodes = frozenset(texts_in(row, "nodes"))
-                self._known[problem.key] = Known(problem, time_s, time_s, float(since_s), nodes, is_reported, not is_reported)
+            since_s = row.get("since_s")
+            kind, text, topic, channel, node = (text_in(row.get("problem"), name) for name in _FIELDS)
+            problem = Problem(kind, text, topic, channel, node)
+            if kind in KINDS and isinstance(since_s, float | int):
+                known = Known(problem, time_s, time_s, float(since_s), frozenset(texts_in(row, "nodes")))
+                known.is_reported = flag_in(row, "is_reported")
+                known.is_unclear = not known.is_reported
+                self._known[problem.key] = known
         self._time_s = time_s
 
 
-def _nodes_of(problem: Problem, cluster: Cluster) -> Iterable[str]:
+def _nodes_of(problem: Problem, cluster: Cluster) -> Iterator[str]:
     """Yield the nsqds that know whether a problem is there."""
     if problem.topic:
-        return _parts_of(problem, cluster)
-    return [problem.node] if problem.node and problem.kind not in LOOKUP_KINDS else []
-
-
-def _parts_of(problem: Problem, cluster: Cluster) -> Iterator[str]:
-    return (node.address for node, _ in cluster.parts_of(problem.topic, problem.channel))
+        for node, _ in cluster.parts_of(problem.topic, problem.channel):
+            yield node.address
+    elif problem.node and problem.kind not in LOOKUP_KINDS:
+        yield problem.node

@@ -6,16 +6,25 @@ Names and texts come from other programs: never treat them as markup.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from nsqadmin_py.cluster import metrics
 from nsqadmin_py.cluster.attention import badges_json
-from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
+from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.metrics import (
+    RATES,
+    Json,
+    View,
+    channel_metrics_json,
+    latency_json,
+    metrics_json,
+    oldest_json,
+    part_metrics_json,
+)
 from nsqadmin_py.cluster.node_views import tombstones_of, version_of
+from nsqadmin_py.refusals import NotThere, Query, choice_of, number_of
 from nsqd_py.cluster.model import Cluster, Node, totals
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.of_channels import DEAD, waiting_dead_letters
@@ -26,7 +35,25 @@ from nsqd_py.cluster.values import Pace
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
+SORTABLE = (
+    "topic",
+    "harm",
+    "depth",
+    "in_flight",
+    "deferred",
+    "messages",
+    *RATES,
+    "requeued",
+    "timed_out",
+    "clients",
+    "channels",
+    "nodes",
+    "paused",
+)
+_MOST_OFFSET = 10**9 - 1
 _DEPTH = 0  # of TopicCounts and ChannelCounts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,153 +68,155 @@ class Page:
     only_problems: bool = False
 
     @classmethod
-    def read(cls, query: Mapping[str, str], sortable: Container[str] | None = None) -> Page:
-        """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems). Raises BadQuery."""
-        sort = query.get("sort") or "topic"
-        if sort not in (SORTABLE if sortable is None else sortable):
-            raise metrics.BadViewQuery("INVALID_ARG_SORT")
-        only = query.get("only", "")
-        if only not in ("", "problems"):
-            raise metrics.BadViewQuery("INVALID_ARG_ONLY")
-        order = query.get("order") or ("asc" if sort == "topic" else "desc")
-        if order not in ("asc", "desc"):
-            raise metrics.BadViewQuery("INVALID_ARG_ORDER")
-        limit = _number(query, "limit", DEFAULT_LIMIT)
-        if not 0 < limit <= MOST_LIMIT:
-            raise metrics.BadViewQuery("INVALID_ARG_LIMIT")
-        offset = _number(query, "offset", 0)
+    def read(cls, query: Query, sortable: Container[str] = SORTABLE) -> Page:
+        """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems).
+
+        Raises RequestRefused.
+        """
+        sort = choice_of(query, "sort", sortable, "topic")
+        only = choice_of(query, "only", ("", "problems"))
+        order = choice_of(query, "order", ("asc", "desc"), "asc" if sort == "topic" else "desc")
+        limit = number_of(query, "limit", DEFAULT_LIMIT, MOST_LIMIT, least=1)
+        offset = number_of(query, "offset", 0, _MOST_OFFSET)
         return cls(query.get("search", "").lower(), sort, order == "desc", offset, limit, bool(only))
 
     def finds(self, *names: str) -> bool:
         """True if one of the names contains the searched text."""
         return not self.search or any(self.search in name.lower() for name in names)
 
+    def part(self, found: Sequence[T]) -> Sequence[T]:
+        """Return those that the page shows."""
+        return found[self.offset : self.offset + self.limit]
 
-def _number(query: Mapping[str, str], name: str, default: int) -> int:
-    text = query.get(name) or str(default)
-    if not text.isdecimal() or len(text) > 9:
-        raise metrics.BadViewQuery(f"INVALID_ARG_{name.upper()}")
-    return int(text)
+    def view(self, total: int, rows: dict[str, Json]) -> View:
+        return View({"total": total, "offset": self.offset, "limit": self.limit}, rows)
 
 
 # ---- the cluster
 
 
-def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -> metrics.View:
+def overview(cluster: Cluster, now_s: float, findings: Findings) -> View:
     """Return sums over the cluster, and the states of its nsqds and nsqlookupds.
 
     `missing_depth` counts the messages on nsqds that do not answer, which are not in the sums.
     """
-    topics, topic_rates, channels, channel_rates = totals(cluster)
-    found = [states.state_of(node, now_s) for node in cluster.nodes.values()]
-    versions = Counter(node.project_version or version_of(node) for node in cluster.nodes.values())
-    stopped = sum(map(is_planned, findings.memory.gone()))
-    channels_of_all = (channel for row in cluster.topics.values() for channel in row.channels.values())
+    nodes = cluster.nodes.values()
+    topics = cluster.topics.values()
+    channels = [channel for topic in topics for channel in topic.channels.values()]
+    sums = totals(cluster)
+    found = Counter(states.state_of(node, now_s) for node in nodes)
+    versions = Counter(node.project_version or version_of(node) for node in nodes)
+    gone = findings.memory.gone()
+    stopped = sum(map(is_planned, gone))
     head = {
-        "topics": len(cluster.topics),
-        "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
-        "nodes": len(cluster.nodes),
-        "nodes_ok": found.count(states.OK),
-        "nodes_slow": found.count(states.SLOW),
-        "nodes_failed": found.count(states.FAILED),
+        "topics": len(topics),
+        "channels": len(channels),
+        "nodes": len(nodes),
+        "nodes_ok": found[states.OK],
+        "nodes_slow": found[states.SLOW],
+        "nodes_failed": found[states.FAILED],
         "problems": findings.attention.counts.total(),
-        "standbys": sum(isinstance(node.role, KnownStandby) for node in cluster.nodes.values()),
-        "nodes_gone": len(findings.memory.gone()) - stopped,
+        "standbys": sum(isinstance(node.role, KnownStandby) for node in nodes),
+        "nodes_gone": len(gone) - stopped,
         "nodes_stopped": stopped,
-        "nodes_draining": sum(node.drain is not None for node in cluster.nodes.values()),
-        **_oldest_json([*cluster.topics.values(), *channels_of_all], findings),
+        "nodes_draining": sum(node.drain is not None for node in nodes),
+        **_oldest_json([*topics, *channels], findings),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
-        "channel_messages": ChannelCounts._make(channels).messages,  # counted as by Go's nsqadmin
-        **metrics.metrics_json(topics, topic_rates, channels, channel_rates),
+        "channel_messages": ChannelCounts._make(sums[2]).messages,  # counted as by Go's nsqadmin
+        **metrics_json(*sums),
     }
-    return metrics.View(head)
+    return View(head)
+
+
+def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> Json:
+    """Return when the oldest waiting message was published, and how long ago, in s; null if unknown."""
+    oldest_s = oldest_json(rows)
+    return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
 
 
 # ---- topics
 
 
-def _topic_json(name: str, row: TopicRow, findings: Findings) -> metrics.Json:
-    counts, rates = row.channel_totals()
+def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
+    channels = row.channels.values()
     return {
         "topic": name,
-        **metrics.metrics_json(row.counts, row.rates, counts, rates),
+        **metrics_json(row.counts, row.rates, *row.channel_totals()),
         "paused": row.paused_parts > 0,
-        "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
-        "channels": len(row.channels),
+        "paused_channels": sum(channel.paused_parts > 0 for channel in channels),
+        "channels": len(channels),
         "nodes": len(row.parts),
-        **_oldest_json([row, *row.channels.values()], findings),
+        **_oldest_json([row, *channels], findings),
         "problems": badges_json(findings.attention.of_topic(name), is_topic=True),
     }
 
 
-_RATES_AND_COUNTS = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate", "requeued", "timed_out", "clients")
-SORTABLE = ("topic", "harm", "depth", "in_flight", "deferred", "messages", *_RATES_AND_COUNTS, "channels", "nodes", "paused")
-
-
-def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> metrics.View:
+def topic_list(cluster: Cluster, page: Page, findings: Findings) -> View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
-    names = [
+    names = sorted(
         name
         for name, row in cluster.topics.items()
         if page.finds(name, *row.channels) and (not page.only_problems or findings.attention.of_topic(name))
-    ]
-    names.sort()  # the sort is stable: equal rows stay in the order of names
-    if page.sort in ("topic", "harm"):
-        if page.sort == "harm":
-            names.sort(key=lambda name: _harm_of_topic(name, cluster.topics[name], findings), reverse=page.downwards)
-        elif page.downwards:
-            names.reverse()
-        shown = [_topic_json(name, cluster.topics[name], findings) for name in names[page.offset : page.offset + page.limit]]
-    else:
-        rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
-        rows.sort(key=itemgetter(page.sort), reverse=page.downwards)
-        shown = rows[page.offset : page.offset + page.limit]
-    view = metrics.View({"total": len(names), "offset": page.offset, "limit": page.limit})
-    view.rows = {row["topic"]: row for row in shown}
-    return view
+    )
+    # The sort is stable: equal rows stay in the order of names.
+    names.sort(
+        key=lambda name: _topic_key(page.sort, name, cluster.topics[name], findings), reverse=page.downwards
+    )
+    rows = {name: _topic_json(name, cluster.topics[name], findings) for name in page.part(names)}
+    return page.view(len(names), rows)
 
 
-def _harm_of_topic(name: str, row: TopicRow, findings: Findings) -> tuple[int, int]:
-    """Return how bad its worst problem is, and how many messages wait if it has one."""
-    harm = findings.attention.harm(name)
-    return harm, row.channel_totals()[0][_DEPTH] + row.counts[_DEPTH] if harm else 0
+def _topic_key(sort: str, name: str, row: TopicRow, findings: Findings) -> Any:
+    """Return what a list of topics is sorted by."""
+    if sort == "topic":
+        return name
+    if sort == "harm":
+        harm = findings.attention.harm(name)
+        return harm, row.channel_totals()[0].depth + row.counts[_DEPTH] if harm else 0
+    return _topic_json(name, row, findings)[sort]
 
 
-def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: Pace = iter) -> metrics.View:
-    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
-    row = cluster.topics.get(name)
-    if row is None:
-        raise metrics.NotKnown("TOPIC_NOT_FOUND")
-    dead_letters = waiting_dead_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
-    head = _topic_json(name, row, findings) | {"latency": metrics.latency_json(cluster.latency_of(row, name))}
-    view = metrics.View(head | {"dead_letters": dead_letters})
+def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: Pace = iter) -> View:
+    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotThere."""
+    row = _topic_of(cluster, name)
+    view = View(_topic_json(name, row, findings))
+    view.head["latency"] = latency_json(cluster.latency_of(row, name))
+    view.head["dead_letters"] = waiting_dead_letters(
+        row if name.endswith(DEAD) else cluster.topics.get(name + DEAD)
+    )
     for channel_name in sorted(row.channels):
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
-        shown = metrics.metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
         about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
-        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | shown
+        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | part_metrics_json(part)
     return view
 
 
-def _part_json(node: Node, part: Part, now_s: float) -> metrics.Json:
+def _topic_of(cluster: Cluster, name: str) -> TopicRow:
+    row = cluster.topics.get(name)
+    if row is None:
+        raise NotThere("TOPIC_NOT_FOUND")
+    return row
+
+
+def _part_json(node: Node, part: Part, now_s: float) -> Json:
     """Return the keys of an nsqd that are shown next to the metrics of its part of a topic or channel."""
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
         "state": states.state_of(node, now_s),
         "paused": part.is_paused,
-        "oldest_s": metrics.oldest_json([part]),
-        "latency": metrics.latency_json(part.latency),
+        "oldest_s": oldest_json([part]),
+        "latency": latency_json(part.latency),
     }
 
 
 # ---- channels
 
 
-def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> metrics.Json:
+def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
     drain_s = findings.trends.drain_s(topic, name)
@@ -197,31 +226,22 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
         "paused": row.paused_parts > 0,
         "nodes": len(row.parts),
         **_oldest_json([row], findings),
-        "problems": badges_json(problem for problem in findings.attention.of_topic(topic) if problem.channel == name),
+        "problems": badges_json(one for one in findings.attention.of_topic(topic) if one.channel == name),
         "drain_s": None if drain_s is None else round(drain_s, 1),  # None if that is never
-        "latency": metrics.latency_json(cluster.latency_of(row, topic, name)),
-        **metrics.channel_metrics_json(row.counts, row.rates),
+        "latency": latency_json(cluster.latency_of(row, topic, name)),
+        **channel_metrics_json(row),
     }
 
 
-def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> metrics.Json:
-    """Return when the oldest waiting message was published, in s since the epoch, and how long ago; null if unknown."""
-    oldest_s = metrics.oldest_json(rows)
-    return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
-
-
 def channel(
-    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS, pace: Pace = iter
-) -> metrics.View:
-    """Return a channel, and its nsqds by address. Raises NotKnown."""
-    row: Sum | None = cluster.topics.get(topic_name)
-    if row is None:
-        raise metrics.NotKnown("TOPIC_NOT_FOUND")
-    if name not in cluster.topics[topic_name].channels:
-        raise metrics.NotKnown("CHANNEL_NOT_FOUND")
-    view = metrics.View(channel_json(cluster, topic_name, name, findings))
-    for node, part in pace(list(cluster.parts_of(topic_name, name))):
-        view.rows[node.address] = _part_json(node, part, now_s) | metrics.channel_metrics_json(part.counts, part.rates)
+    cluster: Cluster, topic: str, name: str, now_s: float, findings: Findings, pace: Pace = iter
+) -> View:
+    """Return a channel, and its nsqds by address. Raises NotThere."""
+    if name not in _topic_of(cluster, topic).channels:
+        raise NotThere("CHANNEL_NOT_FOUND")
+    view = View(channel_json(cluster, topic, name, findings))
+    for node, part in pace(list(cluster.parts_of(topic, name))):
+        view.rows[node.address] = _part_json(node, part, now_s) | channel_metrics_json(part)
     return view
 
 
@@ -231,20 +251,66 @@ class _Found(NamedTuple):
     row: ChannelRow | Part
 
 
+def channel_list(cluster: Cluster, page: Page, findings: Findings, node: str = "") -> View:
+    """Return a page of the channels whose name, or whose topic's name, contains the searched text.
+
+    With `node` they are those of one nsqd, with its metrics. Raises NotThere if there is no such nsqd.
+    """
+    if node and node not in cluster.nodes:
+        raise NotThere("NODE_NOT_FOUND")
+    found = sorted(_matching(cluster, page, findings, node), key=lambda one: (one.topic, one.channel))
+    sort = SORTS[page.sort]
+    found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
+    rows = {
+        f"{len(one.topic)}:{one.topic}/{one.channel}": _row_json(cluster, one, findings)
+        for one in page.part(found)
+    }
+    return page.view(len(found), rows)
+
+
+def _matching(cluster: Cluster, page: Page, findings: Findings, node: str) -> Iterator[_Found]:
+    topics: dict[str, Any] = cluster.nodes[node].topics if node else cluster.topics
+    for topic, of_topic in topics.items():
+        channels = of_topic.channels.items()
+        if page.only_problems and not node:
+            wanted = {problem.channel for problem in findings.attention.of_topic(topic)}
+            channels = [(name, row) for name, row in channels if name in wanted]
+        for name, row in channels:
+            if page.finds(topic, name):
+                yield _Found(topic, name, row)
+
+
+def _row_json(cluster: Cluster, found: _Found, findings: Findings) -> Json:
+    """Return the row of a channel: over all nsqds, or on one."""
+    topic, name, row = found
+    if not isinstance(row, Part):
+        return channel_json(cluster, topic, name, findings)
+    return {
+        "topic": topic,
+        "channel": name,
+        "paused": row.is_paused,
+        "latency": latency_json(row.latency),
+        **_oldest_json([row], findings),
+        **channel_metrics_json(row),
+    }
+
+
+# ---- what a list of channels is sorted by
+
 Sort = Callable[[_Found, Findings], Any]
 
 
 def _count(name: str) -> Sort:
-    place = ChannelCounts._fields.index(name)
-    return lambda found, _: found.row.counts[place]
+    index = ChannelCounts._fields.index(name)
+    return lambda found, _: found.row.counts[index]
 
 
 def _rate(name: str) -> Sort:
-    place = Rates._fields.index(name)
-    return lambda found, _: found.row.rates[place]
+    index = Rates._fields.index(name)
+    return lambda found, _: found.row.rates[index]
 
 
-def _harm_of_channel(found: _Found, findings: Findings) -> tuple[int, int]:
+def _harm(found: _Found, findings: Findings) -> tuple[int, int]:
     harm = findings.attention.harm(found.topic, found.channel)
     return harm, found.row.counts[_DEPTH] if harm else 0
 
@@ -265,47 +331,5 @@ SORTS: dict[str, Sort] = {
     "timeout_rate": _rate("timed_out"),
     "oldest_age_s": lambda found, _: -found.row.oldest_ns if found.row.oldest_ns else -inf,
     "drain_s": _drain_s,
-    "harm": _harm_of_channel,
+    "harm": _harm,
 }
-
-
-def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> metrics.View:
-    """Return a page of the channels whose name, or whose topic's name, contains the searched text.
-
-    With `node` they are those of one nsqd, with its metrics. Raises NotKnown if there is no such nsqd.
-    """
-    if node and node not in cluster.nodes:
-        raise metrics.NotKnown("NODE_NOT_FOUND")
-    matching = _of_node(cluster.nodes[node], page) if node else _found(cluster, page, findings)
-    found = sorted(matching, key=lambda one: (one.topic, one.channel))
-    sort = SORTS[page.sort]
-    found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
-    view = metrics.View({"total": len(found), "offset": page.offset, "limit": page.limit})
-    for topic, channel, row in found[page.offset : page.offset + page.limit]:
-        key = f"{len(topic)}:{topic}/{channel}"
-        if isinstance(row, Part):
-            view.rows[key] = _part_row(topic, channel, row, findings)
-        else:
-            view.rows[key] = channel_json(cluster, topic, channel, findings)
-    return view
-
-
-def _part_row(topic: str, channel: str, part: Part, findings: Findings) -> metrics.Json:
-    """Return the row of a channel on one nsqd."""
-    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "latency": metrics.latency_json(part.latency)}
-    return about | _oldest_json([part], findings) | metrics.channel_metrics_json(part.counts, part.rates)
-
-
-def _of_node(node: Node, page: Page) -> Iterator[_Found]:
-    for topic, of_topic in node.topics.items():
-        for channel, part in of_topic.channels.items():
-            if page.finds(topic, channel):
-                yield _Found(topic, channel, part)
-
-
-def _found(cluster: Cluster, page: Page, findings: Findings) -> Iterator[_Found]:
-    for topic, of_topic in cluster.topics.items():
-        wanted = {problem.channel for problem in findings.attention.of_topic(topic)} if page.only_problems else None
-        for channel, row in of_topic.channels.items():
-            if page.finds(topic, channel) and (wanted is None or channel in wanted):
-                yield _Found(topic, channel, row)

@@ -3,10 +3,11 @@
     nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the
-last known states of nsqds.
+The head has for each ring its place, its first and last step, and the size of its values in bytes. It also
+has the last known states of nsqds.
 
-Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each change.
+Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each
+change.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ import google_crc32c
 import orjson
 from gevent.threadpool import ThreadPool
 
-from nsqadmin_py.history.series import History, Key, Ring, Rings, Series
+from nsqadmin_py.history.ring import Ring
+from nsqadmin_py.history.series import History, Key, Rings, Series
 from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
@@ -45,8 +48,8 @@ class BadHistory(Exception):
 
 def encode(history: History, nodes: Any = ()) -> bytes:
     """Return the document of a history and of the last known states of nsqds, not compressed."""
-    parts: list[bytes] = []
-    rows: list[Any] = []
+    parts = []
+    rows = []
     for key, series in in_slices(list(history.series.items())):
         rings = {}
         for name, rings_of_metric in series.rings.items():
@@ -71,14 +74,14 @@ def decode(document: bytes, history: History) -> Any:
             series = Series()
             series.quantiles = tuple(map(float, quantiles))
             for name, dumps in rings.items():
-                found = history.new_rings()
-                for place, (first, last, size) in enumerate(dumps):
-                    # An empty ring has no last step. Further rings, with extremes, were written by earlier versions.
-                    if last >= 0 and place < len(Rings._fields):
-                        loaded = Ring.load(found[place].capacity, first, last, document[at : at + size])
-                        found = found._replace(**{Rings._fields[place]: loaded})
+                found = list(history.new_rings())
+                for index, (first, last, size) in enumerate(dumps):
+                    # An empty ring has no last step. Further rings, with extremes, were written by earlier
+                    # versions.
+                    if last >= 0 and index < len(found):
+                        found[index] = Ring.load(found[index].capacity, first, last, document[at : at + size])
                     at += size
-                series.rings[name] = found
+                series.rings[name] = Rings(*found)
             history.series[Key(topic, channel, node)] = series
         return head.get("nodes", [])
     except _BAD as error:
@@ -114,16 +117,14 @@ class HistoryFile:
         self._pool = ThreadPool(1)
 
     def open(self, history: History) -> Any:
-        """Read the file into the history, and return the states of nsqds. If the file is damaged, rename it and log why."""
+        """Read the file into the history, and return the states of nsqds.
+
+        If the file is damaged, rename it and log why.
+        """
         if not self._path or not self._take_lock():
             return []
-        try:
-            with open(self._path, "rb") as file:
-                data = file.read(_MOST_BYTES)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            self._log.warning("HISTORY: cannot read %s: %s; a new one begins", self._path, error.strerror)
+        data = self._read("", _MOST_BYTES)
+        if data is None:
             return []
         try:
             return decode(unpack(data), history)
@@ -133,17 +134,24 @@ class HistoryFile:
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
-        if os.path.exists(self._path) and not os.path.isfile(self._path):  # /dev/null must not be renamed as damaged
-            self._log.warning("HISTORY: %s: not a regular file; the history is kept in memory only", self._path)
+        if os.path.exists(self._path) and not os.path.isfile(
+            self._path
+        ):  # /dev/null must not be renamed as damaged
+            self._log.warning(
+                "HISTORY: %s: not a regular file; the history is kept in memory only", self._path
+            )
             self._path = ""
             return False
         try:
-            self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115  held until the end
+            # Held until the end.
+            self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror
             self._log.warning(
-                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)", self._path, reason
+                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)",
+                self._path,
+                reason,
             )
             self._path = ""
             return False
@@ -159,41 +167,51 @@ class HistoryFile:
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; a new one begins", path, error, aside)
 
     def write(self, history: History, nodes: Any = ()) -> None:
-        """Replace the file. A thread compresses and writes; this greenlet waits for it."""
-        if not self._path:
-            return
-        try:
-            in_thread(self._pool, lambda document: replace_file(Path(self._path), pack(document)), encode(history, nodes))
-        except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
-            self._log.warning("HISTORY: cannot write %s: %s", self._path, getattr(error, "strerror", None) or repr(error))
+        """Replace the file."""
+        self._replace("", lambda: encode(history, nodes), pack)
 
     # ---- small files next to it
 
     def read_beside(self, suffix: str) -> Any:
         """Return the JSON of the file that has this suffix; None without one. Call it after `open`."""
-        if not self._path:
+        data = self._read(suffix, _MOST_SMALL_BYTES) if self._path else None
+        if data is None:
             return None
+        try:
+            return orjson.loads(data)
+        except ValueError as error:
+            self._set_aside(error, suffix)
+            return None
+
+    def write_beside(self, suffix: str, document: Any) -> None:
+        """Replace the file that has this suffix."""
+        self._replace(suffix, lambda: orjson.dumps(document), bytes)
+
+    # ---- both
+
+    def _read(self, suffix: str, most_bytes: int) -> bytes | None:
+        """Return the content of a file; None without one. Log why it cannot be read."""
         path = self._path + suffix
         try:
             with open(path, "rb", opener=private_files.open_file) as file:
-                return orjson.loads(file.read(_MOST_SMALL_BYTES))
+                return file.read(most_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
             self._log.warning("HISTORY: cannot read %s: %s; a new one begins", path, error.strerror)
-        except ValueError as error:
-            self._set_aside(error, suffix)
-        return None
+            return None
 
-    def write_beside(self, suffix: str, document: Any) -> None:
-        """Replace the file that has this suffix. A thread writes; this greenlet waits for it."""
+    def _replace(self, suffix: str, make: Callable[[], bytes], pack: Callable[[bytes], bytes]) -> None:
+        """Replace a file. A thread packs and writes what `make` returns; this greenlet waits for it."""
         if not self._path:
             return
-        path = self._path + suffix
+        path = Path(self._path + suffix)
         try:
-            in_thread(self._pool, lambda data: replace_file(Path(path), data), orjson.dumps(document))
+            in_thread(self._pool, lambda data: replace_file(path, pack(data)), make())
         except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
-            self._log.warning("HISTORY: cannot write %s: %s", path, getattr(error, "strerror", None) or repr(error))
+            self._log.warning(
+                "HISTORY: cannot write %s: %s", path, getattr(error, "strerror", None) or repr(error)
+            )
 
     def close(self) -> None:
         if self._lock is not None:

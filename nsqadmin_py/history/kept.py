@@ -15,7 +15,10 @@ _PAUSE_S = 1.0
 
 
 class KeptDocument:
-    """Writes what `make` returns to a file next to the history, after `changed`. `close` writes the last change."""
+    """Writes what `make` returns to a file next to the history, after `changed`.
+
+    `close` writes the last change.
+    """
 
     def __init__(self, file: HistoryFile, suffix: str, make: Callable[[], Any]) -> None:
         self._file = file

@@ -1,123 +1,16 @@
-"""Rings: the latest values of one metric, one for each time step. Pure.
-
-The number of a step is its time divided by the step's length, so rings need not store times. A value takes four bytes.
-A metric that never changes (most are 0) takes none.
-"""
+"""The history of all topics, channels and nsqds: rings of metrics in small steps and in minutes. Pure."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from math import isnan, nan
+from math import isnan
 from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.metrics import Roles, channel_metrics_json, metrics_json, node_metrics_json
+from nsqadmin_py.history.ring import Ring, mean
 from nsqd_py.cluster.model import Cluster, totals
 from nsqd_py.cluster.statistics import Latency
 from nsqd_py.cluster.values import Pace
-
-FLOAT = "f"
-FLOAT_BYTES = 4
-
-
-class Ring:
-    """The values of the last `capacity` steps. A step whose value is unknown is NaN."""
-
-    __slots__ = ("capacity", "first", "last", "_constant", "_values")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.first = 0  # the first known step
-        self.last = -1
-        self._constant = nan
-        self._values: array[float] | None = None  # None while all known steps have the same value
-
-    def put(self, step: int, value: float) -> None:
-        """Set the value of a step. It replaces an existing value; a step before the latest is ignored."""
-        if self.last < 0:
-            self.first, self.last, self._constant = step, step, value
-            return
-        if step < self.last:
-            return
-        if self._values is None:
-            if value == self._constant and step - self.last <= 1:
-                self._advance(step)
-                return
-            self._spread()
-        values = self._values
-        assert values is not None
-        for missing in range(max(self.last + 1, step - self.capacity + 1), step):
-            values[missing % self.capacity] = nan
-        values[step % self.capacity] = value
-        self._advance(step)
-
-    def _advance(self, step: int) -> None:
-        self.last = step
-        if step - self.first >= self.capacity:
-            self.first = step - self.capacity + 1
-
-    def _spread(self) -> None:
-        """Store a value for each step in place of one for all."""
-        values = array(FLOAT, [nan]) * self.capacity
-        for step in range(self.first, self.last + 1):
-            values[step % self.capacity] = self._constant
-        self._values = values
-
-    def read(self, begin: int, end: int) -> list[float]:
-        """Return the values of the steps from `begin` to before `end`."""
-        low, high = max(begin, self.first), min(end, self.last + 1)
-        if low >= high:
-            return [nan] * max(0, end - begin)
-        known = self._known(low, high).tolist()
-        if high - low == end - begin:  # true for most, and copying would take as long as all of the above
-            return known
-        return [nan] * (low - begin) + known + [nan] * (end - high)
-
-    def _known(self, begin: int, end: int) -> array[float]:
-        """Return the values of steps that all lie between the first and the last."""
-        if self._values is None:
-            return array(FLOAT, [self._constant]) * (end - begin)
-        place = begin % self.capacity
-        to_the_end = self._values[place : place + end - begin]
-        return to_the_end + self._values[: end - begin - len(to_the_end)]
-
-    # ---- as bytes
-
-    def dump(self) -> tuple[int, int, bytes]:
-        """Return the first step, the last step, and the values; a single value if all are equal."""
-        if self._values is None:
-            return self.first, self.last, array(FLOAT, [self._constant]).tobytes()
-        return self.first, self.last, self._known(self.first, self.last + 1).tobytes()
-
-    @classmethod
-    def load(cls, capacity: int, first: int, last: int, data: bytes) -> Ring:
-        """Return a ring from the result of `dump`. Raises ValueError."""
-        values: array[float] = array(FLOAT)
-        values.frombytes(data)
-        ring = cls(capacity)
-        if not 0 <= first <= last or last - first >= capacity or len(values) not in (1, last - first + 1):
-            raise ValueError("steps and values do not fit")
-        ring.first, ring.last = first, last
-        if len(values) == 1:
-            ring._constant = values[0]
-        else:
-            place = first % capacity
-            until_end = values[: capacity - place]
-            spread: array[float] = array(FLOAT, [nan]) * capacity
-            spread[place : place + len(until_end)] = until_end
-            spread[: len(values) - len(until_end)] = values[len(until_end) :]
-            ring._values = spread
-        return ring
-
-    @property
-    def size_bytes(self) -> int:
-        return 0 if self._values is None else FLOAT_BYTES * self.capacity
-
-
-def mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not isnan(value)]
-    return sum(known) / len(known) if known else nan
-
 
 FINE_STEP_S = 2.0
 COARSE_STEP_S = 60.0
@@ -148,6 +41,7 @@ class Key(NamedTuple):
 
 Values = Mapping[str, float]
 Record = tuple[Key, Values, tuple[float, ...]]
+Lists = list[list[float]]
 
 
 class Rings(NamedTuple):
@@ -155,9 +49,6 @@ class Rings(NamedTuple):
 
     fine: Ring
     coarse: Ring
-
-
-_NO_RINGS = Rings(Ring(1), Ring(1))
 
 
 class Series:
@@ -176,14 +67,14 @@ class Series:
 
 
 class History:
-    """The history of all keys. `fine_step_s` is the poll interval if nsqadmin asks less often than every 2 s."""
+    """The history of all keys. `fine_step_s` is the poll interval if that is longer than 2 s."""
 
     def __init__(self, fine_step_s: float = FINE_STEP_S) -> None:
         self.fine_step_s = max(fine_step_s, FINE_STEP_S)
-        self.fine_capacity = int(FINE_RANGE_S / self.fine_step_s)
-        self.coarse_capacity = int(COARSE_RANGE_S / COARSE_STEP_S)
         self.series: dict[Key, Series] = {}
         self._coarse_step = -1
+        self._unknown = Series()
+        self._no_rings = self.new_rings()
 
     # ---- writing
 
@@ -232,30 +123,30 @@ class History:
 
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
-        oldest = (coarse_step - self.coarse_capacity) * COARSE_STEP_S / self.fine_step_s
+        oldest = (coarse_step * COARSE_STEP_S - COARSE_RANGE_S) / self.fine_step_s
         for key in [key for key, series in self.series.items() if series.last < oldest]:
             del self.series[key]
 
     def new_rings(self) -> Rings:
         """Return empty rings for one metric."""
-        return Rings(Ring(self.fine_capacity), Ring(self.coarse_capacity))
+        return Rings(Ring(int(FINE_RANGE_S / self.fine_step_s)), Ring(int(COARSE_RANGE_S / COARSE_STEP_S)))
 
     # ---- reading
 
     def read(
         self, key: Key, metrics: Iterable[str], range_s: float, now_s: float
-    ) -> tuple[float, list[float], list[list[float]]]:
-        """Return the step in s, times in s since the epoch, and a list of values for each metric; NaN is unknown."""
+    ) -> tuple[float, list[float], Lists]:
+        """Return the step in s, times in s since the epoch, and the values of each metric; NaN is unknown."""
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
         end = int(now_s / step_s) + (1 if is_fine else 0)
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        series = self.series.get(key, Series())
-        lists = [series.rings.get(metric, _NO_RINGS)[not is_fine].read(begin, end) for metric in metrics]
+        all_rings = [self._rings(key, metric) for metric in metrics]
+        lists = [(rings.fine if is_fine else rings.coarse).read(begin, end) for rings in all_rings]
         return step_s, [step * step_s for step in range(begin, end)], lists
 
-    def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, list[list[float]]]:
-        """Return the step in s, and for each key the means of one metric over the last LINE_RANGE_S; NaN is unknown.
+    def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, Lists]:
+        """Return the step in s, and the means of a metric over the last LINE_RANGE_S by key; NaN is unknown.
 
         A mean always covers the same small steps, so that a line moves to the left without flickering.
         """
@@ -265,20 +156,22 @@ class History:
         begin = (int(now_s / step_s) + 1 - count) * width
         lines = []
         for key in pace(list(keys)):
-            series = self.series.get(key)
-            rings = _NO_RINGS if series is None else series.rings.get(metric, _NO_RINGS)
-            values = rings.fine.read(begin, begin + width * count)
-            lines.append([mean(values[place : place + width]) for place in range(0, len(values), width)])
+            values = self._rings(key, metric).fine.read(begin, begin + width * count)
+            lines.append([mean(values[start : start + width]) for start in range(0, len(values), width)])
         return step_s, lines
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
-        return self.series.get(key, Series()).quantiles
+        return self.series.get(key, self._unknown).quantiles
+
+    def _rings(self, key: Key, metric: str) -> Rings:
+        """Return the rings of a metric; empty ones if it is unknown."""
+        return self.series.get(key, self._unknown).rings.get(metric, self._no_rings)
 
     @property
     def size_bytes(self) -> int:
         """Return the memory of the values in bytes."""
-        all_rings = (ring for series in self.series.values() for rings in series.rings.values() for ring in rings)
-        return sum(ring.size_bytes for ring in all_rings)
+        all_rings = (rings for series in self.series.values() for rings in series.rings.values())
+        return sum(rings.fine.size_bytes + rings.coarse.size_bytes for rings in all_rings)
 
 
 def records(cluster: Cluster) -> Iterator[Record]:
@@ -288,7 +181,7 @@ def records(cluster: Cluster) -> Iterator[Record]:
         values = metrics_json(topic.counts, topic.rates, *topic.channel_totals())
         yield _record(Key(name), values, cluster.latency_of(topic, name))
         for channel_name, channel in topic.channels.items():
-            values = channel_metrics_json(channel.counts, channel.rates)
+            values = channel_metrics_json(channel)
             yield _record(Key(name, channel_name), values, cluster.latency_of(channel, name, channel_name))
     roles = Roles(cluster)
     for address, node in cluster.nodes.items():

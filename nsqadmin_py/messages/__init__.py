@@ -1,6 +1,7 @@
 """Finding messages in the log of a topic.
 
-filters     which bodies match: text, regular expression, a small language for values in JSON
+filters     which bodies match: text, regular expression, a value in JSON
+json_path   a small language for values in JSON
 log_search  reads the log of one nsqd, and keeps the matching messages
 
 Threads

@@ -1,10 +1,11 @@
-"""Messages as the page gets them, of /channel/peek and of the log of a topic, which is searched in both directions."""
+"""Messages as the page gets them: of /channel/peek, and of a topic's log, searched in both directions."""
 
 from __future__ import annotations
 
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,15 @@ from nsqd_py.protocol.frames import hex_ids
 # The part of a body that the page shows: characters, or bytes of a body that is no text.
 SHOWN_CHARACTERS = 64 * 1024
 _SHOWN_BYTES = SHOWN_CHARACTERS // 4 * 3
+# Of bodies in one answer to the page. The first message is returned even if it is larger.
+_MOST_SHOWN_BYTES = 4 * 1024 * 1024
+# The messages in the first window of a search backwards.
+_FIRST_WINDOW = 64
+# A window that the deadline cuts is searched again; this one takes 0.2 s.
+_LARGEST_WINDOW = 65_536
+
+
+# ---- messages of /channel/peek
 
 
 def body_of(message: Mapping[str, Any]) -> bytes:
@@ -42,17 +52,16 @@ def shown(message: Mapping[str, Any], body: bytes) -> Statistics:
         text = body.decode()
     except UnicodeDecodeError:
         row["body_base64"] = b64encode(body[:_SHOWN_BYTES]).decode()
-        return row | ({"is_cut": True} if len(body) > _SHOWN_BYTES else {})
-    row["body"] = text[:SHOWN_CHARACTERS]
-    return row | ({"is_cut": True} if len(text) > SHOWN_CHARACTERS else {})
+        is_cut = len(body) > _SHOWN_BYTES
+    else:
+        row["body"] = text[:SHOWN_CHARACTERS]
+        is_cut = len(text) > SHOWN_CHARACTERS
+    if is_cut:
+        row["is_cut"] = True
+    return row
 
 
-# Of bodies in one answer to the page. The first message is returned even if it is larger.
-_MOST_SHOWN_BYTES = 4 * 1024 * 1024
-# The messages in the first window of a search backwards.
-_FIRST_WINDOW = 64
-# A window that the deadline cuts is searched again; this one takes 0.2 s.
-_LARGEST_WINDOW = 65_536
+# ---- searches
 
 
 class LogSource(NamedTuple):
@@ -71,8 +80,14 @@ class LogSource(NamedTuple):
 class BadLog(UpstreamError):
     """The answer of an nsqd is no log."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"the answer to /topic/read is not a log: {error}")
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    """Raise BadLog for a log that cannot be decoded."""
+    try:
+        yield
+    except NO_LOG as error:
+        raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
 
 
 @dataclass
@@ -83,8 +98,8 @@ class LogPage:
     next_seq         where the search goes on
     prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
-    first_timestamp  publish time of the first message that was looked at, or of the first row of a search backwards
-                     that found enough; None if there is none
+    first_timestamp  publish time of the first message that was looked at, or of the first row of a search
+                     backwards that found enough; None if there is none
     last_timestamp   publish time of the last message that was looked at; None if none was
     is_end           True if the log has nothing more
     is_start         True if a search backwards has come to the first message of the log
@@ -101,7 +116,7 @@ class LogPage:
 
 
 class LogSearch:
-    """A search from a place of the log on, until `limit` messages are found, the source is late, or the log ends.
+    """A search from a place of the log on. It ends with `limit` messages, a late source, or the log.
 
     is_over  True if it has looked at all messages before the number `end`
     """
@@ -118,8 +133,10 @@ class LogSearch:
 
     def run(self, start: dict[str, str]) -> LogPage:
         """Search from `start`, the query of the first read. Raises UpstreamError."""
-        page, query, source = self.page, start, self._source
+        page = self.page
+        source = self._source
         page.next_seq = int(start.get("seq", "0"))
+        query = start
         while not (self._is_full or self.is_over):
             source.in_thread(partial(self._search, source.read(query)))
             query = {"seq": str(page.next_seq)}
@@ -131,7 +148,7 @@ class LogSearch:
 
     def _search(self, data: bytes) -> None:
         page = self.page
-        try:
+        with _checked():
             header = FileHeader.decode(data)
             if len(data) == FILE_HEADER_BYTES:
                 page.is_end = self.is_over = True
@@ -139,32 +156,36 @@ class LogSearch:
             for batch in batches_in(data, header.salt):
                 if not self._take(batch):
                     return
-        except NO_LOG as error:
-            raise BadLog(error) from error
 
     def _take(self, batch: Batch) -> bool:
         """Look at the messages of a batch. Return False if the search is over."""
         page = self.page
-        first, after = max(0, page.next_seq - batch.first_seq), min(batch.count, self._end - batch.first_seq)
+        first = max(0, page.next_seq - batch.first_seq)
+        after = min(batch.count, self._end - batch.first_seq)
         self.is_over = batch.end_seq >= self._end
         if first >= after:
             return not self.is_over
         page.first_timestamp = page.first_timestamp or batch.timestamp_ns
         if not self._wanted.may_match(batch.body):
-            page.searched_count += after - first
-            page.next_seq, page.last_timestamp = batch.first_seq + after, batch.timestamp_ns
+            self._pass(batch, after, after - first)
             return not (self.is_over or self._source.is_late())
         for index in range(first, after):
             body = batch.message(index)
             if self._wanted.matches(body) and not self._keep(batch, index, body):
                 self.is_over = False
                 return False
-            page.searched_count += 1
-            page.next_seq, page.last_timestamp = batch.first_seq + index + 1, batch.timestamp_ns
+            self._pass(batch, index + 1, 1)
             if self._is_full:
                 self.is_over = self.is_over and index + 1 == after
                 return False
         return not (self.is_over or self._source.is_late())
+
+    def _pass(self, batch: Batch, index: int, count: int) -> None:
+        """Note that `count` messages before this one of the batch were looked at."""
+        page = self.page
+        page.searched_count += count
+        page.next_seq = batch.first_seq + index
+        page.last_timestamp = batch.timestamp_ns
 
     def _keep(self, batch: Batch, index: int, body: bytes) -> bool:
         """Add a message; return False if there is no room for it, so that the next page begins with it."""
@@ -186,7 +207,10 @@ class LogSearch:
 
 
 def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) -> LogPage:
-    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late. Raises UpstreamError."""
+    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late.
+
+    Raises UpstreamError.
+    """
     found = LogPage(next_seq=end, prev_seq=end)
     window = _FIRST_WINDOW
     room_bytes = _MOST_SHOWN_BYTES
@@ -211,7 +235,8 @@ def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) 
             end = 0
     found.prev_seq = end
     if len(found.messages) == limit:
-        found.prev_seq, found.first_timestamp = found.messages[0]["seq"], found.messages[0]["timestamp"]
+        found.prev_seq = found.messages[0]["seq"]
+        found.first_timestamp = found.messages[0]["timestamp"]
     found.is_start = found.prev_seq == 0
     return found
 
@@ -222,18 +247,14 @@ def _shown_bytes(row: Statistics) -> int:
 
 def body_at(data: bytes, seq: int) -> bytes | None:
     """Return the body of one message of an answer to /topic/read; None if it is not there. Raises BadLog."""
-    try:
+    with _checked():
         for batch in batches_in(data, FileHeader.decode(data).salt):
             if batch.first_seq <= seq < batch.end_seq:
                 return batch.message(seq - batch.first_seq)
-    except NO_LOG as error:
-        raise BadLog(error) from error
     return None
 
 
 def first_seq_of(data: bytes) -> int:
     """Return the number with which an answer to /topic/read begins. Raises BadLog."""
-    try:
+    with _checked():
         return FileHeader.decode(data).first_seq
-    except NO_LOG as error:
-        raise BadLog(error) from error

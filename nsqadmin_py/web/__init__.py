@@ -1,8 +1,8 @@
 """The HTTP side of nsqadmin.
 
-app              the table of paths, and rules for all requests
+app              rules for all requests, and what all handlers use
 server           gevent's WSGI server, with the listener and TLS of the other daemons
-access           access rights: login, users and groups of a proxy, permissions on topics, requests from other sites
+access           access rights: login, users and groups of a proxy, permissions, requests from other sites
 answers          answers and errors in the form of Go's nsqadmin; request bodies
 go_api           the paths of Go's nsqadmin
 views_api        the data of the page, under /api/v2, and /metrics for Prometheus

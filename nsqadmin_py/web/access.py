@@ -11,9 +11,10 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, VIEW, AddressBlocks, Scope, read_rule, scope_of
-from nsqadmin_py.web.answers import NotThere, RequestRefused
+from nsqadmin_py.permissions import ADMINISTER, VIEW, Scope, read_rule, scope_of
+from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import browsers, proxies
 from nsqd_py.net.http.guard import Guard
@@ -35,16 +36,6 @@ _HEADERS = {
 }
 
 
-def environ_key(header: str) -> str:
-    """Return the name of a header in WSGI's environment."""
-    return f"HTTP_{header.upper().replace('-', '_')}"
-
-
-# The headers by which `browsers` and `proxies` of nsqd_py.net.http decide, and their names in WSGI's environment.
-_OF_BROWSERS = [(name, environ_key(name.decode())) for name in (b"host", *browsers.HEADERS)]
-_OF_PROXIES = [(name, environ_key(name.decode())) for name in proxies.HEADERS]
-
-
 class AccessRights:
     """Checks each request before it is handled. Raises RequestRefused if it is not allowed."""
 
@@ -54,7 +45,6 @@ class AccessRights:
         self._known_hosts = browsers.KnownHosts.of(options)
         self._proxies = AddressBlocks(options.acl_http_header_from)
         self._config_block = AddressBlocks(filter(None, [options.allow_config_from_cidr]))
-        self._user_key = environ_key(options.acl_http_header)
         self._rules = [read_rule(text) for text in options.topic_permission]
         self._key = secrets.token_bytes(32)  # tokens are valid until the next start
 
@@ -64,10 +54,10 @@ class AccessRights:
         """With --http-auth-file, refuse every client that cannot log in."""
         if self._guard is None:
             return
-        authorization = request.headers.get("Authorization", "").encode("latin-1", "replace")
-        known = self._guard.known(authorization, host_of(request.environ))
+        login = _authorization(request), host_of(request.environ)
+        known = self._guard.known(*login)
         if known is None:
-            reply = self._guard.check(authorization, host_of(request.environ))
+            reply = self._guard.check(*login)
             if reply is not None and reply.status == 429:
                 raise RequestRefused(429, "TOO_MANY_LOGINS")
             known = reply is None
@@ -87,22 +77,22 @@ class AccessRights:
         user = self.user(request)
         if user or self._guard is None:
             return user
-        return self._guard.user_of(request.headers.get("Authorization", "").encode("latin-1", "replace"))
+        return self._guard.user_of(_authorization(request))
 
     def is_admin(self, request: Request) -> bool:
-        """True if the user may do everything: an --admin-user, or anybody without such users and topic permissions."""
+        """True if the user may do everything: an --admin-user, or anybody without such users and rules."""
         users = self._options.admin_user
         return self._checked_user(request) in users if users else not self._rules
 
     def scope(self, request: Request) -> Scope:
         """Return the permissions on topics."""
         if not self._rules or self.is_admin(request):
-            return EVERYTHING
+            return Scope()
         return scope_of(self._rules, self._checked_user(request), self._groups(request))
 
     def _checked_user(self, request: Request) -> str:
         """Return the user that a trusted proxy names, or that has logged in here."""
-        return self._named(request) or (basic_user(request) if self._guard is not None else "")
+        return self._named(request) if self._guard is None else self.user(request)
 
     def _named(self, request: Request) -> str:
         return self._trusted_header(request, self._options.acl_http_header)
@@ -123,9 +113,7 @@ class AccessRights:
 
     def check_site(self, request: Request) -> None:
         """Refuse a request that a foreign web page may have caused."""
-        environ = request.environ
-        fields = {name: environ[key].encode("latin-1") for name, key in _OF_BROWSERS if key in environ}
-        message = browsers.refusal(request.method, b"", fields, self._known_hosts)
+        message = browsers.refusal(request.method, b"", _fields_of(request), self._known_hosts)
         if message is not None:
             raise RequestRefused(403, message)
 
@@ -134,16 +122,15 @@ class AccessRights:
 
         A request that a proxy passed on has the address of the proxy, which says nothing about the client.
         """
-        block, environ = self._config_block, request.environ
+        block = self._config_block
         if not block:
             return
-        is_unknown = self._is_passed_on(environ) and not block.has_all
-        if is_unknown or host_of(environ) not in block:
+        is_unknown = self._is_passed_on(request) and not block.has_all
+        if is_unknown or host_of(request.environ) not in block:
             raise RequestRefused(403, "FORBIDDEN")
 
-    def _is_passed_on(self, environ: dict[str, Any]) -> bool:
-        names = [name for name, key in _OF_PROXIES if key in environ]
-        return self._user_key in environ or proxies.is_passed_on(names)
+    def _is_passed_on(self, request: Request) -> bool:
+        return self._options.acl_http_header in request.headers or proxies.is_passed_on(_fields_of(request))
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
@@ -159,13 +146,14 @@ class AccessRights:
             raise RequestRefused(403, "FORBIDDEN")
 
     def check_promotion(self, request: Request) -> None:
-        """Refuse a promotion to unknown clients of other machines, unless nsqadmin has a token that nsqds ask for.
+        """Refuse a promotion to unknown clients of other machines, unless nsqadmin has a token for nsqds.
 
-        An nsqd on the machine of nsqadmin takes a request of nsqadmin for one of its own machine, whoever caused it.
+        An nsqd on the machine of nsqadmin takes a request of nsqadmin for one of its own machine, whoever
+        caused it.
         """
         if self._options.http_client_token_file or self.is_identified(request):
             return
-        if self._is_passed_on(request.environ) or not is_local(peer_of(request.environ)):
+        if self._is_passed_on(request) or not is_local(peer_of(request.environ)):
             raise RequestRefused(403, f"FORBIDDEN: {WHO_PROMOTES}")
 
     def check_view(self, request: Request, topic: str) -> None:
@@ -189,7 +177,9 @@ class AccessRights:
         return hmac.new(self._key, self.user(request).encode(), hashlib.sha256).hexdigest()
 
     def check_token(self, request: Request) -> None:
-        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()):
+        if not hmac.compare_digest(
+            request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()
+        ):
             raise RequestRefused(403, "INVALID_TOKEN")
 
     # ---- headers of answers
@@ -202,14 +192,27 @@ class AccessRights:
             response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
 
 
+def _fields_of(request: Request) -> dict[bytes, bytes]:
+    """Return the headers, by name in lower case."""
+    return {_latin(name.lower()): _latin(value) for name, value in request.headers}
+
+
+def _authorization(request: Request) -> bytes:
+    return _latin(request.headers.get("Authorization", ""))
+
+
+def _latin(text: str) -> bytes:
+    return text.encode("latin-1", "replace")
+
+
 def basic_user(request: Request) -> str:
     """Return the user of a basic login, without checking the password."""
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-    if scheme != "Basic":
+    scheme, _, encoded = _authorization(request).partition(b" ")
+    if scheme != b"Basic":
         return ""
     try:
         user, colon, _ = b64decode(encoded, validate=True).partition(b":")
-    except (binascii.Error, ValueError):
+    except binascii.Error:
         return ""
     return user.decode("utf-8", "replace") if colon else ""
 

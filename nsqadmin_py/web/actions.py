@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Request
 
 from nsqadmin_py.audit_trail import DONE, NOT_DONE, PARTLY
-from nsqadmin_py.clusterinfo import Absent, Errors, NoAnswer, absent_topic, warning
+from nsqadmin_py.clusterinfo import Errors, NoAnswer, no_server_has, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
-from nsqadmin_py.web import message_queries
+from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web.access import WHO_PROMOTES
-from nsqadmin_py.web.answers import MOST_BYTES, RequestRefused, as_json, object_in, reason_of, text_of, turn_of_body
-from nsqadmin_py.web.app import Services
+from nsqadmin_py.web.answers import MOST_BYTES, object_in, reason_of, text_of, turn_of_body, upstream_failed
+from nsqadmin_py.web.app import Handlers
+from nsqadmin_py.web.message_queries import Requeueing
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
 from nsqd_py.cluster.problems.of_channels import CHANNEL_OF_DEAD_LETTERS
 from nsqd_py.cluster.problems.states import FAILED, OK, state_of
@@ -37,6 +38,8 @@ _AUDITED = ("to", "target", "limit", "defer_ms", "message", "seq", "copy_of")
 # Actions on a topic or a channel, and those that pass their name to nsqd.
 _PASSED = ("pause", "unpause", "empty")
 _OF_GO = ("create", "delete", *_PASSED)
+
+Result = dict[str, Any]
 
 
 class ActionRequest(NamedTuple):
@@ -60,144 +63,137 @@ class ActionRequest(NamedTuple):
         return {"topic": self.topic, "channel": self.channel}
 
 
-Result = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(Handlers):
     """Checks, performs and records actions."""
 
-    services: Services
-
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Result:
         """Raises RequestRefused."""
-        self.services.access.check_token(request)
-        self.services.access.check_may_act(request)
+        self.access.check_token(request)
+        self.access.check_may_act(request)
         with turn_of_body(request):
             order = _order(object_in(request, most_bytes=MOST_BYTES))
             try:
-                return as_json(self.perform(request, order))
+                return self.perform(request, order)
             except NoAnswer as error:
                 if error.is_absence:  # Go's paths answer 502 to all actions but delete, as Go's nsqadmin does
-                    raise absent_topic(order.topic) from error
+                    raise no_server_has(order.topic) from error
                 raise
 
     def perform(self, request: Request, order: ActionRequest) -> Result:
-        """Raises RequestRefused, Absent, NoAnswer and UpstreamError."""
-        services = self.services
-        services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
+        """Return `errors` of nsqds that failed, and what the action adds.
+
+        Raises RequestRefused, NoAnswer and UpstreamError.
+        """
+        self.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
         if order.action == "promote":
-            services.access.check_promotion(request)
+            self.access.check_promotion(request)
         target = text_of(order.more, "target")
         if target:
-            services.access.check_action(request, target, PUBLISH)
+            self.access.check_action(request, target, PUBLISH)
         handler = _HANDLERS.get(order.action)
         if handler is None:
             raise RequestRefused(400, "INVALID_ACTION")
         try:
-            result = handler(self, order)
-        except (RequestRefused, Absent, NoAnswer, UpstreamError) as error:
+            result: Result = {"errors": [], **handler(self, order)}
+        except (RequestRefused, NoAnswer, UpstreamError) as error:
             self._record(request, order, NOT_DONE, str(error))
             raise
         except Exception:
             self._record(request, order, NOT_DONE, "INTERNAL_ERROR")
             raise
-        if result["errors"]:
-            self._record(request, order, PARTLY, "; ".join(result["errors"]))
-        else:
-            self._record(request, order, DONE, "ok")
-        services.poller.poll_soon()
+        errors = "; ".join(result["errors"])
+        self._record(request, order, PARTLY if errors else DONE, errors or "ok")
+        self.poller.poll_soon()
         return result
 
     def _record(self, request: Request, order: ActionRequest, state: str, result: str) -> None:
-        audit_log = self.services.audit_log
-        entry = audit_log.record(request, order.action, order.names, state, result)
+        entry = self.audit_log.record(request, order.action, order.names, state, result)
         if order.action == "create" and order.channel and state != NOT_DONE:
-            audit_log.notify(request, "create_topic", replace(entry, channel=""))
-        audit_log.notify(request, _notice_name(order), entry)
+            self.audit_log.notify(request, "create_topic", replace(entry, channel=""))
+        self.audit_log.notify(request, _notice_name(order), entry)
 
     # ---- what Go's nsqadmin does too
 
     def _create(self, order: ActionRequest) -> Result:
-        _check_topic(order.topic)
+        _check_name("TOPIC", order.topic)
         if order.channel:
-            _check_channel(order.channel)
-        return _result(self.services.info().create(order.topic, order.channel))
+            _check_name("CHANNEL", order.channel)
+        return _result(self.info().create(order.topic, order.channel))
 
     def _delete(self, order: ActionRequest) -> Result:
-        return _result(self.services.info().delete(order.topic, order.channel))
+        return _result(self.info().delete(order.topic, order.channel))
 
     def _pass(self, order: ActionRequest) -> Result:
-        return _result(self.services.info().act(order.action, order.topic, order.channel))
+        return _result(self.info().act(order.action, order.topic, order.channel))
 
     def _tombstone(self, order: ActionRequest) -> Result:
-        _check_topic(order.topic)
+        _check_name("TOPIC", order.topic)
         _check_node(order)
-        return _result(self.services.info().tombstone(order.topic, order.node))
+        return _result(self.info().tombstone(order.topic, order.node))
 
     # ---- what it does not
 
     def _seek(self, order: ActionRequest) -> Result:
         """Move a channel to a time (RFC 3339), `earliest` or `latest`."""
-        _check_channel(order.channel)
-        to = text_of(order.more, "to")
-        if not to:
-            raise RequestRefused(400, "MISSING_ARG_TO")
+        _check_name("CHANNEL", order.channel)
+        to = _text(order, "to")
 
         def seek(address: str) -> Statistics:
-            body = self.services.upstream.post(address, "/channel/seek", {**order.place, "to": to})
+            body = self.upstream.post(address, "/channel/seek", {**order.place, "to": to})
             return parsed(address, body) if body else {}
 
-        addresses = ask_nodes(self.services.cluster, order.topic, order.channel, order.node)
-        nodes = answer_of_each(self.services.cluster, addresses, seek)
+        addresses = ask_nodes(self.cluster, order.topic, order.channel, order.node)
+        nodes = answer_of_each(self.cluster, addresses, seek)
         return {"errors": errors_in(nodes), "nodes": nodes}
 
     def _publish(self, order: ActionRequest) -> Result:
         """Publish a test message to one nsqd."""
-        _check_topic(order.topic)
+        _check_name("TOPIC", order.topic)
         body = _message_body(order.more)
         query = {"topic": order.topic}
-        defer = order.more.get("defer_ms", 0)
-        if type(defer) is not int or defer < 0:
-            raise RequestRefused(400, "INVALID_ARG_DEFER_MS")
-        if defer:
-            query["defer"] = str(defer)
+        defer_ms = _integer(order, "defer_ms", 0)
+        if defer_ms:
+            query["defer"] = str(defer_ms)
         node = self._some_node(order)
-        self.services.upstream.post(node, "/pub", query, body)
-        return {"errors": [], "node": node}
+        self.upstream.post(node, "/pub", query, body)
+        return {"node": node}
 
     def _some_node(self, order: ActionRequest) -> str:
         """Return the requested nsqd, or the healthiest one, if possible one that has the topic."""
-        known = self.services.cluster.nodes
         if order.node:
-            if order.node not in known:
-                raise RequestRefused(404, "NODE_NOT_FOUND")
+            self._check_known(order)
             return order.node
         now_s = monotonic()
         ranks = {OK: 0, FAILED: 2}
-        nodes = sorted(
-            (node for node in known.values() if not isinstance(node.role, KnownStandby)),
-            key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
-        )
+        nodes = [node for node in self.cluster.nodes.values() if not isinstance(node.role, KnownStandby)]
         if not nodes:
-            raise RequestRefused(502, "UPSTREAM_ERROR: no nsqd is known")
-        return nodes[0].address
+            raise upstream_failed("no nsqd is known")
+        return min(
+            nodes,
+            key=lambda node: (
+                ranks.get(state_of(node, now_s), 1),
+                order.topic not in node.topics,
+                node.address,
+            ),
+        ).address
+
+    def _check_known(self, order: ActionRequest) -> None:
+        if order.node not in self.cluster.nodes:
+            raise NotThere("NODE_NOT_FOUND")
 
     def _requeue_dead_letters(self, order: ActionRequest) -> Result:
         """Move at most `limit` messages from a channel of the dead-letter topic to the topic `target`."""
         target = _target(order)
-        limit = order.more.get("limit", _MOST_REQUEUED)
-        if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
-            raise RequestRefused(400, "INVALID_ARG_LIMIT")
+        limit = _integer(order, "limit", _MOST_REQUEUED, 1, _MOST_REQUEUED)
         channel = order.channel or self._channel_of_dead_letters(order.topic)
-        _check_channel(channel)
-        addresses = ask_nodes(self.services.cluster, order.topic, "", order.node)
+        _check_name("CHANNEL", channel)
+        addresses = ask_nodes(self.cluster, order.topic, "", order.node)
         source = order._replace(channel=channel).place
-        return message_queries.requeue_all(self.services.upstream, addresses, source, target, limit)
+        return Requeueing(self.upstream, source, target).all(addresses, limit)
 
     def _channel_of_dead_letters(self, topic: str) -> str:
-        """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
-        row = self.services.cluster.topics.get(topic)
+        """Return the topic's only channel; without channels, a new one that gets all its messages."""
+        row = self.cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
             raise RequestRefused(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
@@ -206,47 +202,45 @@ class Actions:
     def _requeue_message(self, order: ActionRequest) -> Result:
         """Publish one waiting message to the topic `target`, and finish it."""
         seq, message_id = self._message_of(order)
-        return message_queries.requeue(self.services.upstream, order.node, order.place, seq, message_id, _target(order))
+        return Requeueing(self.upstream, order.place, _target(order)).one(order.node, seq, message_id)
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
         seq, message_id = self._message_of(order)
-        self.services.upstream.post(order.node, "/channel/finish", {**order.place, "seq": str(seq), "id": message_id})
-        return {"errors": [], "node": order.node}
+        self.upstream.post(order.node, "/channel/finish", {**order.place, "seq": str(seq), "id": message_id})
+        return {"node": order.node}
 
     def _message_of(self, order: ActionRequest) -> tuple[int, str]:
-        """Return the number of a message and its id. The number distinguishes it from others with the same id."""
-        _check_channel(order.channel)
-        seq = order.more.get("seq")
-        if type(seq) is not int or seq < 0:
-            raise RequestRefused(400, "INVALID_ARG_SEQ")
-        message_id = text_of(order.more, "message")
-        if not message_id:
-            raise RequestRefused(400, "MISSING_ARG_MESSAGE")
+        """Return the number of a message and its id.
+
+        The number distinguishes it from others with the same id.
+        """
+        _check_name("CHANNEL", order.channel)
+        seq = _integer(order, "seq", None)
+        message_id = _text(order, "message")
         _check_node(order)
-        ask_nodes(self.services.cluster, order.topic, order.channel, order.node)
+        ask_nodes(self.cluster, order.topic, order.channel, order.node)
         return seq, message_id
 
     def _dismiss(self, order: ActionRequest) -> Result:
         """Forget an nsqd that is gone."""
         _check_node(order)
-        if not self.services.findings.memory.dismiss(order.node):
-            raise RequestRefused(404, "NODE_NOT_FOUND")
-        return {"errors": []}
+        if not self.findings.memory.dismiss(order.node):
+            raise NotThere("NODE_NOT_FOUND")
+        return {}
 
     def _promote(self, order: ActionRequest) -> Result:
         """Make a standby the primary. It decides itself whether it can."""
         _check_node(order)
-        if order.node not in self.services.cluster.nodes:
-            raise RequestRefused(404, "NODE_NOT_FOUND")
+        self._check_known(order)
         try:
-            answer = parsed(order.node, self.services.upstream.post(order.node, "/promote", {}))
+            answer = parsed(order.node, self.upstream.post(order.node, "/promote", {}))
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise RequestRefused(409, error.message) from error
             hint = f"; {WHO_PROMOTES}" if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
-            raise RequestRefused(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
-        return {"errors": [], "node": order.node, "answer": answer}
+            raise upstream_failed(f"{reason_of(error)}{hint}") from error
+        return {"node": order.node, "answer": answer}
 
 
 _HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
@@ -265,7 +259,9 @@ _HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:
-    action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
+    action, topic, channel, node = (
+        text_of(document, name) for name in ("action", "topic", "channel", "node")
+    )
     if action in _WITHOUT_TOPIC:  # a topic would stand for the permissions of the user
         return ActionRequest(action, "", "", node, document)
     if not topic:
@@ -279,13 +275,10 @@ def _result(errors: Errors) -> Result:
 
 def _message_body(document: dict[str, Any]) -> bytes:
     encoded = text_of(document, "body_base64")
-    if not encoded:
-        body = text_of(document, "body").encode()
-    else:
-        try:
-            body = b64decode(encoded, validate=True)
-        except binascii.Error as error:
-            raise RequestRefused(400, "INVALID_ARG_BODY_BASE64") from error
+    try:
+        body = b64decode(encoded, validate=True) or text_of(document, "body").encode()
+    except ValueError as error:
+        raise RequestRefused(400, "INVALID_ARG_BODY_BASE64") from error
     if not body:
         raise RequestRefused(400, "MISSING_ARG_BODY")
     return body
@@ -295,27 +288,40 @@ def _notice_name(order: ActionRequest) -> str:
     """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
-    return f"{order.action}_{'channel' if order.channel else 'topic'}" if order.action in _OF_GO else order.action
+    if order.action not in _OF_GO:
+        return order.action
+    return f"{order.action}_channel" if order.channel else f"{order.action}_topic"
 
 
 def _target(order: ActionRequest) -> str:
     """Return the topic that gets the messages. Raises RequestRefused."""
     target = text_of(order.more, "target")
-    _check_topic(order.topic)
-    _check_topic(target)
+    _check_name("TOPIC", order.topic)
+    _check_name("TOPIC", target)
     if target == order.topic:
         raise RequestRefused(400, "INVALID_ARG_TARGET")
     return target
 
 
-def _check_topic(topic: str) -> None:
-    if not is_valid_name(topic.encode()):
-        raise RequestRefused(400, "INVALID_TOPIC")
+def _check_name(kind: str, name: str) -> None:
+    if not is_valid_name(name.encode()):
+        raise RequestRefused(400, f"INVALID_{kind}")
 
 
-def _check_channel(channel: str) -> None:
-    if not is_valid_name(channel.encode()):
-        raise RequestRefused(400, "INVALID_CHANNEL")
+def _text(order: ActionRequest, name: str) -> str:
+    """Return an argument that must not be empty. Raises RequestRefused."""
+    text = text_of(order.more, name)
+    if not text:
+        raise RequestRefused(400, f"MISSING_ARG_{name.upper()}")
+    return text
+
+
+def _integer(order: ActionRequest, name: str, default: int | None, least: int = 0, most: float = inf) -> int:
+    """Return a number; None as `default` if it must be given. Raises RequestRefused."""
+    value = order.more.get(name, default)
+    if type(value) is not int or not least <= value <= most:
+        raise RequestRefused(400, f"INVALID_ARG_{name.upper()}")
+    return value
 
 
 def _check_node(order: ActionRequest) -> None:

@@ -1,11 +1,11 @@
-"""Answers in the form of Go's nsqadmin, and refusals."""
+"""Answers in the form of Go's nsqadmin, and request bodies."""
 
 from __future__ import annotations
 
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,39 +15,37 @@ from gevent.lock import BoundedSemaphore
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.refusals import RequestRefused
 from nsqd_py.cluster.upstream import UpstreamError
 from nsqd_py.runtime.threads import in_slices
 
-Handler = Callable[..., Response]
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+MOST_BYTES = 16 << 20
 
+# The error of an nsqd that does not know a path: Go's, or an older one.
+_CANNOT = "not supported by this nsqd"
 _GZIP_FROM_BYTES = 1024
 _GZIP_LEVEL = 4
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _PART_BYTES = 64 * 1024  # takes about 1 ms
-_MOST_DIGITS = 12
-_JSON = "application/json; charset=utf-8"
 _COMPRESSIBLE = ("application/json", "text/", "image/svg", "application/javascript")
 
+# Bodies up to this size hold any JSON. Longer ones are held a few at a time, and their JSON is long strings
+# with little between them: 16 MiB of empty lists would take 2 s and 600 MB.
+_SHORT_BYTES = 64 * 1024
+_MOST_STRINGS = 1000
+_DEADLINE_S = 30.0
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps half of a pair
 
-class RequestRefused(Exception):
-    """A refused request: the status, and the `message` of its JSON."""
+# Returns a response, or a document that the answer has as JSON.
+Handler = Callable[..., Any]
 
-    def __init__(self, status: int, message: str, **more: Any) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.more = more
+_long_bodies = BoundedSemaphore(4)
+_decoder = json.JSONDecoder()
 
 
-# The error of an nsqd that does not know a path: Go's, or an older one.
-CANNOT = "not supported by this nsqd"
-
-
-class NotThere(RequestRefused):
-    """The requested thing is not known (yet)."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(404, message)
+# ---- refusals of nsqds
 
 
 def is_missing_path(error: UpstreamError) -> bool:
@@ -56,28 +54,30 @@ def is_missing_path(error: UpstreamError) -> bool:
 
 
 def reason_of(error: UpstreamError) -> str:
-    return CANNOT if is_missing_path(error) else error.message or str(error)
+    return _CANNOT if is_missing_path(error) else error.message or str(error)
 
 
 def refusal_of(error: UpstreamError) -> RequestRefused:
     """Return the answer to a request that an nsqd refused: 404 as the nsqd, else 502."""
     if error.status == 404 and not is_missing_path(error):
         return RequestRefused(404, error.message or "NOT_FOUND")
-    return RequestRefused(502, f"UPSTREAM_ERROR: {reason_of(error)}")
+    return upstream_failed(reason_of(error))
 
 
-def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """Return a whole number from 0 to `most` of a query. Raises RequestRefused."""
-    text = query.get(name) or str(default)
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > most:
-        raise RequestRefused(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)
+def upstream_failed(reason: str, **more: Any) -> RequestRefused:
+    return RequestRefused(502, f"UPSTREAM_ERROR: {reason}", **more)
+
+
+# ---- answers
+
+
+def uncached(body: bytes | str | Iterable[bytes], content_type: str, status: int = 200) -> Response:
+    return Response(body, status, {"Content-Type": content_type, "Cache-Control": "no-store"})
 
 
 def as_json(document: Any, status: int = 200) -> Response:
-    """Return an answer of our own API, which must not be cached."""
-    body = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
-    return Response(body, status, {"Content-Type": _JSON, "Cache-Control": "no-store"})
+    """Return an answer of our own API."""
+    return uncached(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS), JSON, status)
 
 
 def as_go(data: Any, status: int = 200) -> Response:
@@ -92,7 +92,7 @@ def refused(refusal: RequestRefused) -> Response:
 
 
 def plain(text: str) -> Response:
-    return Response(text, 200, {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
+    return uncached(text, TEXT)
 
 
 def compress(request: Request, response: Response) -> None:
@@ -107,39 +107,35 @@ def compress(request: Request, response: Response) -> None:
     body = response.get_data()
     if len(body) >= _GZIP_FROM_BYTES:
         compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-        parts = [compressor.compress(body[at : at + _PART_BYTES]) for at in in_slices(range(0, len(body), _PART_BYTES))]
+        starts = in_slices(range(0, len(body), _PART_BYTES))
+        parts = [compressor.compress(body[start : start + _PART_BYTES]) for start in starts]
         response.set_data(b"".join([*parts, compressor.flush()]))
         response.headers["Content-Encoding"] = "gzip"
 
 
-MOST_BYTES = 16 << 20
-# Bodies up to this size hold any JSON. Longer ones are held a few at a time, and their JSON is long strings with little
-# between them: 16 MiB of empty lists would take 2 s and 600 MB.
-_SHORT_BYTES = 64 * 1024
-_MOST_STRINGS = 1000
-_long_bodies = BoundedSemaphore(4)
-_DEADLINE_S = 30.0
-_decoder = json.JSONDecoder()
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps half of a pair
+# ---- request bodies
 
 
 def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
     """Raises RequestRefused."""
-    too_late = RequestRefused(408, "BODY_TOO_SLOW")
+    too_big = RequestRefused(413, "BODY_TOO_BIG")
     if (request.content_length or 0) > most_bytes:
-        raise RequestRefused(413, "BODY_TOO_BIG")
+        raise too_big
     try:
-        with gevent.Timeout(_DEADLINE_S, too_late):
+        with gevent.Timeout(_DEADLINE_S, RequestRefused(408, "BODY_TOO_SLOW")):
             body = request.stream.read(most_bytes + 1)
     except (OSError, HTTPException) as error:  # the client has gone
         raise RequestRefused(400, "BODY_CUT_OFF") from error
     if len(body) > most_bytes:
-        raise RequestRefused(413, "BODY_TOO_BIG")
+        raise too_big
     return body
 
 
 def turn_of_body(request: Request) -> AbstractContextManager[Any]:
-    """Return a context that waits for the turn of a long body, and holds it. The server ends connections that wait for long."""
+    """Return a context that waits for the turn of a long body, and holds it.
+
+    The server ends connections that wait for long.
+    """
     is_short = request.content_length is not None and request.content_length <= _SHORT_BYTES
     return nullcontext() if is_short else _long_bodies
 
@@ -170,18 +166,24 @@ def object_in(request: Request, message: str = "", most_bytes: int = _SHORT_BYTE
 
 def _check_values(text: str) -> None:
     """Raises ValueError for a long text with too many values."""
+    if len(text) <= _SHORT_BYTES:
+        return
     position = between = count = 0
-    while len(text) > _SHORT_BYTES and position < len(text):
+    while position < len(text):
         quote = text.find('"', position)
         end = quote if quote >= 0 else len(text)
-        between, count = between + end - position, count + 1
+        between += end - position
+        count += 1
         if between > _SHORT_BYTES or count > _MOST_STRINGS:
             raise ValueError("too many values")
         position = _decoder.raw_decode(text, quote)[1] if quote >= 0 else end
 
 
 def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
-    """Return a string of an object; empty if it is missing. The case of its key does not matter. Raises RequestRefused."""
+    """Return a string of an object; empty if it is missing. The case of its key does not matter.
+
+    Raises RequestRefused.
+    """
     value = next((value for key, value in document.items() if key.lower() == name and value is not None), "")
     if not isinstance(value, str):
         raise RequestRefused(400, message or f"json: {name} has to be a string")

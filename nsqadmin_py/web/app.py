@@ -1,4 +1,4 @@
-"""Passes requests to handlers: the table of paths, and rules for all requests."""
+"""Passes requests to handlers: the rules for all requests, and the objects that all handlers use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
@@ -15,10 +15,11 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.clusterinfo import Absent, ClusterInfo, NoAnswer
+from nsqadmin_py.clusterinfo import ClusterInfo, NoAnswer
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.access import AccessRights, peer_of
-from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, compress, refusal_of, refused
+from nsqadmin_py.web.answers import Handler, as_go, as_json, compress, refusal_of, refused, upstream_failed
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
@@ -26,10 +27,18 @@ from nsqd_py.net.http.handling import ASKED, CHANGED
 from nsqd_py.runtime.bugs import report_bug
 from nsqd_py.runtime.logs import Log
 
+# By method and path, such as "GET /api/topics".
+Routes = dict[str, Handler]
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """The objects that all handlers of paths use."""
+_ASCII = "".join(map(chr, range(128)))
+_QUIET_PARTS = ("/static/", "/api/v2/")
+# Load balancers ask for this without a login.
+_OPEN_PATH = "ping"
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The base of classes with handlers of paths: the objects that they use."""
 
     options: NsqadminOptions
     log: Log
@@ -40,36 +49,31 @@ class Services:
     access: AccessRights
     audit_log: AuditLog
 
+    @classmethod
+    def like(cls, other: Handlers, **more: Any) -> Self:
+        """Return handlers that use the same objects, and `more`."""
+        return cls(**vars(other), **more)
+
     def info(self) -> ClusterInfo:
         """Return the cluster at the current addresses, which PUT /config may change."""
         return ClusterInfo(self.upstream, self.options.lookupd_http_address, self.options.nsqd_http_address)
 
 
-# A path, and the handler of each method.
-Route = tuple[str, dict[str, Handler]]
-_ASCII = "".join(map(chr, range(128)))
-_QUIET_PARTS = ("/static/", "/api/v2/")
-# Load balancers ask for this without a login.
-_OPEN_PATH = "ping"
-
-
 class App:
     """A WSGI application. All paths are below `base_path`."""
 
-    def __init__(self, routes: Iterable[Route], base_path: str, access: AccessRights, log: Log) -> None:
+    def __init__(self, routes: Routes, base_path: str, access: AccessRights, log: Log) -> None:
         self._base = base_path.rstrip("/")
         self._access = access
         self._log = log
-        routes = list(routes)
-        self._routes = Map(
-            [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
-            strict_slashes=False,
-            merge_slashes=False,
-        )
+        rules = [self._rule(route, handler) for route, handler in routes.items()]
+        self._routes = Map(rules, strict_slashes=False, merge_slashes=False)
         self._api_path = f"{self._base}/api/"
+        self._own_path = f"{self._base}/api/v2/"
         self._open_path = f"{self._base}/{_OPEN_PATH}"
 
-    def _rule(self, path: str, method: str, handler: Handler) -> Rule:
+    def _rule(self, route: str, handler: Handler) -> Rule:
+        method, path = route.split()
         rule = Rule((self._base + path).rstrip("/") or "/", methods=[method], endpoint=handler)
         if rule.methods:
             rule.methods.discard("HEAD")  # werkzeug adds it; Go's nsqadmin does not answer HEAD
@@ -80,42 +84,49 @@ class App:
         environ["QUERY_STRING"] = quote(environ.get("QUERY_STRING", ""), safe=_ASCII, encoding="latin-1")
         request = Request(environ)
         began_s = monotonic()
+        response = self._answer(request)
+        self._access.add_headers(response)
+        response.status = (
+            f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
+        )
+        self._note(request, response.status_code, monotonic() - began_s)
+        return response(environ, start_response)
+
+    def _answer(self, request: Request) -> Response:
         try:
             response = self._respond(request)
             compress(request, response)
+            return response
         except RequestRefused as refusal:
-            response = refused(refusal)
-        except Absent as error:
-            response = refused(NotThere(str(error)))
+            return refused(refusal)
         except (NoAnswer, UpstreamError) as error:
             self._log.of_clients.error("%s %s - %s", request.method, quote(request.path), error)
-            response = refused(
-                refusal_of(error) if isinstance(error, UpstreamError) else RequestRefused(502, f"UPSTREAM_ERROR: {error}")
+            return refused(
+                refusal_of(error) if isinstance(error, UpstreamError) else upstream_failed(str(error))
             )
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
             internal = report_bug(self._log, f"{request.method} {quote(request.path)}", error)
-            response = refused(RequestRefused(500, f"INTERNAL_ERROR: {internal}"))
-        self._access.add_headers(response)
-        response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
-        self._note(request, response.status_code, monotonic() - began_s)
-        return response(environ, start_response)
+            return refused(RequestRefused(500, f"INTERNAL_ERROR: {internal}"))
 
     def _respond(self, request: Request) -> Response:
         self._access.check_site(request)
         if request.path != self._open_path:
             self._access.check_login(request)
         try:
-            adapter = self._routes.bind("", url_scheme=request.scheme, path_info=request.path, default_method=request.method)
+            adapter = self._routes.bind("", url_scheme=request.scheme)
             handler, names = adapter.match(request.path, request.method)
             if "topic" in names and request.path.startswith(self._api_path):
-                names = {key: name.replace("%2E", ".") for key, name in names.items()}  # see `enc` in static/lib/api.js
+                # See `enc` in static/lib/api.js.
+                names = {key: name.replace("%2E", ".") for key, name in names.items()}
                 self._access.check_view(request, names["topic"])
-            response: Response = handler(request, **names)
-            return response
+            answer = handler(request, **names)
+            if isinstance(answer, Response):
+                return answer
+            return as_json(answer) if request.path.startswith(self._own_path) else as_go(answer)
         except NotFound as error:
             raise RequestRefused(404, "NOT_FOUND") from error
         except MethodNotAllowed as error:
-            return self._wrong_method(request, error)
+            return _wrong_method(request, error)
         except RequestEntityTooLarge as error:
             raise RequestRefused(413, "BODY_TOO_BIG") from error
         except BadRequest as error:
@@ -123,17 +134,21 @@ class App:
         except HTTPException as error:
             raise RequestRefused(error.code or 500, error.name.upper().replace(" ", "_")) from error
 
-    def _wrong_method(self, request: Request, error: MethodNotAllowed) -> Response:
-        allowed = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
-        response = Response("", 200) if request.method == "OPTIONS" else refused(RequestRefused(405, "METHOD_NOT_ALLOWED"))
-        response.headers["Allow"] = allowed
-        return response
-
     def _note(self, request: Request, status: int, took_s: float) -> None:
-        """Log a request. Requests that an open page sends every few seconds are logged at level debug only."""
+        """Log a request, at level debug if an open page sends it every few seconds."""
         log = self._log.of_clients
-        write = log.debug if any(part in request.path for part in _QUIET_PARTS) else log.info
-        query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""
+        is_quiet = any(part in request.path for part in _QUIET_PARTS)
+        write = log.debug if is_quiet else log.info
+        target = quote(request.path)
+        if request.query_string:
+            target += f"?{request.query_string.decode('latin-1')}"
         text = ASKED if request.method in ("GET", "HEAD") else CHANGED
-        target, took = quote(request.path) + query, f"{took_s * 1000:.1f}ms"
+        took = f"{took_s * 1000:.1f}ms"
         write(text, status, request.method, target, peer_of(request.environ), took)
+
+
+def _wrong_method(request: Request, error: MethodNotAllowed) -> Response:
+    is_question = request.method == "OPTIONS"
+    response = Response("") if is_question else refused(RequestRefused(405, "METHOD_NOT_ALLOWED"))
+    response.headers["Allow"] = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
+    return response

@@ -2,8 +2,8 @@
 
 One stream holds all views that a page shows: over HTTP/1.1, browsers open only six connections to a host.
 
-The server keeps only what it has sent to a reader. So a slow reader misses rounds but no changes, and the socket's time-out
-closes one that reads nothing. A reader that reconnects gets the whole view again.
+The server keeps only what it has sent to a reader. So a slow reader misses rounds but no changes, and the
+socket's time-out closes one that reads nothing. A reader that reconnects gets the whole view again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.permissions import Scope
+from nsqadmin_py.refusals import NotThere, Query, RequestRefused
 from nsqadmin_py.web.access import AccessRights, host_of
-from nsqadmin_py.web.answers import NotThere, RequestRefused
-from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
+from nsqadmin_py.web.answers import uncached
+from nsqadmin_py.web.views_api import Views, ViewsOfUsers
 from nsqd_py.runtime.pacing import Turns
 
 MOST_READERS = 500
@@ -38,33 +39,36 @@ class Reader:
     """The state of one view that a page has received."""
 
     def __init__(self) -> None:
-        self._is_new = True
-        self._rows: dict[str, Any] | None = None
-        self._head: Mapping[str, Any] = {}
+        self._known: View | None = None
+        self._is_gone = False
 
     def news(self, view: View) -> dict[str, Any] | None:
-        """Return what to send: the head, changed rows, and the order of rows if that changed. None if nothing changed.
+        """Return what to send: the head, changed rows, and the order of rows if that changed.
 
-        The first result holds everything, and has `full`.
+        None if nothing changed. The first result holds everything, and has `full`.
         """
+        is_first = self._known is None
+        known = self._known or View({})
         document: dict[str, Any] = {}
-        known = self._rows
-        if known is None:
-            document = {"full": True, "rows": view.rows}
-        elif rows := {key: row for key, row in view.rows.items() if known.get(key) != row}:
+        if is_first:
+            document["full"] = True
+        rows = {key: row for key, row in view.rows.items() if known.rows.get(key) != row}
+        if is_first or rows:
             document["rows"] = rows
-        if known is None or list(view.rows) != list(known):
+        if is_first or list(view.rows) != list(known.rows):
             document["keys"] = list(view.rows)
-        if view.head != self._head:
+        if view.head != known.head:
             document["head"] = view.head
-        self._rows, self._head, self._is_new = view.rows, view.head, False
+        self._known = view
+        self._is_gone = False
         return document or None
 
     def forget(self) -> bool:
         """Note that the view does not exist. True if the reader must be notified."""
-        was_there = self._rows is not None or self._is_new
-        self._rows, self._head, self._is_new = None, {}, False
-        return was_there
+        was_gone = self._is_gone
+        self._known = None
+        self._is_gone = True
+        return not was_gone
 
 
 class Events:
@@ -82,36 +86,35 @@ class Events:
     def publish(self, tick: int) -> None:
         """Wake readers: a round has ended, and the views are those of `tick`."""
         self._tick = tick
-        over, self._round = self._round, Event()
-        over.set()
+        self._round.set()
+        self._round = Event()
 
     def close(self) -> None:
         self._is_closed = True
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises RequestRefused.
+        """Answer with a stream. The query is that of `Views`, or has several of them as `of`.
 
-        The stream waits for a view that does not exist yet, and keeps the permissions with which it began. An invalid
-        query is refused before the stream begins.
+        Raises RequestRefused. The stream waits for a view that does not exist yet, and keeps the permissions
+        with which it began. An invalid query is refused before the stream begins.
         """
-        queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
+        queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {
+            "": request.args.to_dict()
+        }
         if len(queries) > MOST_VIEWS:
             raise RequestRefused(400, "TOO_MANY_VIEWS")
         scope = self._access.scope(request)
         for query in queries.values():
             with suppress(NotThere):
                 self._views.of(scope).read(query)
-        one = self._access.user(request) if self._access.is_identified(request) else ""
-        one = one or f"address {host_of(request.environ)}"
+        user = self._access.user(request) if self._access.is_identified(request) else ""
+        one = user or f"address {host_of(request.environ)}"
         if self.readers.total() >= MOST_READERS or self.readers[one] >= MOST_READERS_OF_ONE:
             raise RequestRefused(503, "TOO_MANY_READERS")
-        headers = {
-            "Content-Type": "text/event-stream; charset=utf-8",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # for proxies that would buffer answers
-        }
-        return Response(self._stream(one, scope, queries), 200, headers)
+        response = uncached(self._stream(one, scope, queries), "text/event-stream; charset=utf-8")
+        response.headers["X-Accel-Buffering"] = "no"  # for proxies that would buffer answers
+        return response
 
     def _stream(self, one: str, scope: Scope, queries: Mapping[str, Query]) -> Iterator[bytes]:
         self.readers[one] += 1
@@ -137,14 +140,13 @@ class Events:
         try:
             news = reader.news(views.read(query))
         except NotThere as refusal:
-            if not reader.forget():
-                return b""
-            return self._written("gone", of, {"message": refusal.message})
+            return _written("gone", of, {"message": refusal.message}) if reader.forget() else b""
         if news is None:
             return b""
-        return self._written("change", of, {"time": time(), "tick": self._tick, **news})
+        return _written("change", of, {"time": time(), "tick": self._tick, **news})
 
-    def _written(self, name: str, of: str, document: Mapping[str, Any]) -> bytes:
-        # JSON contains no line breaks, whatever the names are.
-        data = orjson.dumps({"of": of, **document} if of else document)
-        return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
+
+def _written(name: str, of: str, document: Mapping[str, Any]) -> bytes:
+    # JSON contains no line breaks, whatever the names are.
+    data = orjson.dumps({"of": of, **document} if of else document)
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 import orjson
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.audit_trail import NOT_DONE
-from nsqadmin_py.clusterinfo import Errors, warning
+from nsqadmin_py.audit_trail import DONE, NOT_DONE
+from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
+from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web.actions import ActionRequest, Actions
-from nsqadmin_py.web.answers import RequestRefused, as_go, body_of, object_in, plain, text_of
-from nsqadmin_py.web.app import Services
+from nsqadmin_py.web.answers import TEXT, body_of, object_in, plain, text_of, uncached, upstream_failed
+from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
@@ -28,207 +29,216 @@ _MOST_CONFIG_BYTES = 1024 * 1024
 _SET_OPTION = "set_option"  # in the audit trail
 _ACTIONS = ("pause", "unpause", "empty")
 # What Graphite draws or lists, by its first bytes.
-_TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
+_TYPES = {
+    b"\x89PNG": "image/png",
+    b"[": "application/json",
+    b"{": "application/json",
+    b"<svg": "image/svg+xml",
+}
 _ERRORS = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
 
 
-@dataclass(frozen=True, slots=True)
-class GoApi:
+class GoApi(Handlers):
     """Handlers of Go's paths."""
-
-    services: Services
 
     def ping(self, request: Request) -> Response:
         return plain("OK")
 
     # ---- what there is
 
-    def topics(self, request: Request) -> Response:
-        info = self.services.info()
-        known, errors = info.topics()
-        topics = list(filter(self._sees(request), known))
+    def topics(self, request: Request) -> Statistics:
+        info = self.info()
+        topics = list(filter(self._sees(request), info.topics()))
         if request.args.get("inactive") == "true":
             found = info.inactive_topics(topics) if info.lookupds else {}
-            return as_go({"topics": found, "message": warning(errors)})
-        return as_go({"topics": topics or None, "message": warning(errors)})
+            return {"topics": found, "message": info.warning}
+        return {"topics": topics or None, "message": info.warning}
 
-    def topic(self, request: Request, topic: str) -> Response:
-        rows, errors = self._stats_of(topic)
+    def topic(self, request: Request, topic: str) -> Statistics:
+        info = self.info()
+        rows = info.stats(info.producers_of(topic), topic)
         metrics = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
-        return as_go(metrics | {"message": warning(errors)})
+        return metrics | {"message": info.warning}
 
-    def channel(self, request: Request, topic: str, channel: str) -> Response:
-        rows, errors = self._stats_of(topic, channel)
-        parts = [part for row in rows for part in row["channels"] or () if part["channel_name"] == channel]
+    def channel(self, request: Request, topic: str, channel: str) -> Statistics:
+        info = self.info()
+        rows = info.stats(info.producers_of(topic), topic, channel, clients=True)
+        parts = [part for part in _channels_of(rows) if part["channel_name"] == channel]
         if not parts:
-            raise RequestRefused(404, "CHANNEL_NOT_FOUND")
+            raise NotThere("CHANNEL_NOT_FOUND")
         metrics = sum_of_channels(parts)
         if metrics["clients"]:
             metrics["clients"].sort(key=by_node_and_nearness)
-        metrics = without_empty_counts(metrics, is_channel=True)
-        return as_go(metrics | {"message": warning(errors)})
+        return without_empty_counts(metrics, is_channel=True) | {"message": info.warning}
 
-    def _stats_of(self, topic: str, channel: str = "") -> tuple[list[Statistics], Errors]:
-        info = self.services.info()
-        producers, errors = info.producers_of(topic)
-        found = info.stats(producers, topic, channel, clients=bool(channel))
-        return found[0], errors + found[1]
-
-    def nodes(self, request: Request) -> Response:
-        producers, errors = self.services.info().producers()
+    def nodes(self, request: Request) -> Statistics:
+        info = self.info()
+        producers = info.producers()
         sees = self._sees(request)
         for producer in producers:
             if producer["topics"]:
                 producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
-        return as_go({"nodes": producers or None, "message": warning(errors)})
+        return {"nodes": producers or None, "message": info.warning}
 
-    def node(self, request: Request, node: str) -> Response:
-        info = self.services.info()
-        producers, errors = info.producers()
-        found = [producer for producer in producers if http_address(producer) == node]
+    def node(self, request: Request, node: str) -> Statistics:
+        info = self.info()
+        found = [producer for producer in info.producers() if http_address(producer) == node]
         if not found:
-            raise RequestRefused(404, "NODE_NOT_FOUND")
-        all_rows, _ = info.stats(found[:1], clients=True)
-        sees = self._sees(request)
-        rows = [row for row in all_rows if sees(row["topic_name"])]
+            raise NotThere("NODE_NOT_FOUND")
+        rows = self._seen_stats(request, info, found[:1], clients=True)
         metrics = {
             "node": node,
             "topics": [without_empty_counts(row, is_channel=False) for row in rows] or None,
             "total_messages": sum(row["message_count"] for row in rows),
-            "total_clients": sum(len(part["clients"] or ()) for row in rows for part in row["channels"] or ()),
+            "total_clients": sum(len(part["clients"] or ()) for part in _channels_of(rows)),
         }
-        return as_go(metrics | {"message": warning(errors)})
+        return metrics | {"message": info.warning}
 
-    def counter(self, request: Request) -> Response:
-        info = self.services.info()
-        producers, errors = info.producers()
-        rows, more = info.stats(producers)
-        sees = self._sees(request)
+    def counter(self, request: Request) -> Statistics:
+        info = self.info()
         stats: dict[str, Statistics] = {}
-        for row in rows:
-            for part in row["channels"] or () if sees(row["topic_name"]) else ():
-                names = {name: part[name] for name in ("node", "topic_name", "channel_name")}
-                key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
-                known = stats.setdefault(key, names | {"message_count": 0})
-                known["message_count"] += part["message_count"]
-        return as_go({"stats": stats, "message": warning(errors + more)})
+        for part in _channels_of(self._seen_stats(request, info, info.producers())):
+            names = {name: part[name] for name in ("node", "topic_name", "channel_name")}
+            key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
+            known = stats.setdefault(key, names | {"message_count": 0})
+            known["message_count"] += part["message_count"]
+        return {"stats": stats, "message": info.warning}
+
+    def _seen_stats(
+        self, request: Request, info: ClusterInfo, producers: list[Statistics], *, clients: bool = False
+    ) -> list[Statistics]:
+        """Return the topics of nsqds that the user sees."""
+        sees = self._sees(request)
+        return [row for row in info.stats(producers, clients=clients) if sees(row["topic_name"])]
+
+    def _sees(self, request: Request) -> Callable[[str], bool]:
+        return self.access.scope(request).sees
 
     # ---- actions
 
-    def create(self, request: Request) -> Response:
-        self.services.access.check_may_act(request)
+    def create(self, request: Request) -> Statistics:
+        self.access.check_may_act(request)
         body = object_in(request)
-        return self._perform(request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel")))
+        return self._perform(
+            request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel"))
+        )
 
-    def delete(self, request: Request, topic: str, channel: str = "") -> Response:
+    def delete(self, request: Request, topic: str, channel: str = "") -> Statistics:
         return self._perform(request, ActionRequest("delete", topic, channel))
 
-    def tombstone(self, request: Request, node: str) -> Response:
-        self.services.access.check_may_act(request)
+    def tombstone(self, request: Request, node: str) -> Statistics:
+        self.access.check_may_act(request)
         topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
         return self._perform(request, ActionRequest("tombstone", topic, "", node))
 
-    def act(self, request: Request, topic: str, channel: str = "") -> Response:
+    def act(self, request: Request, topic: str, channel: str = "") -> Statistics:
         """Pause, unpause or empty a topic or channel."""
-        self.services.access.check_action(request, topic)
+        self.access.check_action(request, topic)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
             raise RequestRefused(400, "INVALID_ACTION")
         return self._perform(request, ActionRequest(action, topic, channel))
 
-    def _perform(self, request: Request, order: ActionRequest) -> Response:
-        return as_go({"message": Actions(self.services).perform(request, order)["message"]})
+    def _perform(self, request: Request, order: ActionRequest) -> Statistics:
+        return {"message": Actions.like(self).perform(request, order)["message"]}
 
     # ---- Graphite
 
-    def graphite(self, request: Request) -> Response:
-        self.services.access.check_sees_all(request)
+    def graphite(self, request: Request) -> Statistics:
+        self.access.check_sees_all(request)
         if request.args.get("metric") != "rate":
             raise RequestRefused(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
             raise RequestRefused(400, "INVALID_ARG_TARGET")
-        if not self.services.options.graphite_url:
-            raise RequestRefused(404, "GRAPHITE_URL_REQUIRED")
-        interval_s = self.services.options.statsd_interval_ns // SECOND_NS
-        begin_s, target = 2 * self.services.options.statsd_interval_ns // SECOND_NS, request.args["target"]
-        asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
+        if not self.options.graphite_url:
+            raise NotThere("GRAPHITE_URL_REQUIRED")
+        interval_s = self.options.statsd_interval_ns // SECOND_NS
+        begin_s = 2 * self.options.statsd_interval_ns // SECOND_NS
+        asked = {
+            "format": "json",
+            "from": f"-{begin_s}sec",
+            "target": request.args["target"],
+            "until": f"-{interval_s}sec",
+        }
         try:
-            url = parse_url(f"{self.services.options.graphite_url}/render?{urlencode(asked)}")
-            rate = float(load_foreign_json(self.services.upstream.get_url(url))[0]["datapoints"][0][0])
+            url = parse_url(f"{self.options.graphite_url}/render?{urlencode(asked)}")
+            rate = float(load_foreign_json(self.upstream.get_url(url))[0]["datapoints"][0][0])
         except HttpClientError as error:
             raise self._graphite_failed(str(error)) from error
         except (ArithmeticError, ValueError, TypeError, LookupError) as error:
             raise self._graphite_failed("the answer has no datapoints") from error
-        return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
+        return {"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"}
 
     def render(self, request: Request) -> Response:
         """Forward a request to Graphite, with the login of --graphite-url: the client's is for nsqadmin."""
-        self.services.access.check_sees_all(request)
-        url = replace(parse_url(self.services.options.graphite_url), path="/render").with_query(
-            request.query_string.decode("latin-1")
-        )
+        self.access.check_sees_all(request)
+        url = replace(parse_url(self.options.graphite_url), path="/render")
         try:
-            body = self.services.upstream.get_url(url)
+            body = self.upstream.get_url(url.with_query(request.query_string.decode("latin-1")))
         except BadStatus as error:
             status = error.status if error.status in _ERRORS else 502
-            return Response(error.body, status, {"Content-Type": "text/plain; charset=utf-8"})
+            return Response(error.body, status, {"Content-Type": TEXT})
         except HttpClientError as error:
             raise self._graphite_failed(str(error)) from error
-        kind = next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")
-        return Response(body, 200, {"Content-Type": kind, "Cache-Control": "no-store"})
+        return uncached(body, next((kind for begin, kind in _TYPES.items() if body.startswith(begin)), TEXT))
 
     def _graphite_failed(self, reason: str) -> RequestRefused:
-        self.services.log.of_clients.error("graphite request failed - %s", reason)
-        return RequestRefused(502, f"UPSTREAM_ERROR: {reason}")
+        self.log.of_clients.error("graphite request failed - %s", reason)
+        return upstream_failed(reason)
 
     # ---- settings
 
-    def config(self, request: Request, opt: str) -> Response:
-        self.services.access.check_config(request)
-        self.services.access.check_sees_all(request)
+    def config(self, request: Request, opt: str) -> Any:
+        self.access.check_config(request)
+        self.access.check_sees_all(request)
         if request.method == "PUT":
-            self.services.access.check_action(request)
+            self.access.check_action(request)
             self._set_and_record(request, opt, _config_value(request))
         value = self._option(opt)
-        return as_go(list(value) if isinstance(value, tuple) else value)
+        return list(value) if isinstance(value, tuple) else value
 
     def _option(self, opt: str) -> Any:
         """Return the value of an option, without its secrets. Raises RequestRefused."""
         try:
-            return self.services.options.by_config_key(opt)
+            return self.options.by_config_key(opt)
         except KeyError as error:
             raise RequestRefused(400, "INVALID_OPTION") from error
 
     def _set_and_record(self, request: Request, opt: str, value: bytes) -> None:
-        audit_log = self.services.audit_log
         names = {"option": opt}
         try:
-            self._set_option(opt, value)
+            names["value"] = self._set_option(opt, value)
         except RequestRefused as refusal:
-            audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names, NOT_DONE, refusal.message))
+            self._record(request, names, NOT_DONE, refusal.message)
             raise
-        names["value"] = value.decode() if opt == "log_level" else ", ".join(self._option(opt))
-        audit_log.notify(request, _SET_OPTION, audit_log.record(request, _SET_OPTION, names))
+        self._record(request, names, DONE, "ok")
 
-    def _set_option(self, opt: str, value: bytes) -> None:
+    def _record(self, request: Request, names: dict[str, str], state: str, result: str) -> None:
+        entry = self.audit_log.record(request, _SET_OPTION, names, state, result)
+        self.audit_log.notify(request, _SET_OPTION, entry)
+
+    def _set_option(self, opt: str, value: bytes) -> str:
+        """Set an option, and return its value for the audit trail. Raises RequestRefused."""
         try:
             if opt == "log_level":
-                level = LOG_LEVEL.parse(value.decode())
-                self.services.options.log_level = self.services.log.level = level
-            elif opt == "nsqlookupd_http_addresses":
+                text = value.decode()
+                self.options.log_level = self.log.level = LOG_LEVEL.parse(text)
+                return text
+            if opt == "nsqlookupd_http_addresses":
                 addresses = orjson.loads(value)
                 if texts_in({"addresses": addresses}, "addresses") != addresses:
                     raise ValueError("expected a list of strings")
-                self.services.options.lookupd_http_address = tuple(addresses)
-                self.services.poller.set_lookupds(addresses)
-                self.services.poller.poll_soon()
-            else:
-                raise RequestRefused(400, "INVALID_OPTION")
+                self.options.lookupd_http_address = tuple(addresses)
+                self.poller.set_lookupds(addresses)
+                self.poller.poll_soon()
+                return ", ".join(self._option(opt))
         except ValueError as error:
             raise RequestRefused(400, "INVALID_VALUE") from error
+        raise RequestRefused(400, "INVALID_OPTION")
 
-    def _sees(self, request: Request) -> Callable[[str], bool]:
-        return self.services.access.scope(request).sees
+
+def _channels_of(rows: list[Statistics]) -> list[Statistics]:
+    return [part for row in rows for part in row["channels"] or ()]
 
 
 def _config_value(request: Request) -> bytes:

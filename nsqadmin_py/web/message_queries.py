@@ -1,4 +1,4 @@
-"""Messages of a channel and of the log of a topic; dead letters: where they came from, and actions on one or on all."""
+"""Messages of a channel and of the log of a topic; dead letters: their origin, and actions on them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ import gevent
 from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
-from nsqadmin_py.web.answers import RequestRefused, as_json, number_of, reason_of
-from nsqadmin_py.web.app import Services
+from nsqadmin_py.messages.filters import MessageFilter
+from nsqadmin_py.messages.json_path import BadFilter
+from nsqadmin_py.messages.log_search import (
+    LogSearch,
+    LogSource,
+    body_at,
+    body_of,
+    first_seq_of,
+    search_back,
+    shown,
+)
+from nsqadmin_py.refusals import NotThere, Query, RequestRefused, number_of
+from nsqadmin_py.web.answers import reason_of, uncached, upstream_failed
+from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
+from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Statistics, rows_in, text_in
 from nsqd_py.runtime.threads import in_thread
 
@@ -44,17 +54,16 @@ _BODY = ("body", "body_base64")
 _MOVED_AT_ONCE = 50
 _REQUEUE_S = 30.0
 
-Result = dict[str, Any]
 
+@dataclass(frozen=True)
+class MessageQueries(Handlers):
+    """Handlers of the paths of messages."""
 
-@dataclass(frozen=True, slots=True)
-class MessageQueries:
-    services: Services
     searches: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(_SEARCHES))
 
     # ---- of a channel
 
-    def peek(self, request: Request, topic: str, channel: str) -> Response:
+    def peek(self, request: Request, topic: str, channel: str) -> Statistics:
         """Return messages of each nsqd that are in one state; queued ones in the order of their delivery."""
         wanted = _filter_of(request)
         count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
@@ -65,38 +74,39 @@ class MessageQueries:
                 rows = rows_in(answer, "messages")[:count]
                 answer["searched_count"] = len(rows)
                 answer["messages"] = _matching(rows, wanted)
-        return as_json({"nodes": nodes})
+        return {"nodes": nodes}
 
     def queued_body(self, request: Request, topic: str, channel: str, message: str) -> Response:
-        """Return the whole body of a message of a channel as a download: by `seq`, or by the query of its peek."""
+        """Return the body of a message of a channel as a download: by `seq`, or by the query of its peek."""
         count = number_of(request.args, "n", _MOST_MESSAGES, _MOST_MESSAGES)
         _check_node(request)
         (found,) = self._peek(request, topic, channel, count)
         if "error" in found:
-            raise RequestRefused(502, f"UPSTREAM_ERROR: {found['error']}")
+            raise upstream_failed(found["error"])
         for row in rows_in(found["answer"], "messages"):
             if row.get("id") == message:
                 return _download(body_of(row), message)
-        raise RequestRefused(404, "MESSAGE_NOT_FOUND")
+        raise NotThere("MESSAGE_NOT_FOUND")
 
     def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
-        addresses = ask_nodes(self.services.cluster, topic, channel, request.args.get("node", ""))
+        addresses = ask_nodes(self.cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
         names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
-        return ask_each(self.services.cluster, self.services.upstream, addresses, "/channel/peek", names)
+        return ask_each(self.cluster, self.upstream, addresses, "/channel/peek", names)
 
     # ---- of a topic's log
 
-    def log(self, request: Request, topic: str) -> Response:
+    def in_log(self, request: Request, topic: str) -> Statistics:
         """Return messages that the log of each nsqd has.
 
-        The first ones from the number `seq` or the place `from` on, or the last ones before the number `before` or the
-        place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as `until=latest`.
+        The first ones from the number `seq` or the place `from` on, or the last ones before the number
+        `before` or the place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as
+        `until=latest`.
         """
         wanted = _filter_of(request)
         limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
-        start, end = _range_of(request)
-        addresses = ask_nodes(self.services.cluster, topic, "", request.args.get("node", ""))
+        start, end = _range_of(request.args)
+        addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
         late_s = monotonic() + _SEARCH_S
 
         def search(address: str) -> Statistics:
@@ -107,10 +117,10 @@ class MessageQueries:
                 before = end if isinstance(end, int) else first_seq_of(source.read(end))
                 return vars(search_back(source, wanted, limit, before))
 
-        return as_json({"nodes": answer_of_each(self.services.cluster, addresses, search)})
+        return {"nodes": answer_of_each(self.cluster, addresses, search)}
 
     def _source(self, address: str, topic: str, late_s: float) -> LogSource:
-        read = partial(_read_log, self.services.upstream, address, topic, _READ_BYTES)
+        read = partial(_read_log, self.upstream, address, topic, _READ_BYTES)
         return LogSource(read, lambda: monotonic() > late_s, partial(in_thread, gevent.get_hub().threadpool))
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
@@ -118,36 +128,38 @@ class MessageQueries:
         if not seq.isdecimal() or len(seq) > len(str(_HIGHEST_SEQ)):
             raise RequestRefused(400, "INVALID_ARG_SEQ")
         _check_node(request)
-        (address,) = ask_nodes(self.services.cluster, topic, "", request.args["node"])
-        found = body_at(_read_log(self.services.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
+        (address,) = ask_nodes(self.cluster, topic, "", request.args["node"])
+        found = body_at(_read_log(self.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
         if found is None:
-            raise RequestRefused(404, "MESSAGE_NOT_FOUND")
+            raise NotThere("MESSAGE_NOT_FOUND")
         return _download(found, seq)
 
     # ---- dead letters
 
-    def dead_letters(self, request: Request, topic: str) -> Response:
+    def dead_letters(self, request: Request, topic: str) -> Statistics:
         """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.
 
-        Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
-        remembers.
+        Those from topics that the user does not see are left out. An nsqd without a log that it shows has
+        only what it remembers.
         """
-        sees = self.services.access.scope(request).sees
+        sees = self.access.scope(request).sees
         late_s = monotonic() + _SEARCH_S
-        addresses = ask_nodes(self.services.cluster, topic, "", request.args.get("node", ""))
-        nodes = answer_of_each(self.services.cluster, addresses, lambda address: self._letters(address, topic, late_s))
+        addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
+        nodes = answer_of_each(self.cluster, addresses, lambda address: self._letters(address, topic, late_s))
         for node in nodes:
             letters = node.pop("answer", {}).get("letters", [])
-            node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
-        return as_json({"nodes": nodes})
+            node["dead_letters"] = [
+                one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))
+            ]
+        return {"nodes": nodes}
 
     def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
         """Raises UpstreamError."""
         names = {"format": "json", "topic": topic, "include_clients": "false"}
-        topics = rows_in(self.services.upstream.get(address, "/stats", names), "topics")
+        topics = rows_in(self.upstream.get(address, "/stats", names), "topics")
         remembered = [letter for row in topics for letter in rows_in(row, "dead_letters")]
         try:
-            live = live_ranges(self.services.upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
+            live = live_ranges(self.upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
         except UpstreamError:  # an ephemeral topic, or Go's nsqd
             live = None
         if live is None:
@@ -156,7 +168,9 @@ class MessageQueries:
         letters = []
         for row in _latest(self._source(address, topic, late_s), live):
             origin = by_id.get(row["id"], {})
-            letters.append(row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")})
+            letters.append(
+                row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")}
+            )
         return {"letters": letters}
 
 
@@ -167,19 +181,18 @@ def _read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, pla
         return upstream.get_bytes(answer, address, "/topic/read", query)
 
 
-def _range_of(request: Request) -> tuple[dict[str, str] | None, int | dict[str, str]]:
+def _range_of(query: Query) -> tuple[dict[str, str] | None, int | dict[str, str]]:
     """Return where a search begins, in words of /topic/read; or None, and where a search backwards begins.
 
     Raises RequestRefused.
     """
-    names = request.args
-    if names.get("before"):
-        return None, number_of(names, "before", 0, _HIGHEST_SEQ)
-    if names.get("seq"):
-        return {"seq": str(number_of(names, "seq", 0, _HIGHEST_SEQ))}, 0
-    if names.get("until") or names.get("from") == _LATEST:
-        return None, {"time": names.get("until") or _LATEST}
-    return {"time": names.get("from") or "earliest"}, 0
+    if query.get("before"):
+        return None, number_of(query, "before", 0, _HIGHEST_SEQ)
+    if query.get("seq"):
+        return {"seq": str(number_of(query, "seq", 0, _HIGHEST_SEQ))}, 0
+    if query.get("until") or query.get("from") == _LATEST:
+        return None, {"time": query.get("until") or _LATEST}
+    return {"time": query.get("from") or "earliest"}, 0
 
 
 def _filter_of(request: Request) -> MessageFilter:
@@ -194,7 +207,9 @@ def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Stat
     found: list[Statistics] = []
 
     def match() -> None:
-        found.extend(shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body))
+        found.extend(
+            shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body)
+        )
 
     in_thread(gevent.get_hub().threadpool, match)
     return found
@@ -206,12 +221,9 @@ def _check_node(request: Request) -> None:
 
 
 def _download(body: bytes, name: str) -> Response:
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Content-Disposition": f'attachment; filename="message-{_UNSAFE.sub("", name)}"',
-        "Cache-Control": "no-store",
-    }
-    return Response(body, 200, headers)
+    response = uncached(body, "application/octet-stream")
+    response.headers["Content-Disposition"] = f'attachment; filename="message-{_UNSAFE.sub("", name)}"'
+    return response
 
 
 def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
@@ -224,13 +236,19 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
-    """Return the messages with the highest numbers in these ranges, with the beginnings of bodies. Raises UpstreamError."""
+    """Return the messages with the highest numbers in these ranges, with the beginnings of bodies.
+
+    Raises UpstreamError.
+    """
     rows: list[Statistics] = []
     for low, high in reversed(live):
-        seq, found = max(low, high - _MOST_LETTERS + len(rows)), list[Statistics]()
+        seq = max(low, high - _MOST_LETTERS + len(rows))
+        found: list[Statistics] = []
         while seq < high and not source.is_late():  # large messages fill several pages
             page = LogSearch(source, MessageFilter(), _MOST_LETTERS, high).run({"seq": str(seq)})
-            found += [row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages]
+            found += [
+                row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages
+            ]
             if page.next_seq <= seq:
                 break
             seq = page.next_seq
@@ -241,51 +259,67 @@ def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
 # ---- actions on dead letters
 
 
-def requeue_all(upstream: Upstream, addresses: list[str], source: dict[str, str], target: str, limit: int) -> Result:
-    """Publish at most `limit` messages that wait in a channel to `target`, on the nsqd that has each, and finish them.
+@dataclass(frozen=True, slots=True)
+class Requeueing:
+    """Moves messages that wait in a channel to the topic `target`, on the nsqd that has each.
 
-    `source` has the names of topic and channel. It ends after _REQUEUE_S. If nsqadmin ends in between, up to
-    _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises RequestRefused if none was moved and an nsqd failed.
+    source  the names of the topic and the channel
     """
-    end_s = monotonic() + _REQUEUE_S
-    moved, errors = 0, []
-    for address in addresses:
+
+    upstream: Upstream
+    source: dict[str, str]
+    target: str
+
+    def all(self, addresses: list[str], limit: int) -> Statistics:
+        """Publish at most `limit` messages, and finish them. It ends after _REQUEUE_S.
+
+        If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost.
+        Raises RequestRefused if none was moved and an nsqd failed.
+        """
+        end_s = monotonic() + _REQUEUE_S
+        moved = 0
+        errors = []
+        for address in addresses:
+            try:
+                self.upstream.post(address, "/channel/create", self.source)  # a new one gets what waits
+                while moved < limit and monotonic() < end_s:
+                    done = self._move_some(address, min(limit - moved, _MOVED_AT_ONCE))
+                    moved += len(done.good)
+                    if done.errors:
+                        raise done.errors[0]
+                    if not done.good:
+                        break
+            except UpstreamError as error:
+                errors.append(f"{address}: {reason_of(error)}")
+        if errors and not moved:
+            raise upstream_failed("; ".join(errors))
+        return {"errors": errors, "requeued": moved}
+
+    def one(self, node: str, seq: int, message_id: str) -> Statistics:
+        """Publish a message, then finish it. Raises RequestRefused and UpstreamError."""
+        for row in self._waiting(node, {"seq": str(seq)}):
+            if row.get("id") == message_id and row.get("seq") == seq:
+                self._move(node, row)
+                return {"node": node}
+        raise NotThere("MESSAGE_NOT_QUEUED")
+
+    def _waiting(self, node: str, query: dict[str, str]) -> list[Mapping[str, Any]]:
+        return rows_in(self.upstream.get(node, "/channel/peek", self.source | query), "messages")
+
+    def _move_some(self, node: str, count: int) -> Answers[None]:
+        rows = {str(row.get("seq")): row for row in self._waiting(node, {"n": str(count)})}
+        return ask_all(rows, lambda seq: self._move(node, rows[seq]))
+
+    def _move(self, node: str, row: Mapping[str, Any]) -> None:
+        """Publish a message, and finish it. If nsqadmin ends in between, it may come twice.
+
+        Raises UpstreamError.
+        """
+        self.upstream.post(node, "/pub", {"topic": self.target}, body_of(row))
+        names = {"seq": str(row.get("seq")), "id": text_in(row, "id")}
         try:
-            upstream.post(address, "/channel/create", source)  # a new one gets what waits
-            while moved < limit and monotonic() < end_s:
-                query = {**source, "n": str(min(limit - moved, _MOVED_AT_ONCE))}
-                rows = {str(row.get("seq")): row for row in rows_in(upstream.get(address, "/channel/peek", query), "messages")}
-                done = ask_all(rows, partial(_move, upstream, address, source, target, rows))
-                moved += len(done.good)
-                if done.errors:
-                    raise done.errors[0]
-                if not rows:
-                    break
+            self.upstream.post(node, "/channel/finish", self.source | names)
         except UpstreamError as error:
-            errors.append(f"{address}: {reason_of(error)}")
-    if errors and not moved:
-        raise RequestRefused(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
-    return {"errors": errors, "requeued": moved}
-
-
-def requeue(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str, target: str) -> Result:
-    """Publish the message to `target` on its nsqd, then finish it. Raises RequestRefused and UpstreamError."""
-    rows = rows_in(upstream.get(node, "/channel/peek", {**source, "seq": str(seq)}), "messages")
-    found = {str(seq): row for row in rows if row.get("id") == message_id and row.get("seq") == seq}
-    if not found:
-        raise RequestRefused(404, "MESSAGE_NOT_QUEUED")
-    _move(upstream, node, source, target, found, str(seq))
-    return {"errors": [], "node": node}
-
-
-def _move(
-    upstream: Upstream, node: str, source: dict[str, str], target: str, rows: Mapping[str, Mapping[str, Any]], seq: str
-) -> None:
-    """Publish a message, and finish it. If nsqadmin ends in between, it may come twice. Raises UpstreamError."""
-    upstream.post(node, "/pub", {"topic": target}, body_of(rows[seq]))
-    try:
-        upstream.post(node, "/channel/finish", {**source, "seq": seq, "id": text_in(rows[seq], "id")})
-    except UpstreamError as error:
-        if error.message != "MESSAGE_NOT_QUEUED":  # then a consumer of the channel has received it too
-            text = f"{target} has the message, but it stays in {source['topic']}: {reason_of(error)}"
-            raise UpstreamError(text, node) from error
+            if error.message != "MESSAGE_NOT_QUEUED":  # then a consumer of the channel has received it too
+                stays = f"it stays in {self.source['topic']}: {reason_of(error)}"
+                raise UpstreamError(f"{self.target} has the message, but {stays}", node) from error

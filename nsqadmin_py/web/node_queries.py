@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
-from werkzeug.wrappers import Request, Response
+from werkzeug.wrappers import Request
 
 from nsqadmin_py.clusterinfo import warning
 from nsqadmin_py.go_json import topic_stats
-from nsqadmin_py.web.answers import NotThere, RequestRefused, as_json, is_missing_path, number_of, reason_of
-from nsqadmin_py.web.app import Services
+from nsqadmin_py.refusals import NotThere, number_of
+from nsqadmin_py.web.answers import is_missing_path, reason_of, upstream_failed
+from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.states import FAILED, state_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
@@ -20,6 +20,7 @@ from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text
 
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
+_MOST_OFFSET = 10**9
 _ORDER = ("topic", "channel", "hostname", "client_id", "remote_address")
 _PUBLISHER_TEXTS = ("client_id", "hostname", "remote_address", "user_agent")
 _PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
@@ -29,10 +30,12 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
     """Return the nsqds that have a topic or channel: all of them, or `node`. Raises RequestRefused."""
     having = [found.address for found, _ in cluster.parts_of(topic, channel)]
     if not having:
-        raise RequestRefused(404, "CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
-    if node and node not in having:
-        raise RequestRefused(404, "NODE_NOT_FOUND")
-    return [node] if node else having
+        raise NotThere("CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
+    if not node:
+        return having
+    if node not in having:
+        raise NotThere("NODE_NOT_FOUND")
+    return [node]
 
 
 def failure_of(cluster: Cluster, address: str) -> str:
@@ -43,8 +46,10 @@ def failure_of(cluster: Cluster, address: str) -> str:
     return f"does not answer: {node.failure}" if node.failure else "does not answer"
 
 
-def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]) -> list[Statistics]:
-    """Return the answer of each nsqd, or its error. An nsqd that did not answer the last poll is not asked."""
+def answer_of_each(
+    cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]
+) -> list[Statistics]:
+    """Return the answer of each nsqd, or its error. Do not ask one that did not answer the last poll."""
 
     def asked(address: str) -> Statistics:
         failure = failure_of(cluster, address)
@@ -58,7 +63,9 @@ def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], 
     return list(ask_all(addresses, asked).good.values())
 
 
-def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Statistics]:
+def ask_each(
+    cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]
+) -> list[Statistics]:
     """Return the JSON object with which each nsqd answers a GET, or its error."""
 
     def ask(address: str) -> Statistics:
@@ -72,81 +79,78 @@ def errors_in(nodes: list[Statistics]) -> list[str]:
     """Return the errors of answers of `answer_of_each`. Raises RequestRefused if all nsqds failed."""
     errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
     if len(errors) == len(nodes):
-        raise RequestRefused(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
+        raise upstream_failed("; ".join(errors), nodes=nodes)
     return errors
 
 
-@dataclass(frozen=True, slots=True)
-class NodeQueries:
-    services: Services
+class NodeQueries(Handlers):
+    """Handlers of the paths whose answers nsqds have."""
 
-    def clients(self, request: Request, topic: str, channel: str) -> Response:
+    def clients(self, request: Request, topic: str, channel: str) -> Statistics:
         """Return a page of the clients of a channel."""
-        services = self.services
-        addresses = ask_nodes(services.cluster, topic, channel, request.args.get("node", ""))
+        addresses = ask_nodes(self.cluster, topic, channel, request.args.get("node", ""))
+        query = {"format": "json", "topic": topic, "channel": channel}
 
         def ask(address: str) -> Statistics:
-            stats = services.upstream.get(address, "/stats", {"format": "json", "topic": topic, "channel": channel})
-            return {"clients": self._consumers(request, address, stats)}
+            return {"clients": self._consumers(request, address, self.upstream.get(address, "/stats", query))}
 
-        nodes = answer_of_each(services.cluster, addresses, ask)
+        nodes = answer_of_each(self.cluster, addresses, ask)
         errors = errors_in(nodes)
-        found = [client for node in nodes if "answer" in node for client in node["answer"]["clients"]]
+        answers = [node["answer"] for node in nodes if "answer" in node]
+        found = [client for answer in answers for client in answer["clients"]]
         rows = _page(request, found)
-        return as_json({"time": time(), "total": len(found), "rows": rows, "message": warning(errors)})
+        return {"time": time(), "total": len(found), "rows": rows, "message": warning(errors)}
 
-    def log(self, request: Request, topic: str) -> Response:
+    def log_files(self, request: Request, topic: str) -> Statistics:
         """Return what each nsqd keeps of a topic on disk."""
-        cluster = self.services.cluster
-        addresses = ask_nodes(cluster, topic, "", request.args.get("node", ""))
-        return as_json({"nodes": ask_each(cluster, self.services.upstream, addresses, "/topic/log", {"topic": topic})})
+        addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
+        return {"nodes": ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})}
 
-    def lookup(self, request: Request) -> Response:
+    def lookup(self, request: Request) -> Statistics:
         """Return topics that nsqlookupds know and no nsqd has, with their channels."""
-        info = self.services.info()
+        info = self.info()
         if not info.lookupds:
-            return as_json({"topics": {}, "message": ""})
-        names, errors = info.topics()
-        sees = self.services.access.scope(request).sees
-        idle = [name for name in names if name not in self.services.cluster.topics and sees(name)]
-        return as_json({"topics": info.inactive_topics(idle), "message": warning(errors)})
+            return {"topics": {}, "message": ""}
+        sees = self.access.scope(request).sees
+        idle = [name for name in info.topics() if name not in self.cluster.topics and sees(name)]
+        return {"topics": info.inactive_topics(idle), "message": info.warning}
 
-    def node_clients(self, request: Request, node: str) -> Response:
+    def node_clients(self, request: Request, node: str) -> Statistics:
         """Return a page of the consumers of an nsqd, and of the clients that have published to it."""
-        if node not in self.services.cluster.nodes:
+        if node not in self.cluster.nodes:
             raise NotThere("NODE_NOT_FOUND")
-        failure = failure_of(self.services.cluster, node)
+        failure = failure_of(self.cluster, node)
         if failure:
-            raise RequestRefused(502, f"UPSTREAM_ERROR: {failure}")
-        stats = self.services.upstream.get(node, "/stats", {"format": "json"})
+            raise upstream_failed(failure)
+        stats = self.upstream.get(node, "/stats", {"format": "json"})
         consumers = self._consumers(request, node, stats)
-        publishers = list(_publishers(stats, self.services.access.scope(request).sees))
-        return as_json(
-            {
-                "time": time(),
-                "total": len(consumers),
-                "rows": _page(request, consumers),
-                "total_publishers": len(publishers),
-                "publishers": _page(request, publishers),
-            }
-        )
+        publishers = list(_publishers(stats, self.access.scope(request).sees))
+        return {
+            "time": time(),
+            "total": len(consumers),
+            "rows": _page(request, consumers),
+            "total_publishers": len(publishers),
+            "publishers": _page(request, publishers),
+        }
 
     def _consumers(self, request: Request, node: str, stats: Any) -> list[Statistics]:
         """Return the consumers in an answer of /stats, of topics that the user sees."""
-        sees, now_s = self.services.access.scope(request).sees, time()
-        about = {"hostname": "", **self.services.cluster.nodes[node].reported}
+        sees = self.access.scope(request).sees
+        about = {"hostname": "", **self.cluster.nodes[node].reported}
+        now_s = time()
+        topics = [topic_stats(row, node, about, now_s) for row in rows_in(stats, "topics")]
+        seen = [topic for topic in topics if sees(topic["topic_name"])]
+        channels = [channel for topic in seen for channel in topic["channels"] or ()]
         return [
-            {"topic": topic["topic_name"], "channel": channel["channel_name"], **client}
-            for topic in (topic_stats(row, node, about, now_s) for row in rows_in(stats, "topics"))
-            if sees(topic["topic_name"])
-            for channel in topic["channels"] or ()
+            {"topic": channel["topic_name"], "channel": channel["channel_name"], **client}
+            for channel in channels
             for client in channel["clients"] or ()
         ]
 
 
 def _page(request: Request, clients: list[Statistics]) -> list[Statistics]:
     """Return the clients that a page shows. Raises RequestRefused."""
-    offset = number_of(request.args, "offset", 0, 10**9)
+    offset = number_of(request.args, "offset", 0, _MOST_OFFSET)
     limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
     clients.sort(key=lambda client: tuple(str(client.get(name, "")) for name in _ORDER))
     return clients[offset : offset + limit]
@@ -156,14 +160,12 @@ def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]
     """Yield the clients that have published to topics that the user sees."""
     for row in rows_in(stats, "producers"):
         counts = {text_in(item, "topic"): number_in(item, "count") for item in rows_in(row, "pub_counts")}
-        seen = {topic: count for topic, count in counts.items() if sees(topic)}
+        seen = {topic: count for topic, count in sorted(counts.items()) if sees(topic)}
         if seen:
-            yield _publisher(row, seen)
-
-
-def _publisher(row: Mapping[str, Any], counts: Mapping[str, int]) -> Statistics:
-    metrics: Statistics = {name: text_in(row, name) for name in _PUBLISHER_TEXTS}
-    metrics |= {name: flag_in(row, name) for name in _PUBLISHER_FLAGS}
-    metrics["connect_ts"] = number_in(row, "connect_ts")
-    metrics["topics"] = [{"topic": topic, "count": count} for topic, count in sorted(counts.items())]
-    return metrics | {"publish_count": sum(counts.values())}
+            yield {
+                **{name: text_in(row, name) for name in _PUBLISHER_TEXTS},
+                **{name: flag_in(row, name) for name in _PUBLISHER_FLAGS},
+                "connect_ts": number_in(row, "connect_ts"),
+                "topics": [{"topic": topic, "count": count} for topic, count in seen.items()],
+                "publish_count": sum(seen.values()),
+            }

@@ -37,6 +37,12 @@ _STOP_S = 0.5
 # Characters of method and path by which requests of an address take turns.
 _MOST_KIND = 100
 _FAREWELL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+# A valid line of the headers, or the empty one. Python takes `1_0` for a number.
+_FIELD = re.compile(
+    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)"
+    rb"|(?P<host>host:[^\0\r\n]*)"
+    rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
+)
 
 WsgiApp = Callable[..., Any]
 
@@ -61,7 +67,8 @@ class ServedConnection:
         self._waits_since_s = None
 
     def awaits_body(self, body: Input | None) -> None:
-        self._body, self._body_since_s = body, self._loop.now()
+        self._body = body
+        self._body_since_s = self._loop.now()
 
     @property
     def is_idle(self) -> bool:
@@ -70,8 +77,9 @@ class ServedConnection:
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         if self._waits_since_s is not None:
             return HEAD if now_s - self._waits_since_s > limits.head_s else ""
-        is_late = now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
-        return BODY if is_late else ""
+        if self._body is None or now_s - self._body_since_s <= BODY_S:
+            return ""
+        return BODY if _is_unfinished(self._body) else ""
 
     def end(self, reason: str = "") -> None:
         if self.greenlet is not None:
@@ -87,15 +95,11 @@ def _is_unfinished(body: Input) -> bool:
     return bool(body.position < (body.content_length or 0))
 
 
-# A valid line of the headers, or the empty one. Python takes `1_0` for a number.
-_FIELD = re.compile(
-    rb"(?i)(?:(?P<body>(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*)|(?P<host>host:[^\0\r\n]*)"
-    rb"|(?!content-length:|transfer-encoding:)[a-z0-9!#$%&'*+.^_`|~-]+:[^\0\r\n]*)?\r?\n"
-)
-
-
 class _HeadLines:
-    """The lines of the headers of one request. Raises LineTooLong if they are too many, or proxies may read them otherwise."""
+    """The lines of the headers of one request.
+
+    Raises LineTooLong if they are too many, or proxies may read them otherwise.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -114,11 +118,19 @@ class _HeadLines:
 
 
 class _Handler(WSGIHandler):
-    """Notifies its connection when it waits. A client that disconnects or reads nothing causes no error message."""
+    """Notifies its connection when it waits.
+
+    A client that disconnects or reads nothing causes no error message.
+    """
 
     connection: ServedConnection
     turns: Turns
-    ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
+    ignored_socket_errors: Any = (
+        *WSGIHandler.ignored_socket_errors,
+        errno.ETIMEDOUT,
+        "timed out",
+        ssl.SSL_ERROR_EOF,
+    )
 
     def read_requestline(self) -> Any:
         self.connection.awaits_request()
@@ -128,7 +140,10 @@ class _Handler(WSGIHandler):
         self.turns.wait(host_of(self.connection.peer), raw_requestline.partition("?")[0][:_MOST_KIND])
         try:
             return super().read_request(raw_requestline)
-        except (HTTPException, IndexError) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
+        except (
+            HTTPException,
+            IndexError,
+        ) as error:  # too many headers, or `HTTP/1`: gevent would print a traceback
             raise ValueError from error
         finally:
             self.connection.has_request()
@@ -136,7 +151,9 @@ class _Handler(WSGIHandler):
     def MessageClass(self, *args: Any) -> Any:
         lines: Any = _HeadLines(self.rfile)
         headers = super().MessageClass(lines)
-        if self.request_version != "HTTP/1.0" and ("Host" not in headers or self.request_version != "HTTP/1.1"):
+        if self.request_version != "HTTP/1.0" and (
+            "Host" not in headers or self.request_version != "HTTP/1.1"
+        ):
             raise ValueError(f"{self.request_version} without a Host, or of another version")
         return headers
 
@@ -158,7 +175,9 @@ class _Handler(WSGIHandler):
 class HttpServer:
     """Serves `app` from `start` to `close`. Raises StartError if it cannot listen."""
 
-    def __init__(self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log, turns: Turns) -> None:
+    def __init__(
+        self, app: WsgiApp, address: str, most: int, tls: ssl.SSLContext | None, log: Log, turns: Turns
+    ) -> None:
         """`turns` spreads requests that arrive together over iterations of the event loop."""
         self._log = log
         self._turns = turns
@@ -166,7 +185,9 @@ class HttpServer:
         self._loop = gevent.get_hub().loop
         self._served: dict[ServedConnection, None] = {}
         self._connections = Connections(most, 0, TimeLimits(head_s=HEAD_S), log, self._loop)
-        self._listener = Listener("HTTP", address, self._loop, log, self._on_connection, self._connections, lambda: _FAREWELL)
+        self._listener = Listener(
+            "HTTP", address, self._loop, log, self._on_connection, self._connections, lambda: _FAREWELL
+        )
         host = split_address(self._listener.address)
         environ: dict[str, Any] = {
             "SERVER_NAME": host[0] if host else "localhost",

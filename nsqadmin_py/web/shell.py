@@ -13,6 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights
+from nsqadmin_py.web.answers import TEXT, uncached
 from nsqadmin_py.web.views_api import session_of
 
 _PACKAGE = Path(__file__).parent.parent
@@ -23,7 +24,12 @@ _INDEX = "index.html"
 _LOADED_LATER = "vendor/uplot.js"  # a quarter of all, and only charts need it
 _YEAR_S = 365 * 24 * 3600
 _HASH_CHARACTERS = 16
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".md": "text/plain", ".json": "application/json"}
+_TYPES = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".md": "text/plain",
+    ".json": "application/json",
+}
 
 
 class Shell:
@@ -49,7 +55,7 @@ class Shell:
         values = {"base_path": self._options.base_path, "session": session, "static": self._static}
         for name, value in values.items():
             html = html.replace(f"{{{{ {name} }}}}", escape(value))
-        return Response(html, 200, {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"})
+        return uncached(html, "text/html; charset=utf-8")
 
     @property
     def _static(self) -> str:
@@ -58,7 +64,11 @@ class Shell:
     def _preloads(self) -> str:
         """Return links to all modules, so that browsers need not find them one by one."""
         modules = sorted(path.relative_to(self._folder).as_posix() for path in self._folder.rglob("*.js"))
-        links = (f'<link rel="modulepreload" href="{escape(self._static)}/{name}">' for name in modules if name != _LOADED_LATER)
+        links = (
+            f'<link rel="modulepreload" href="{escape(self._static)}/{name}">'
+            for name in modules
+            if name != _LOADED_LATER
+        )
         return "\n  ".join(links)
 
     # ---- files
@@ -71,7 +81,7 @@ class Shell:
         try:
             body = Path(path or "").read_bytes()
         except (OSError, ValueError):  # also for a name that contains a NUL
-            return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
+            return Response("NOT_FOUND", 404, {"Content-Type": TEXT})
         kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         is_cached = is_current and not self._is_dev
         headers = {

@@ -245,12 +245,7 @@ WORK: dict[Place, Work] = {
     ),
     # ---- nsqadmin
     Place("nsqadmin_py.history.file", "HistoryFile.__init__", "ThreadPool(1)"): Work(why=POOL),
-    Place(
-        "nsqadmin_py.history.file", "HistoryFile.write", "lambda document: replace_file(Path(self._path), pack(document))"
-    ): Work(("nsqadmin_py.history:HistoryFile._path",)),
-    Place("nsqadmin_py.history.file", "HistoryFile.write_beside", "lambda data: replace_file(Path(path), data)"): Work(
-        why=VALUES
-    ),
+    Place("nsqadmin_py.history.file", "HistoryFile._replace", "lambda data: replace_file(path, pack(data))"): Work(why=VALUES),
     Place(
         "nsqadmin_py.messages.log_search", "LogSearch.run", "source.in_thread(partial(self._search, source.read(query)))"
     ): Work(("nsqadmin_py.messages:LogSearch",)),
@@ -326,7 +321,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{BLOCKING}.consumer:Consumer": ("_on_output", "_leave", "_give_back", "begin_to_stop"),
     "nsqd_py.client.aio.consumer:TaskQueue": ("clear", "_next"),
     "nsqd_py.client.process:_Registry": ("__iter__", "add", "discard"),
-    "nsqadmin_py.messages.log_search:LogSearch": ("_search", "_take", "_keep"),
+    "nsqadmin_py.messages.log_search:LogSearch": ("_search", "_take", "_pass", "_keep"),
     f"{TO_FILE}.archive:Archive": ("work", "store", "tick", "close", "_write_some", "_take", "_sync", "_take_back"),
     f"{TO_FILE}.service:Service": ("_warn_once",),
     "nsq_spark.archive.listing:_Recogniser": ("info", "topics_of", "_told_topic", "_parts", "_in_doubt", "_with_times"),

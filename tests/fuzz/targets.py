@@ -12,7 +12,9 @@ import orjson
 
 from nsqadmin_py import go_json
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.web.answers import RequestRefused, object_in, text_of
+from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.refusals import RequestRefused
+from nsqadmin_py.web.answers import object_in, text_of
 from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
@@ -405,9 +407,11 @@ def admin_stats(data: bytes) -> None:
                 pass
         list(cluster.ending_round(10.0 + 2 * second, 2.0))
         cluster.tick += 1
-        orjson.dumps([views.overview(cluster, 20.0).head, node_views.nodes(cluster, 20.0).rows])
+        findings = Findings()
+        nodes = node_views.nodes(cluster, 20.0, findings.memory)
+        orjson.dumps([views.overview(cluster, 20.0, findings).head, nodes.rows])
         for name in cluster.topics:
-            orjson.dumps(views.topic(cluster, name, 20.0).rows)
+            orjson.dumps(views.topic(cluster, name, 20.0, findings).rows)
     assert cluster.topics.keys() == {"t"}
     with suppress(ValueError):
         document = orjson.loads(data)

@@ -61,7 +61,7 @@ def paths(**names: str) -> list[str]:
         proxy_graphite=True,
         graphite_url="http://127.0.0.1:1",
     )
-    found = [path for path, handlers in Nsqadmin(options, Log()).routes if "GET" in handlers]
+    found = [route.removeprefix("GET ") for route in Nsqadmin(options, Log()).routes if route.startswith("GET ")]
     return [re.sub(r"<(?:path:)?(\w+)>", lambda match: names[match[1]], path) for path in found]
 
 

@@ -12,6 +12,7 @@ import pytest
 from gevent.event import Event
 
 from nsqadmin_py.cluster import views
+from nsqadmin_py.cluster.findings import Findings
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
@@ -73,7 +74,7 @@ def named(*hosts: str) -> dict[str, Any]:
 
 
 def depth(asker: ClusterPoller) -> int:
-    return int(views.overview(asker.cluster, monotonic()).head["depth"])
+    return int(views.overview(asker.cluster, monotonic(), Findings()).head["depth"])
 
 
 def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be_reached() -> None:

@@ -13,8 +13,8 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NSQADMIN
+from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.access import AccessRights, host_of, peer_of
-from nsqadmin_py.web.answers import RequestRefused
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Turns

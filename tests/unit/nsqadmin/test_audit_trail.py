@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from nsqadmin_py.audit_trail import DONE, MOST_ENTRIES, NOT_DONE, AuditEntry, AuditQuery, AuditTrail
-from nsqadmin_py.permissions import EVERYTHING, Grant, Scope
+from nsqadmin_py.permissions import Grant, Scope
 
 EVERY_ENTRY = AuditQuery()
+EVERYTHING = Scope()
 SHOP = Scope((Grant("view", "orders*"),))
 
 

@@ -13,9 +13,9 @@ from gevent import socket
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.cluster.metrics import View
-from nsqadmin_py.permissions import EVERYTHING, Scope
+from nsqadmin_py.permissions import Scope
+from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web import server as server_module
-from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqadmin_py.web.events import MOST_VIEWS, Events
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
@@ -29,7 +29,7 @@ MOST_BUFFERED = 12
 
 
 def events_of(views: Any) -> Events:
-    access: Any = SimpleNamespace(scope=lambda request: EVERYTHING, is_identified=lambda request: False)
+    access: Any = SimpleNamespace(scope=lambda request: Scope(), is_identified=lambda request: False)
     return Events(views, access, Turns(gevent.get_hub().loop))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqadmin_py.messages.filters import BadFilter, parse_json_path
+from nsqadmin_py.messages.json_path import BadFilter, parse_json_path
 
 ORDER: dict[str, Any] = {
     "id": 42,

@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from nsqadmin_py.messages.filters import BadFilter, MessageFilter
+from nsqadmin_py.messages.filters import MessageFilter
+from nsqadmin_py.messages.json_path import BadFilter
 from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, LogSource, body_at, search_back
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FileHeader, encode_record

@@ -52,7 +52,7 @@ class Cluster2(Cluster):
         self.tick += 1
 
     def row(self, name: str) -> dict[str, Any]:
-        return views.topic(self, name, 0.0).head
+        return views.topic(self, name, 0.0, Findings()).head
 
 
 def test_an_nsqd_that_is_known_not_to_answer_is_not_asked() -> None:
@@ -104,7 +104,7 @@ def test_a_count_that_began_anew_makes_no_rate(start_time: int) -> None:
     cluster.say(10.0, a=stats(topic("t", channel("c", message_count=100), message_count=100)))
     cluster.say(12.0, a=stats(topic("t", channel("c", message_count=90), message_count=90), start_time=start_time))
     assert cluster.row("t")["message_rate"] == cluster.row("t")["finish_rate"] == 0.0
-    assert views.channel(cluster, "t", "c", 12.0).head["message_rate"] == 0.0
+    assert views.channel(cluster, "t", "c", 12.0, Findings()).head["message_rate"] == 0.0
 
 
 @pytest.mark.parametrize("clients", [0, 1])
@@ -122,7 +122,7 @@ def test_the_oldest_message_of_all_nsqds_counts() -> None:
     cluster = Cluster2()
     ages = [channel("c", depth=1, oldest_timestamp=time_ns) for time_ns in (9_000_000_000, 7_000_000_000)]
     cluster.say(10.0, a=stats(topic("t", ages[0])), b=stats(topic("t", ages[1])), c=stats(topic("t", channel("c"))))
-    assert views.channel(cluster, "t", "c", 10.0).head["oldest_s"] == 7.0
+    assert views.channel(cluster, "t", "c", 10.0, Findings()).head["oldest_s"] == 7.0
     assert cluster.row("t")["oldest_s"] == 7.0
     cluster.say(12.0, b=stats(topic("t", channel("c"))))
     assert cluster.row("t")["oldest_s"] == 9.0
@@ -132,7 +132,7 @@ def test_the_oldest_message_of_all_nsqds_counts() -> None:
 
 def test_sums_and_rates_are_not_known_until_all_nsqds_have_answered_twice() -> None:
     cluster = Cluster2()
-    shared = Views(cluster, clock=lambda: 12.0)
+    shared = Views(cluster, Findings(), lambda: 12.0)
     cluster.add_node("b", {})
     cluster.say(10.0, a=stats(topic("t", message_count=10)))
     cluster.say(12.0, a=stats(topic("t", message_count=20)))
@@ -169,7 +169,10 @@ def test_the_worst_latency_of_all_nsqds_counts() -> None:
     cluster = Cluster2()
     slow, slower = (stats(topic("t", channel("c", e2e_processing_latency=timed(ns)))) for ns in (7, 9))
     cluster.say(10.0, a=slow, b=slower)
-    assert views.channel(cluster, "t", "c", 0.0).head["latency"] == [{"quantile": 0.99, "ns": 9.0}, {"quantile": 0.5, "ns": 1.0}]
+    assert views.channel(cluster, "t", "c", 0.0, Findings()).head["latency"] == [
+        {"quantile": 0.99, "ns": 9.0},
+        {"quantile": 0.5, "ns": 1.0},
+    ]
     assert recorded(cluster, Key("t", "c")) == (9.0, 1.0, (0.99, 0.5))
 
 
@@ -303,7 +306,7 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
             assert cluster.row(name)["depth"] == depth
             assert cluster.topics[name].channels.keys() == {key for _, channels in parts for key in channels}
         total = sum(own + sum(d for d, _ in chs.values()) for topics in said.values() for own, chs in topics.values())
-        assert views.overview(cluster, now_s).head["depth"] == total
+        assert views.overview(cluster, now_s, Findings()).head["depth"] == total
 
 
 # ---- views
@@ -329,10 +332,10 @@ def test_states_of_nsqds() -> None:
 def test_a_reader_that_missed_rounds_misses_no_change() -> None:
     cluster, reader = Cluster2(), Reader()
     cluster.say(10.0, a=stats(topic("t"), topic("u")))
-    reader.news(views.topic_list(cluster, Page()))
+    reader.news(views.topic_list(cluster, Page(), Findings()))
     cluster.say(12.0, a=stats(topic("t", message_count=1), topic("u")))
     cluster.say(14.0, a=stats(topic("t", message_count=1), topic("u", depth=1)))
-    found = reader.news(views.topic_list(cluster, Page()))
+    found = reader.news(views.topic_list(cluster, Page(), Findings()))
     assert found is not None
     assert found["rows"].keys() == {"t", "u"}
 

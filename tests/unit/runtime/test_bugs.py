@@ -60,7 +60,7 @@ def test_an_http_handler(lines: Lines) -> None:
 
 def test_nsqadmin(lines: Lines) -> None:
     access: Any = SimpleNamespace(check_site=fail, add_headers=lambda _: None)
-    app = App([], "", access, lines.log)
+    app = App({}, "", access, lines.log)
     environ = {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": "/",
