@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.support import forked
 from tests.support.network import LOOPBACK, Host
-from tests.support.wire import Client, Message
+from tests.support.wire import Client, Message, bodies
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
@@ -83,6 +83,7 @@ class ServerProcess:
     """
 
     is_executed = False  # True: never forked from a process that has imported it
+    listens_for: tuple[str, ...] = ("TCP", "HTTP")
 
     def __init__(
         self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
@@ -131,8 +132,7 @@ class ServerProcess:
 
     def wait_until_it_listens(self) -> None:
         ports = wait_until(self._read_ports, START_DEADLINE_S, f"{self.log_path.stem} to listen")
-        assert ports is not None
-        self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
+        self.tcp_port, self.http_port = ports.get("TCP", 0), ports["HTTP"]
 
     def start(self) -> Self:
         self.launch()
@@ -182,13 +182,13 @@ class ServerProcess:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
-    def _read_ports(self) -> dict[str, int] | None:
+    def _read_ports(self) -> dict[str, int]:
+        """The ports by name; none before it listens on all of them."""
         ports = {name: int(port) for name, port in LISTENING.findall(self.log_text())}
-        if len(ports) == 2:
+        if len(ports) == len(self.listens_for):
             return ports
-        if not self.is_running:
-            raise AssertionError(f"{self.log_path.stem} ended at start:\n{self.log_text()}")
-        return None
+        assert self.is_running, f"{self.log_path.stem} ended at start:\n{self.log_text()}"
+        return {}
 
     # --- talking to it
 
@@ -276,19 +276,28 @@ class NsqdProcess(ServerProcess):
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
         assert answer.status == 200, answer
-        stats: dict[str, Any] = answer.json()
-        return stats
+        return answer.json()
 
     def topic_stats(self, topic: str) -> dict[str, Any] | None:
         """The topic in /stats, or None."""
-        found: list[dict[str, Any]] = [t for t in self.stats()["topics"] or () if t["topic_name"] == topic]
-        return found[0] if found else None
+        return next((t for t in self.stats()["topics"] or () if t["topic_name"] == topic), None)
 
     def channel_stats(self, topic: str, channel: str) -> dict[str, Any] | None:
         """The channel in /stats, or None."""
         of_topic = self.topic_stats(topic) or {"channels": ()}
-        found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
-        return found[0] if found else None
+        return next((c for c in of_topic["channels"] if c["channel_name"] == channel), None)
+
+    def publish(self, topic: str, bodies: Sequence[bytes], batch: int = 20) -> None:
+        """Publish messages in their order, `batch` with each MPUB."""
+        with self.connect() as client:
+            for start in range(0, len(bodies), batch):
+                client.mpub(topic, bodies[start : start + batch])
+
+    def consume(self, topic: str, channel: str, count: int) -> list[bytes]:
+        """The bodies of the next `count` messages of a channel, each finished when it came."""
+        with self.connect() as client:
+            client.sub(topic, channel, rdy_count=2500)
+            return bodies(client.consume(count))
 
     def consume_all(self, topic: str, channel: str) -> list[Message]:
         """Finish all messages of a channel but those that are deferred."""
@@ -318,6 +327,7 @@ class NsqdProcess(ServerProcess):
         return seen
 
     def create(self, topic: str, *channels: str) -> None:
-        self.post(f"/topic/create?topic={topic.replace('#', '%23')}")
+        query = f"?topic={topic}".replace("#", "%23")
+        self.post(f"/topic/create{query}")
         for channel in channels:
-            self.post(f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}")
+            self.post(f"/channel/create{query}&channel={channel.replace('#', '%23')}")

@@ -54,8 +54,7 @@ class NsqlookupdProcess(ServerProcess):
         return sorted(self._get(f"/channels?topic={quote(topic)}")["channels"])
 
     def nodes(self) -> list[Producer]:
-        producers: list[Producer] = self._get("/nodes")["producers"]
-        return producers
+        return self._get("/nodes")["producers"]
 
     def lookup(self, topic: str) -> list[Producer]:
         """The producers of a topic; none when it does not know the topic."""
@@ -64,13 +63,11 @@ class NsqlookupdProcess(ServerProcess):
             assert answer.json() == {"message": "TOPIC_NOT_FOUND"}
             return []
         assert answer.status == 200, answer
-        producers: list[Producer] = answer.json()["producers"]
-        return producers
+        return answer.json()["producers"]
 
     def channel_producers(self, topic: str, channel: str) -> list[Producer]:
         """The producers that have this channel. Only /debug knows."""
-        producers: list[Producer] = self._get("/debug").get(f"channel:{topic}:{channel}", [])
-        return producers
+        return self._get("/debug").get(f"channel:{topic}:{channel}", [])
 
     def _get(self, path: str) -> Any:
         answer = self.http("GET", path)
