@@ -55,9 +55,7 @@ LONG = pytest.param(KILLS_EACH, LONG_DEFER_MS, LONG_LOAD_S, marks=pytest.mark.sl
 @pytest.mark.ours
 @pytest.mark.crash
 @pytest.mark.parametrize(("kills", "longest_defer_ms", "load_s"), [QUICK, *[LONG] * DIRECTORIES])
-def test_kills_lose_nothing(
-    tmp_path: Path, kills: int, longest_defer_ms: int, load_s: tuple[float, float], tally: Tally
-) -> None:
+def test_kills_lose_nothing(tmp_path: Path, kills: int, longest_defer_ms: int, load_s: tuple[float, float], tally: Tally) -> None:
     Torture(tmp_path, longest_defer_ms, load_s).run(kills, tally)
 
 
