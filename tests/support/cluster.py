@@ -7,14 +7,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tests.support.background import Background
 from tests.support.ledger import Bodies, History, judge
 from tests.support.network import Network
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, Producer
-from tests.support.wire import Client, bodies
+from tests.support.wire import Client
 
 LOOKUPDS, NSQDS = 2, 3
 NSQD_PORTS = (4150, 4151)
@@ -59,12 +59,6 @@ def answered_within(limit_s: float = ANSWER_S) -> Iterator[None]:
 class ClusterNsqd(NsqdProcess):
     """An nsqd on a host of its own."""
 
-    def connect(self, **settings: Any) -> Client:
-        client = Client(NSQD_PORTS[0], address=self.host.address)
-        if settings:
-            client.identify(**settings)
-        return client
-
     def try_to_connect(self) -> Client | None:
         """A connection, or None when it does not listen yet."""
         with contextlib.suppress(ConnectionRefusedError):
@@ -84,9 +78,7 @@ class ClusterNsqd(NsqdProcess):
 
     def received(self, topic: str, channel: str, count: int) -> list[bytes]:
         """The next `count` messages of a channel, finished, sorted."""
-        with self.connect() as client:
-            client.sub(topic, channel, rdy_count=2500)
-            return sorted(bodies(client.consume(count)))
+        return sorted(self.consume(topic, channel, count))
 
 
 class Publisher(Background):

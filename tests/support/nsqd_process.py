@@ -88,16 +88,14 @@ class ServerProcess:
     def __init__(
         self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
     ) -> None:
-        tcp_port, http_port = ports
         self.host = host
         self.log_path = log_path
-        self.tcp_port = 0
-        self.http_port = 0
+        self.tcp_port, self.http_port = ports
         self._command = [
             *host.command_prefix,
             *command,
-            f"--tcp-address={host.address}:{tcp_port}",
-            f"--http-address={host.address}:{http_port}",
+            f"--tcp-address={host.address}:{self.tcp_port}",
+            f"--http-address={host.address}:{self.http_port}",
             f"--broadcast-address={host.address}",
             *flags,
         ]
@@ -268,7 +266,7 @@ class NsqdProcess(ServerProcess):
 
     def connect(self, **settings: Any) -> Client:
         """A connection; with settings it is identified."""
-        client = Client(self.tcp_port)
+        client = Client(self.tcp_port, address=self.host.address)
         if settings:
             client.identify(**settings)
         return client

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.lookup_wire import LookupClient
+from tests.support.module_servers import module_nsqlookupd
 from tests.support.nsqd_process import wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 
@@ -16,10 +17,7 @@ NUMBERS = itertools.count()
 NEVER = -6795364578871345152
 
 
-@pytest.fixture(scope="module")
-def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    with NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start() as process:
-        yield process
+nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture
@@ -167,22 +165,20 @@ def test_a_silent_producer_is_not_named_until_it_speaks(make_nsqlookupd: MakeNsq
         assert len(nsqlookupd.nodes()) == 1
 
 
-def test_debug_shows_everything(make_nsqlookupd: MakeNsqlookupd) -> None:
-    nsqlookupd = make_nsqlookupd()
-    with LookupClient(nsqlookupd.tcp_port) as producer:
-        producer.introduce(broadcast_address="one", http_port=4151)
-        producer.register("t c", "u")
-        nsqlookupd.create_channel("t", "nobody")
-        tombstone(nsqlookupd, "u", "one:4151")
-        shown = nsqlookupd.http("GET", "/debug").json()
-        assert set(shown) == {"client::", "topic:t:", "topic:u:", "channel:t:c"}
-        (entry,) = shown["topic:t:"]
-        assert entry["id"] == producer.address
-        assert entry["last_update"] > 1_700_000_000 * 10**9
-        assert (entry["tombstoned"], entry["tombstoned_at"]) == (False, NEVER)
-        (entry,) = shown["topic:u:"]
-        assert entry["tombstoned"]
-        assert entry["tombstoned_at"] >= entry["last_update"]
+def test_debug_shows_everything(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
+    producer.register(f"{topic} c", f"{topic}u")
+    nsqlookupd.create_channel(topic, "nobody")
+    tombstone(nsqlookupd, f"{topic}u", "one:4151")
+    shown = nsqlookupd.http("GET", "/debug").json()
+    assert {name for name in shown if topic in name} == {f"topic:{topic}:", f"topic:{topic}u:", f"channel:{topic}:c"}
+    assert "client::" in shown
+    (entry,) = shown[f"topic:{topic}:"]
+    assert entry["id"] == producer.address
+    assert entry["last_update"] > 1_700_000_000 * 10**9
+    assert (entry["tombstoned"], entry["tombstoned_at"]) == (False, NEVER)
+    (entry,) = shown[f"topic:{topic}u:"]
+    assert entry["tombstoned"]
+    assert entry["tombstoned_at"] >= entry["last_update"]
 
 
 @pytest.mark.ours
