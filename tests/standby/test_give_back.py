@@ -29,9 +29,9 @@ from tests.support.standby_processes import (
     DEADLINE_S,
     consume_all,
     figures_of,
-    is_primary,
     lease_holders,
     promote,
+    wait_for_a_primary,
     wait_until_it_follows,
     wait_until_it_has_all,
 )
@@ -378,8 +378,7 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path: Path, processes: list[Nsqd
         first.launch()
         wait_until(lambda: "LEASE: waiting for" in first.log_text(), DEADLINE_S, "the first to compete")
         second.signal(signal.SIGCONT)
-        (primary,) = wait_until(lambda: [each for each in processes if is_primary(each)], DEADLINE_S, "a primary")
-        assert sorted(consume_all(primary, "t", "c")) == EVERYTHING
+        assert sorted(consume_all(wait_for_a_primary(processes), "t", "c")) == EVERYTHING
 
 
 def test_the_standbys_are_remembered(pair: MakePair) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,11 @@ def is_primary(nsqd: NsqdProcess) -> bool:
 
 def is_standby(nsqd: NsqdProcess) -> bool:
     return state_of(nsqd) not in ("primary", "")
+
+
+def wait_for_a_primary(nsqds: Sequence[NsqdProcess]) -> NsqdProcess:
+    """The first of these that serves."""
+    return wait_until(lambda: [nsqd for nsqd in nsqds if is_primary(nsqd)], DEADLINE_S, "a primary")[0]
 
 
 def wait_until_it_serves(nsqd: NsqdProcess) -> None:
