@@ -107,12 +107,7 @@ def check_never_two_serve(answered: list[Ok]) -> None:
     assert changes <= 1, f"the nsqds that answered changed {changes} times"
 
 
-GROUPS = [
-    ("etcd", 0),
-    ("memory", 1),
-    pytest.param(("etcd", 1), marks=pytest.mark.slow),
-    pytest.param(("memory", 0), marks=pytest.mark.slow),
-]
+GROUPS = [("memory", 1), *(pytest.param(each, marks=pytest.mark.slow) for each in (("memory", 0), ("etcd", 0), ("etcd", 1)))]
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")

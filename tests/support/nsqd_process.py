@@ -27,7 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
 START_DEADLINE_S = 40.0
 STOP_DEADLINE_S = 40.0
-POLL_INTERVAL_S = 0.01
+# The pause between two questions is a part of the time that has passed, so that long waits cost little.
+LEAST_PAUSE_S, MOST_PAUSE_S, PAUSE_SHARE = 0.01, 0.1, 0.05
 
 T = TypeVar("T")
 
@@ -44,11 +45,12 @@ def is_ours() -> bool:
 
 def wait_until(condition: Callable[[], T], deadline_s: float = 40.0, what: str = "the condition") -> T:
     """Asks until the answer is true, and returns it. Fails at the deadline with the last answer."""
-    deadline = time.monotonic() + deadline_s
+    began_s = time.monotonic()
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began_s
+        if waited_s > deadline_s:
             raise AssertionError(f"waited {deadline_s} s for {what}, last was {answer!r}")
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(min(max(LEAST_PAUSE_S, waited_s * PAUSE_SHARE), MOST_PAUSE_S))
     return answer
 
 
@@ -136,6 +138,12 @@ class ServerProcess:
         self.launch()
         self.wait_until_it_listens()
         return self
+
+    def fails_to_start(self) -> str:
+        """What it logs when it ends by itself, with the status 1."""
+        self.launch()
+        assert self.wait() == 1
+        return self.log_text()
 
     def stop(self) -> int:
         """Ends it with SIGTERM; the exit status."""
