@@ -12,6 +12,7 @@ import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
 from tests.support import hostile_table
+from tests.support.lanes import sampled
 from tests.support.nsqd_process import ServerProcess
 from tests.support.wire import fin, identify, sized, sub
 
@@ -56,7 +57,7 @@ TABLES = (hostile_table.NSQD_ROUTES, hostile_table.LOOKUPD_ROUTES, hostile_table
 ROUTES = [(number, route) for number, table in enumerate(TABLES) for route in sorted(table) if not any(map(route.count, SLOW))]
 
 
-@pytest.mark.parametrize(("number", "route"), ROUTES)
+@pytest.mark.parametrize(("number", "route"), sampled(ROUTES, *(case for case in ROUTES if not case[1].startswith("GET"))))
 def test_routes(daemons: tuple[ServerProcess, ...], number: int, route: str) -> None:
     check(daemons[number], request_of(daemons[number], route, TABLES[number][route]))
 
@@ -89,7 +90,7 @@ def command_of(daemon: ServerProcess, magic: bytes, line: bytes) -> Callable[[in
     return send
 
 
-@pytest.mark.parametrize("line", NSQD_LINES)
+@pytest.mark.parametrize("line", sampled(NSQD_LINES, *NSQD_LINES[::4]))
 def test_nsqd_commands(daemons: tuple[ServerProcess, ...], line: bytes) -> None:
     check(daemons[0], command_of(daemons[0], b"  V2", line))
 

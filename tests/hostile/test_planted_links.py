@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from nsq_tools.to_file.finishing import make_directories
 from nsqd_py.go_import.take_over import ImportFolder
 from nsqd_py.runtime.private_files import open_directory
 from nsqd_py.standby.aside import Aside
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, nsqd_command
-from tests.support.standby_processes import DEADLINE_S
+from tests.support.harm import content
+from tests.support.nsqd_process import MakeNsqd
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
@@ -30,24 +30,15 @@ def victim(tmp_path: Path) -> Path:
     return directory
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-def run(*flags: str) -> tuple[int, str]:
-    process = subprocess.run([*nsqd_command(), *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S)
-    return process.returncode, process.stderr
-
-
 def is_refused(link: Path, victim: Path, *flags: str) -> None:
     """Run nsqd-py with a link in place of a directory: one sentence names the link, and the victim has what it had."""
     before = content(victim)
     link.symlink_to(victim)
-    status, errors = run(*flags)
+    refused = run_tool("nsq_apps.nsqd", *flags)
     assert content(victim) == before
-    assert status == 1
-    assert len(errors.splitlines()) == 1
-    assert f"{link} is a symbolic link" in errors
+    assert refused.returncode == 1
+    (sentence,) = refused.stderr.splitlines()
+    assert f"{link} is a symbolic link" in sentence
     assert os.readlink(link) == str(victim)
 
 
@@ -62,7 +53,8 @@ def test_a_backup(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path) -> None:
 def test_a_restore(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     nsqd = make_nsqd("--accept-standbys")
     nsqd.post("/pub?topic=t", b"hello")
-    assert run(f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}") == (0, "")
+    made = run_tool("nsq_apps.nsqd", f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    assert (made.returncode, made.stderr) == (0, "")
     empty = tmp_path / "empty"
     empty.mkdir()
     is_refused(tmp_path / "data", empty, f"--restore-from={tmp_path / 'copy'}", f"--data-path={tmp_path / 'data'}")

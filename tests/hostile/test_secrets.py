@@ -22,6 +22,7 @@ from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
 from tests.support.commands import runner
+from tests.support.lanes import sampled
 from tests.support.network import free_ports
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import MakeNsqd, wait_until
@@ -199,7 +200,7 @@ def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -
         assert CANARY not in nsqd.log_text()
 
 
-@pytest.mark.parametrize("with_nsqlookupd", [False, True])
+@pytest.mark.parametrize("with_nsqlookupd", sampled([False, True], True))
 def test_nsqadmin_shows_no_secret(
     with_nsqlookupd: bool, make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
 ) -> None:
