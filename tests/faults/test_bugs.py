@@ -11,7 +11,7 @@ from tests.faults.conftest import MakeFaulty
 from tests.support.disk_calls import SYNCS, WRITES
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.nsqd_process import wait_until
-from tests.support.wire import Client, Closed, dpub, mpub, pub, sub
+from tests.support.wire import Closed, dpub, mpub, pub, sub
 
 pytestmark = pytest.mark.ours
 
@@ -75,7 +75,7 @@ def test_a_bug_in_a_handler(make_faulty: MakeFaulty) -> None:
     has(nsqd, "open", path="t:c.cursor*")
     answer = over_http("/channel/create?topic=t&channel=c", b"")(nsqd)
     check(nsqd, answer, "500 INTERNAL_ERROR: ", "IndexError")
-    with Client(nsqd.tcp_port) as client, pytest.raises(Closed):  # no words at all
+    with nsqd.connect() as client, pytest.raises(Closed):  # no words at all
         client.send(sub("t", "c"))
         client.frame()
     wait_until(lambda: len(re.findall(r"internal error [0-9a-f]{6}: .* - client", nsqd.log_text())) == 1, what="the line")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import bodies
 
@@ -41,32 +43,25 @@ def nsqd(tmp_path: Path, set_clock: SetClock) -> Iterator[NsqdProcess]:
         yield nsqd
 
 
-def publish(nsqd: NsqdProcess, *messages: bytes) -> None:
-    with nsqd.connect() as client:
-        client.pub("t", *messages)
-
-
 def delivered(nsqd: NsqdProcess, count: int) -> list[bytes]:
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=count + 1)
         return bodies(client.messages(count))
 
 
-def noted(nsqd: NsqdProcess) -> None:
-    """Return when nsqd has noticed that the clock was set."""
-    wait_until(lambda: "the clock was set by" in nsqd.log_text(), what="the step to be noticed")
-
-
 FRESH = [b"%d" % number for number in range(COUNT)]
 
 
-@pytest.mark.parametrize("away", ["running", "stopped", "killed"])
-@pytest.mark.parametrize("by_s", [-HOUR_S, HOUR_S], ids=["back", "forward"])
+CASES = product((-HOUR_S, HOUR_S), ("running", "stopped", "killed"))
+QUICK = (-HOUR_S, "running"), (-HOUR_S, "killed"), (HOUR_S, "stopped")
+
+
+@pytest.mark.parametrize(("by_s", "away"), sampled(CASES, *QUICK))
 def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, away: str, by_s: int) -> None:
     nsqd.start().create("t", "c")
-    publish(nsqd, b"first")
+    nsqd.publish("t", [b"first"])
     set_clock(by_s)
-    publish(nsqd, *FRESH)
+    nsqd.publish("t", FRESH, batch=1)
     if away == "stopped":
         nsqd.stop()
     elif away == "killed":
@@ -74,19 +69,19 @@ def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, 
     set_clock(0)
     if away != "running":
         nsqd.start()
-    publish(nsqd, b"last")
+    nsqd.publish("t", [b"last"])
     assert delivered(nsqd, COUNT + 2) == [b"first", *FRESH, b"last"]
-    assert "expired_count" not in (nsqd.channel_stats("t", "c") or {})
+    assert "expired_count" not in nsqd.channel_stats("t", "c")
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["set while it runs", "set while it does not"])
 def test_a_clock_that_was_wrong_from_the_first_start(nsqd: NsqdProcess, set_clock: SetClock, is_noticed: bool) -> None:
     set_clock(-HOUR_S)
     nsqd.start().create("t", "c")
-    publish(nsqd, *FRESH)
+    nsqd.publish("t", FRESH, batch=1)
     if is_noticed:
         set_clock(0)
-        noted(nsqd)
+        wait_until(lambda: "the clock was set by" in nsqd.log_text(), what="the step to be noticed")
     nsqd.stop()
     set_clock(0)
     nsqd.start()

@@ -15,7 +15,6 @@ from tests.support.broker_life import TOPIC, Life
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tally import Tally
-from tests.support.wire import bodies
 from tests.unit.fakes import SECOND
 
 pytestmark = pytest.mark.ours
@@ -153,8 +152,7 @@ def test_metadata(sound: Path, tmp_path: Path, damages: Damages, step: int, tall
 def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
     with NsqdProcess(tmp_path / "nsqd").start() as nsqd:
         nsqd.create("t", "c", "d")
-        with nsqd.connect() as client:
-            client.pub("t", b"x")
+        nsqd.publish("t", [b"x"])
         nsqd.kill()
         path = nsqd.data_path / METADATA
         path.write_bytes(b"\0" * 100)
@@ -162,6 +160,4 @@ def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
         assert f"set aside as {METADATA}.damaged" in nsqd.log_text()
         assert (nsqd.data_path / f"{METADATA}.damaged").read_bytes() == b"\0" * 100
         for channel in ("c", "d"):
-            with nsqd.connect() as client:
-                client.sub("t", channel, rdy_count=1)
-                assert bodies([client.message()]) == [b"x"]
+            assert nsqd.consume("t", channel, 1) == [b"x"]

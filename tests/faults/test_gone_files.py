@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
 from tests.faults.conftest import MakeFaulty
 from tests.support.disk_calls import WRITES
+from tests.support.lanes import sampled
 from tests.support.ledger import compare
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tally import Tally
 from tests.support.wire import Closed, bodies, fin, rdy
 
@@ -46,9 +48,7 @@ def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
 
 
 def publish(nsqd: NsqdProcess, low: int, high: int) -> None:
-    with nsqd.connect() as client:
-        for first in range(low, high, BATCH):
-            client.mpub("t", [b"%0*d" % (BODY_BYTES, number) for number in range(first, first + BATCH)])
+    nsqd.publish("t", [b"%0*d" % (BODY_BYTES, number) for number in range(low, high)], BATCH)
 
 
 def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
@@ -74,11 +74,11 @@ def log_files(nsqd: NsqdProcess) -> list[Path]:
 
 
 def topic_metrics(nsqd: NsqdProcess) -> dict[str, Any]:
-    return nsqd.topic_stats("t") or {}
+    return nsqd.topic_stats("t")
 
 
 def channel_metrics(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
-    return nsqd.channel_stats("t", name) or {}
+    return nsqd.channel_stats("t", name)
 
 
 @pytest.fixture
@@ -102,8 +102,7 @@ def gone(report: dict[str, Any]) -> list[str]:
 # ---- between two lives
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+@pytest.mark.parametrize(("place", "is_clean"), sampled(product((0, 1, 2), (True, False)), (0, True), (1, False), (2, True)))
 def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally) -> None:
     if is_clean:
         nsqd.stop()
@@ -227,11 +226,13 @@ def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> N
 # ---- while it runs
 
 
-@pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-@pytest.mark.parametrize("publishes", [True, False])
-def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: int, publishes: bool, sync: str) -> None:
-    nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
+@pytest.mark.parametrize(
+    ("place", "publishes", "sync_every"), sampled(product((0, -1), (True, False), (1, 2500)), (-1, True, 1), (0, False, 2500))
+)
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(
+    make_nsqd: MakeNsqd, place: int, publishes: bool, sync_every: int
+) -> None:
+    nsqd = make_nsqd(*FLAGS, f"--sync-every={sync_every}")
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
     harmed = log_files(nsqd)[place]
@@ -250,29 +251,27 @@ def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: i
     publish(nsqd, published, published + BATCH)
     assert nsqd.log_text().count(f"TOPIC(t): {harmed.name} was removed or cut while it was in use") == 1
     assert place == 0 or log_files(nsqd)[-1] != harmed, "nothing more is written to it"
-    with nsqd.connect() as client:
-        client.sub("t", "all", rdy_count=2500)
-        found = {int(body) for body in bodies(client.consume(ALL // 2))}
-    assert found, "what is in memory comes"
-    nsqd.stop()
-    nsqd.start()
+    assert nsqd.consume("t", "all", ALL // 2), "what is in memory comes"
+    nsqd.restart()
     assert "Traceback" not in nsqd.log_text()
-    nsqd.stop()
 
 
 def health(nsqd: NsqdProcess) -> str:
-    return str(nsqd.http("GET", "/health?format=json").json()["status"])
+    return nsqd.http("GET", "/health?format=json").json()["status"]
 
 
 def move(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("harm", [Path.unlink, move], ids=["removed", "moved"])
-@pytest.mark.parametrize("places", [(0,), (-1,), (0, 1, 2)], ids=["closed", "written to", "all"])
+QUICK = ([0], Path.unlink, False), ([-1], move, True), ([0, 1, 2], Path.unlink, False)
+
+
+@pytest.mark.parametrize(
+    ("places", "harm", "is_clean"), sampled(product(([0], [-1], [0, 1, 2]), (Path.unlink, move), (True, False)), *QUICK)
+)
 def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
-    nsqd: NsqdProcess, check: Check, places: tuple[int, ...], harm: Callable[[Path], None], is_clean: bool
+    nsqd: NsqdProcess, check: Check, places: list[int], harm: Callable[[Path], None], is_clean: bool
 ) -> None:
     harmed = [log_files(nsqd)[place] for place in places]
     for path in harmed:
@@ -283,10 +282,7 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
     assert f'nsqd_log_restored_files_total{{topic="t"}} {len(places)}.0' in nsqd.http("GET", "/metrics").text
     wait_until(lambda: health(nsqd) == "ok", what="the next sync")
     publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
-    if is_clean:
-        nsqd.stop()
-    else:
-        nsqd.kill()
+    nsqd.stop() if is_clean else nsqd.kill()
     assert "is written back: nothing is lost" in nsqd.log_text()
     assert check(nsqd.data_path)[0] == 0
     nsqd.start()
@@ -319,7 +315,7 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_di
     assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
 
 
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+@pytest.mark.parametrize("place", sampled([0, -1], 0))
 def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
     make_faulty: MakeFaulty, check: Check, place: int
 ) -> None:
@@ -354,25 +350,22 @@ def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProces
     wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
     wait_until(lambda: topic_metrics(nsqd).get("restored_files") == 1, what="the file to be written again")
     assert removed.with_name(f"{removed.name}.damaged").read_bytes() == b"of another program"
-    nsqd.kill()
-    nsqd.start()
+    nsqd.restart(clean=False)
     assert consumed(nsqd, "all", ALL) == list(range(ALL))
     assert "missing_count" not in topic_metrics(nsqd)
 
 
-def test_a_new_file_that_is_removed_before_it_has_a_message(tmp_path: Path, check: Check) -> None:
-    with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
-        nsqd.create("t", "all")
-        publish(nsqd, 0, ALL)
-        consumed(nsqd, "all", ALL)
-        wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
-        log_files(nsqd)[0].unlink()
-        wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
-        publish(nsqd, ALL, ALL + BATCH)
-        nsqd.kill()
-        assert check(nsqd.data_path)[0] == 0
-        nsqd.start()
-        assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
+def test_a_new_file_that_is_removed_before_it_has_a_message(nsqd: NsqdProcess, check: Check) -> None:
+    nsqd.post("/channel/delete?topic=t&channel=some")
+    consumed(nsqd, "all", ALL)
+    wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
+    log_files(nsqd)[0].unlink()
+    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
+    publish(nsqd, ALL, ALL + BATCH)
+    nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
 
 
 def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:
@@ -380,8 +373,7 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdP
     cursor.unlink()
     finish_of_some(nsqd, 1)
     wait_until(lambda: cursor.exists() and not unsaved(nsqd, FINISHED + 1), what="the position to be there again")
-    nsqd.kill()
-    nsqd.start()
+    nsqd.restart(clean=False)
     assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
 
 

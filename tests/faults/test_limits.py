@@ -66,8 +66,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
         came = client.consume(count)
         assert len({message.id for message in came}) == count
     wait_until(nsqd.is_healthy, what="room again")
-    with nsqd.connect() as client:
-        client.pub("t", b"after")
+    nsqd.publish("t", [b"after"])
     tally(faults=1, acknowledged=count + 1)
 
 
@@ -80,7 +79,7 @@ def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd
         client.sub("t", "c", rdy_count=2500)
         messages = client.messages(count)
         kept = {message.id for message in messages[::10]}
-        client.send(b"".join(wire.fin(message.id) for message in messages if message.id not in kept))
+        client.fin(*(message for message in messages if message.id not in kept))
         published = 0
         while published <= count // 2:  # space is freed in steps
             wait_until(nsqd.is_healthy, what="room again")

@@ -10,6 +10,7 @@ import pytest
 
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import nsqd_process, wire
+from tests.support.lanes import sampled
 from tests.support.memory import due_in_ms, most_resident_bytes, publish_deferred, resident_bytes
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
@@ -21,9 +22,7 @@ IN_ONE_SEND = 500
 
 
 def publish(nsqd: NsqdProcess, topic: str, count: int) -> None:
-    with nsqd.connect() as client:
-        for _ in range(count):
-            client.pub(topic, BODY)
+    nsqd.publish(topic, [BODY] * count, batch=1)
 
 
 def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
@@ -42,7 +41,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
         assert nsqd.topic_stats("t")["channels"][0]["in_flight_count"] == 150
         assert most_resident_bytes(nsqd) - before < 75 * MB
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] >= MB, what="a look at what is not read")
-        consumer.send(b"".join(wire.fin(message.id) for message in messages))
+        consumer.fin(*messages)
         nsqd.wait_for_channel("t", "c", in_flight_count=0)
 
 
@@ -55,8 +54,7 @@ def test_an_ephemeral_topic_loses_the_newest(make_nsqd: MakeNsqd) -> None:
     assert most_resident_bytes(nsqd) - before < 60 * MB
 
 
-def test_what_is_received_in_part_counts(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
+def test_what_is_received_in_part_counts(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.send(b"PUB t\n" + wire.int32(MB) + BODY[1:])
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] >= MB, what="a look at what has come")
@@ -72,16 +70,13 @@ def test_many_consumers_that_do_not_read(make_nsqd: MakeNsqd) -> None:
         for number in range(30):
             client = stack.enter_context(nsqd.connect())
             client.sub("t", f"c{number}", rdy_count=100_000)
-        publisher = stack.enter_context(nsqd.connect())
-        for _ in range(100):
-            publisher.mpub("t", [b"x" * 1_000] * 80)
+        nsqd.publish("t", [b"x" * 1_000] * 8_000, batch=80)
         buffered = wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"], what="output that waits")
         assert 30 * 64 * 1024 <= buffered < 5 * MB, "a MiB for each of them"
 
 
 @pytest.mark.slow
-def test_1500_messages_of_1_mb_with_the_default(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
+def test_1500_messages_of_1_mb_with_the_default(nsqd: NsqdProcess) -> None:
     nsqd.create("t", "c")
     publish(nsqd, "t", 1500)
     assert nsqd.wait_for_channel("t", "c")["depth"] == 1500
@@ -93,9 +88,8 @@ def test_1500_messages_of_1_mb_with_the_default(make_nsqd: MakeNsqd) -> None:
 
 def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
     """Publish messages, and requeue each of them with a time of its own; return when the journal has them all."""
+    nsqd.publish("t", [b"x" * 100] * count, IN_ONE_SEND)
     with nsqd.connect() as client:
-        for _ in range(0, count, IN_ONE_SEND):
-            client.mpub("t", [b"x" * 100] * IN_ONE_SEND)
         client.sub("t", "c", rdy_count=IN_ONE_SEND)
         for first in range(0, count, IN_ONE_SEND):
             messages = enumerate(client.messages(IN_ONE_SEND), first)
@@ -108,11 +102,10 @@ def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
 DEFER: dict[str, Callable[..., None]] = {"published": partial(publish_deferred, topic="t"), "requeued": requeue_deferred}
 
 
-@pytest.mark.parametrize("way", DEFER)
-def test_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str) -> None:
+@pytest.mark.parametrize("way", sampled(DEFER, "requeued"))
+def test_deferred_messages_after_a_start(nsqd: NsqdProcess, way: str) -> None:
     """They take no more than before it, about 205 bytes each, and not much more while it loads them."""
     count = 30_000
-    nsqd = make_nsqd()
     nsqd.create("t", "c")
     empty = resident_bytes(nsqd)
     DEFER[way](nsqd, count=count)
@@ -125,11 +118,10 @@ def test_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", DEFER)
-def test_a_million_deferred_messages_after_a_start(make_nsqd: MakeNsqd, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_deferred_messages_after_a_start(nsqd: NsqdProcess, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/operations.md says what they take."""
     monkeypatch.setattr(nsqd_process, "START_DEADLINE_S", 600)
     count = 1_000_000
-    nsqd = make_nsqd()
     nsqd.is_executed = True
     nsqd.create("t", "c")
     DEFER[way](nsqd, count=count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.options import AUTO, check_options, read_options
 from nsqd_py.settings.declaration import BadOptions
+from tests.support.harm import flip
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
@@ -22,23 +22,13 @@ DEADLINE_S = 40.0
 
 
 @pytest.fixture
-def nsqd(make_nsqd: MakeNsqd) -> Iterator[NsqdProcess]:
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     """With 200 records in three files, which it reads again and again."""
     nsqd = make_nsqd("--scrub-rate=50MB", "--max-bytes-per-file=12000", "--sync-timeout=50ms")
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        for number in range(COUNT):
-            client.pub("t", b"%0*d" % (BODY_BYTES, number))
-    wait_until(lambda: nsqd.channel_stats("t", "c")["depth"] == COUNT)  # type: ignore[index]
+    nsqd.publish("t", [b"%0*d" % (BODY_BYTES, number) for number in range(COUNT)], batch=1)
+    nsqd.wait_for_channel("t", "c", depth=COUNT)
     return nsqd
-
-
-def flip(path: Path, place: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(place)
-        byte = file.read(1)[0]
-        file.seek(place)
-        file.write(bytes([byte ^ 16]))
 
 
 def logs(nsqd: NsqdProcess) -> list[Path]:
@@ -46,8 +36,7 @@ def logs(nsqd: NsqdProcess) -> list[Path]:
 
 
 def scrub_of(nsqd: NsqdProcess) -> dict[str, Any]:
-    statistics: dict[str, Any] = nsqd.stats()["scrub"]
-    return statistics
+    return nsqd.stats()["scrub"]
 
 
 def wait_for_passes(nsqd: NsqdProcess, count: int = 2) -> None:
@@ -73,12 +62,11 @@ def test_flipped_bits_are_found_and_counted_once(nsqd: NsqdProcess) -> None:
     files = logs(nsqd)
     assert len(files) >= 3
     for path in (files[0], files[-1]):
-        for index in (2, 5):
-            flip(path, FILE_HEADER_BYTES + index * RECORD_BYTES + 90)
+        flip(path, *(FILE_HEADER_BYTES + index * RECORD_BYTES + 90 for index in (2, 5)))
     wait_until(lambda: scrub_of(nsqd)["damaged_bytes"] == 4 * RECORD_BYTES, DEADLINE_S, "the damage")
     wait_for_passes(nsqd)
     assert scrub_of(nsqd)["damaged_bytes"] == 4 * RECORD_BYTES
-    assert nsqd.topic_stats("t")["damaged_bytes"] == 4 * RECORD_BYTES  # type: ignore[index]
+    assert nsqd.topic_stats("t")["damaged_bytes"] == 4 * RECORD_BYTES
     metrics = nsqd.http("GET", "/metrics").text
     assert f"nsqd_scrub_damaged_bytes_total {4 * RECORD_BYTES}.0" in metrics
     assert f'nsqd_log_damaged_bytes_total{{topic="t"}} {4 * RECORD_BYTES}.0' in metrics

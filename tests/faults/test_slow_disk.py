@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from time import sleep, time
+from time import time
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.support.wire import bodies
 pytestmark = pytest.mark.ours
 
 PUBLISHES = 6
+STALL_S = 600.0  # until the rules are taken away
 # The first slow call shows that the disk is slow, and so may the first after ten seconds without one. A busy machine
 # may take a slow call for a wait for the processor.
 MOST_ON_THE_LOOP = 3
@@ -40,8 +41,7 @@ class Neighbours(Background):
         self._nsqd = nsqd
         self._topic = topic
         nsqd.create(topic, "c")
-        with nsqd.connect() as client:
-            client.mpub(topic, self.messages)
+        nsqd.publish(topic, self.messages)
 
     def _ping(self) -> None:
         while not self.is_over.wait(0.01):
@@ -79,9 +79,8 @@ def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], c
     nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=100ms")
     for topic in ("first", "second"):
         nsqd.create(topic, "c")
-    with nsqd.connect() as client:
-        client.pub("first", b"before")
-    sent: dict[str, list[bytes]] = {"first": [b"before"], "second": []}
+    nsqd.post("/pub?topic=first", b"before")
+    sent = {"first": [b"before"], "second": []}
     with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as first, nsqd.connect() as second:
         nsqd.set_rules(*({"call": call, "delay_s": call_s} for call in calls))
         for _ in range(PUBLISHES // 2):
@@ -107,9 +106,7 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
     for topic in ("read", "written"):
         nsqd.create(topic, "c")
     queued = [b"%d" % index + b"x" * 100 for index in range(100)]
-    with nsqd.connect() as client:
-        for start in range(0, len(queued), 20):
-            client.mpub("read", queued[start : start + 20])
+    nsqd.publish("read", queued)
     nsqd.restart()  # now they are in files only
     written: list[bytes] = []
     call_s = 0.3
@@ -139,8 +136,7 @@ def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
     """Slowly: a disk that stays slow is one that is likely to damage something."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms", "--scrub-rate=50MB")
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.mpub("t", [b"x" * 100] * 100)
+    nsqd.publish("t", [b"x" * 100] * 100)
 
     def publish() -> None:
         with nsqd.connect() as client:
@@ -148,7 +144,7 @@ def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
                 client.pub("t", b"x" * 100)
 
     def passes() -> int:
-        return int(nsqd.stats()["scrub"]["passes"])
+        return nsqd.stats()["scrub"]["passes"]
 
     publishing = Background(publish)
     nsqd.set_rules(*({"call": call, "delay_s": 0.15} for call in WRITES + SYNCS))
@@ -192,8 +188,8 @@ def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty: MakeFaulty, tally
     """Finished messages would fill it otherwise."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.mpub("t", kept := [b"kept %d" % number for number in range(10)])
+    kept = [b"kept %d" % number for number in range(10)]
+    nsqd.publish("t", kept)
     nsqd.set_rules(*SLOW_LOGS)
     with Traffic(nsqd, "t2") as traffic:
         wait_until(lambda: "the disk is slow" in nsqd.log_text(), what="the disk to be slow")
@@ -226,16 +222,15 @@ def slow_traffic(nsqd: FaultyNsqd, *rules: dict[str, object]) -> None:
 def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: MakeFaulty, tally: Tally) -> None:
     """A new topic has files of the same names: the thread must not remove one of those."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
-    slow_traffic(nsqd, {"call": "rename", "path": f"t2.{0:020}.log", "delay_s": 4.0})
-    sleep(0.5)
+    removed = f"t2.{0:020}.log"
+    slow_traffic(nsqd, {"call": "rename", "path": removed, "delay_s": STALL_S})
+    wait_until(lambda: f"thread rename {removed}" in nsqd.delays(), what="the thread to be about to remove it")
     nsqd.post("/topic/delete?topic=t2")
     nsqd.create("t2", "c")
     expected = [b"%d" % number + b"y" * 3000 for number in range(4)]
-    with nsqd.connect() as client:
-        for body in expected:
-            client.pub("t2", body)
-    sleep(4.0)
+    nsqd.publish("t2", expected, batch=1)
     nsqd.set_rules()
+    wait_until(lambda: f"end rename {removed}" in nsqd.delays(), what="the thread to go on")
     nsqd.restart(clean=False)
     assert "missing" not in nsqd.log_text()
     assert bodies(nsqd.consume_all("t2", "c")) == expected
