@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,9 +25,7 @@ FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout
 
 
 @pytest.mark.crash
-def test_stopped_under_load_loses_and_repeats_nothing(
-    tmp_path: Path, tally: Tally, record_property: Callable[[str, object], None]
-) -> None:
+def test_stopped_under_load_loses_and_repeats_nothing(tmp_path: Path, tally: Tally) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -51,8 +48,6 @@ def test_stopped_under_load_loses_and_repeats_nothing(
         drain(nsqd, topics)
     # Go's nsqd delivers in another order, and does not keep deferrals over a restart.
     verdict = judge(history, without=() if is_ours() else ("reordered", "early"))
-    record_property("seed", seed)
-    record_property("acknowledged", verdict.acknowledged)
     tally(**verdict.counts())
     print(*verdict.lines(), sep="\n")
     verdict.require_sound()

@@ -143,6 +143,4 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def worker_stop_timeout_s() -> float:
-    found = re.search(r"STOP_TIMEOUT_S = ([\d.]+)", (WORKER / "worker.py").read_text())
-    assert found is not None
-    return float(found[1])
+    return float(re.search(r"STOP_TIMEOUT_S = ([\d.]+)", (WORKER / "worker.py").read_text())[1])

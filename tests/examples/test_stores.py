@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -87,11 +88,8 @@ def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd: Nsqd, start: Start, 
 
 
 def rows(database: Path, table: str) -> list[tuple[str, ...]]:
-    connection = sqlite3.connect(database)
-    try:
+    with closing(sqlite3.connect(database)) as connection:
         return connection.execute(f"SELECT * FROM {table}").fetchall()
-    finally:
-        connection.close()
 
 
 def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -28,13 +29,10 @@ def listening(server: Example) -> int:
 
 def request(port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
     """Return the status and the text of the answer; a body makes it a POST."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=40)
-    try:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=40)) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict[str, str]) -> list[int]:
@@ -42,10 +40,14 @@ def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict
         return list(pool.map(lambda body: request(port, path, body, headers)[0], bodies))
 
 
-WORKERS = [("gthread", "--threads=8"), ("gevent",), ("gevent", "--preload")]
+THREADS, GREENLETS = ("gthread", "--threads=8"), ("gevent",)
 
 
-@pytest.mark.parametrize("workers", WORKERS, ids=["threads", "gevent", "gevent-preload"])
+@pytest.mark.parametrize(
+    "workers",
+    [THREADS, GREENLETS, pytest.param((*GREENLETS, "--preload"), marks=pytest.mark.slow)],
+    ids=["threads", "gevent", "gevent-preload"],
+)
 def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[str, ...]) -> None:
     pytest.importorskip("flask")
     pytest.importorskip("gunicorn")
@@ -63,7 +65,7 @@ def test_flask_answers_503_without_nsqd(nsqd: Nsqd, start: Start) -> None:
     assert request(listening(server), "/orders", "order")[0] == 503
 
 
-@pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
+@pytest.mark.parametrize("workers", [THREADS, GREENLETS], ids=["threads", "gevent"])
 def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]) -> None:
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")
