@@ -84,7 +84,6 @@ def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> 
             while process.poll() is None:
                 with suppress(OSError, StopIteration):  # it has ended
                     peak = max(peak, peak_mb(process.pid))
-            assert process.stderr is not None
             text = process.stderr.read().decode()
     print(f"nsq-stat, {form} of 40 MB from {kind}: peak {peak:.0f} MB")
     assert "longer than 33554432 bytes" in text

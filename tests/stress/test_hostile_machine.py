@@ -95,7 +95,6 @@ def test_what_computes_ends_with_the_block_and_with_its_parent() -> None:
     assert not any(map(is_running, pids))
     owner = "from tests.support.hostile_machine import *\nwith computing(1) as pids: print(*pids, flush=True); time.sleep(3600)"
     with subprocess.Popen([sys.executable, "-c", owner], cwd=REPOSITORY, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.send_signal(signal.SIGKILL)

@@ -312,7 +312,6 @@ class Relay:
 
     def _ready(self) -> Iterator[socket.socket]:
         for key, _ in self._selector.select():
-            assert isinstance(key.fileobj, socket.socket)
             yield key.fileobj
 
     def _accept(self) -> None:

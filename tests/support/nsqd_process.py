@@ -108,7 +108,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
 
     @property
@@ -164,12 +163,10 @@ class ServerProcess:
         self.start()
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
         self._process.send_signal(number)
 
     def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
         """The exit status, when it has ended."""
-        assert self._process is not None
         return self._process.wait(deadline_s)
 
     def __enter__(self) -> Self:

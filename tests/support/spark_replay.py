@@ -51,8 +51,7 @@ class Replay(ToolProcess):
 
     def report(self) -> dict[str, Any]:
         """Only when it has ended."""
-        report: dict[str, Any] = json.loads(self._report_path.read_bytes())
-        return report
+        return json.loads(self._report_path.read_bytes())
 
 
 def numbered(count: int) -> list[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.support.network import Relay, free_ports
@@ -44,7 +43,7 @@ class StandbyCluster:
         wait_until(lambda: len(self.lookupd.nodes()) == 1, what="the primary at nsqlookupd")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in [*self._admins, self.standby, self.primary, self.lookupd]:
             process.destroy()
         if self.relay is not None:

@@ -23,7 +23,6 @@ class TransportClient(Client):
         """IDENTIFY with these fields, and what they lead to; the negotiated settings."""
         negotiated = self.identify(tls_v1=context is not None, **fields)
         if negotiated["tls_v1"]:
-            assert context is not None
             self.start_tls(context)
         if negotiated["snappy"]:
             self.start_snappy()

@@ -220,7 +220,6 @@ def statuses_of(received: bytes) -> list[int]:
             continue
         assert head[2].decode() == REASONS[status]
         length = CONTENT_LENGTH.search(head[3])
-        assert length is not None
         rest = received[int(length[1]) :]
         # The answer to HEAD says how long a body would be, and has none.
         has_body = not received.startswith(b"HTTP/1.") and received != b""
