@@ -59,15 +59,11 @@ def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProc
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
     """An nsqadmin with an nsqlookupd that no other test fills with topics."""
     folder = tmp_path_factory.mktemp("hostile")
-    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
-    lookupd.create_channel("hostile", "c")
-    log_path = folder / "nsqadmin.log"
-    flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.http_address}")
-    process = NsqadminProcess(log_path, *flags)
-    process.start()
-    yield process
-    process.destroy()
-    lookupd.destroy()
+    with NsqlookupdProcess(folder / "nsqlookupd.log").start() as lookupd:
+        lookupd.create_channel("hostile", "c")
+        flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.http_address}")
+        with NsqadminProcess(folder / "nsqadmin.log", *flags).start() as admin:
+            yield admin
 
 
 def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what: str) -> None:
@@ -87,7 +83,7 @@ def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what
 
 
 def routes_of(table: tuple[object, ...]) -> set[str]:
-    return {f"{route.method} {route.path}" for route in table}  # type: ignore[attr-defined]
+    return {f"{route.method} {route.path}" for route in table}
 
 
 def admin_routes() -> set[str]:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support.network import LOOPBACK
-from tests.support.nsqd_process import HTTPAnswer, ServerProcess, wait_until
+from tests.support.nsqd_process import HTTPAnswer, ServerProcess, command_of, wait_until
 
 MakeNsqadmin = Callable[..., "NsqadminProcess"]
 
 
 def nsqadmin_command() -> list[str]:
-    command = os.environ.get("NSQADMIN_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqadmin"]
+    return command_of("nsqadmin")
 
 
 class NsqadminProcess(ServerProcess):

@@ -33,9 +33,14 @@ LEAST_PAUSE_S, MOST_PAUSE_S, PAUSE_SHARE = 0.01, 0.1, 0.05
 T = TypeVar("T")
 
 
+def command_of(daemon: str) -> list[str]:
+    """The command of nsqd, nsqlookupd or nsqadmin, which a variable as NSQD_COMMAND replaces."""
+    command = os.environ.get(f"{daemon.upper()}_COMMAND")
+    return shlex.split(command) if command else [sys.executable, "-m", f"nsq_apps.{daemon}"]
+
+
 def nsqd_command() -> list[str]:
-    command = os.environ.get("NSQD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqd"]
+    return command_of("nsqd")
 
 
 def is_ours() -> bool:

@@ -5,16 +5,13 @@ The environment variable NSQLOOKUPD_COMMAND replaces the program under test, as 
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from tests.support.network import LOOPBACK, Host
-from tests.support.nsqd_process import ServerProcess
+from tests.support.nsqd_process import ServerProcess, command_of
 
 # make_nsqlookupd(*flags) starts an nsqlookupd; see tests/conftest.py.
 MakeNsqlookupd = Callable[..., "NsqlookupdProcess"]
@@ -23,8 +20,7 @@ Producer = dict[str, Any]
 
 
 def nsqlookupd_command() -> list[str]:
-    command = os.environ.get("NSQLOOKUPD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqlookupd"]
+    return command_of("nsqlookupd")
 
 
 class NsqlookupdProcess(ServerProcess):
