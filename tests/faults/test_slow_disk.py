@@ -19,7 +19,6 @@ from tests.support.wire import bodies
 pytestmark = pytest.mark.ours
 
 PUBLISHES = 6
-STALL_S = 600.0  # until the rules are taken away
 # The first slow call shows that the disk is slow, and so may the first after ten seconds without one. A busy machine
 # may take a slow call for a wait for the processor.
 MOST_ON_THE_LOOP = 3
@@ -223,14 +222,14 @@ def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: Ma
     """A new topic has files of the same names: the thread must not remove one of those."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     removed = f"t2.{0:020}.log"
-    slow_traffic(nsqd, {"call": "rename", "path": removed, "delay_s": STALL_S})
+    slow_traffic(nsqd, {"call": "rename", "path": removed, "delay_s": 4.0})
     wait_until(lambda: f"thread rename {removed}" in nsqd.delays(), what="the thread to be about to remove it")
     nsqd.post("/topic/delete?topic=t2")
     nsqd.create("t2", "c")
     expected = [b"%d" % number + b"y" * 3000 for number in range(4)]
     nsqd.publish("t2", expected, batch=1)
-    nsqd.set_rules()
     wait_until(lambda: f"end rename {removed}" in nsqd.delays(), what="the thread to go on")
+    nsqd.set_rules()
     nsqd.restart(clean=False)
     assert "missing" not in nsqd.log_text()
     assert bodies(nsqd.consume_all("t2", "c")) == expected
