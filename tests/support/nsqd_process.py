@@ -143,10 +143,10 @@ class ServerProcess:
         self.wait_until_it_listens()
         return self
 
-    def fails_to_start(self) -> str:
-        """What it logs when it ends by itself, with the status 1."""
+    def fails_to_start(self, status: int = 1) -> str:
+        """What it logs when it ends by itself, with this status."""
         self.launch()
-        assert self.wait() == 1
+        assert self.wait() == status
         return self.log_text()
 
     def stop(self) -> int:
