@@ -194,9 +194,8 @@ def durability(machine: Machine, cwd: Path) -> None:
     run_in(machine, cwd, "curl -X POST 'http://nsq1:4151/channel/create?topic=orders&channel=billing'")
     with on_data_path(machine, "--max-bytes-per-file=200000", "--mem-queue-size=0") as stopped:
         stopped.create("orders", "billing", "archive")
+        stopped.publish("orders", [b"%0100d" % number for number in range(4000)], batch=200)
         with stopped.connect() as publisher:
-            for first in range(0, 4000, 200):
-                publisher.mpub("orders", [b"%0100d" % number for number in range(first, first + 200)])
             for _ in range(5):
                 publisher.dpub("orders", 3_600_000, b"%0100d" % 0)
             publisher.mpub("lonely", [b"%0500d" % number for number in range(2)])

@@ -186,7 +186,7 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     epoch = serving.newest_epoch
     happened = Happened(fault, time.monotonic())
     report.happened.append(happened)
-    gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
+    gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance)) or time.monotonic()
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
         epoch = serving.newest_epoch  # the standby may have served before it died too
     time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on in the meantime
