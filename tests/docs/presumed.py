@@ -82,9 +82,9 @@ def publish_all_the_time(machine: Machine, cwd: Path, *topics: str) -> None:
     machine.popen(["bash", "--norc", "-c", script], cwd, stdin=subprocess.DEVNULL)
 
 
-def orders(cwd: Path, count: int = 3) -> None:
+def orders(cwd: Path) -> None:
     """Write orders.jsonl."""
-    lines = [json.dumps({"id": number, "status": 200}) for number in range(count)]
+    lines = [json.dumps({"id": number, "status": 200}) for number in range(3)]
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 
 

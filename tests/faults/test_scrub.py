@@ -39,10 +39,10 @@ def scrub_of(nsqd: NsqdProcess) -> dict[str, Any]:
     return nsqd.stats()["scrub"]
 
 
-def wait_for_passes(nsqd: NsqdProcess, count: int = 2) -> None:
+def wait_for_passes(nsqd: NsqdProcess) -> None:
     """Wait until everything that was on the disk at this call has been read."""
     before = scrub_of(nsqd)["passes"]
-    wait_until(lambda: scrub_of(nsqd)["passes"] >= before + count, DEADLINE_S, "passes of the scrub")
+    wait_until(lambda: scrub_of(nsqd)["passes"] >= before + 2, DEADLINE_S, "passes of the scrub")
 
 
 def test_what_is_sound_is_read_again_and_again(nsqd: NsqdProcess) -> None:

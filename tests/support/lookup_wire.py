@@ -22,12 +22,10 @@ def identify(**changes: Any) -> bytes:
 class LookupClient(Client):
     """One connection to nsqlookupd, as that of an nsqd."""
 
-    def __init__(
-        self, port: int, *, magic: bytes = MAGIC, tls: ssl.SSLContext | None = None, server_name: str = "localhost"
-    ) -> None:
+    def __init__(self, port: int, *, magic: bytes = MAGIC, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(port, magic=b"")
         if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_hostname=server_name)
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.send(magic)
 
     @property

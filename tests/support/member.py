@@ -33,9 +33,9 @@ def ack(number: int) -> bytes:
     return b"ACK %d\n" % number
 
 
-def caller_of(nsqd: NsqdProcess, secret: bytes = SECRET, purpose: str = FOLLOW, asked: str = "") -> Caller:
+def caller_of(nsqd: NsqdProcess, secret: bytes = SECRET, purpose: str = FOLLOW) -> Caller:
     own = f"127.0.0.1:{nsqd.tcp_port}"
-    return Caller(secret, purpose, asked or own, asked or own, os.urandom(NONCE_BYTES))
+    return Caller(secret, purpose, own, own, os.urandom(NONCE_BYTES))
 
 
 def join(client: Client, caller: Caller) -> Caller:

@@ -55,12 +55,11 @@ class NsqadminProcess(ServerProcess):
         return wait_until(seen, what=f"{topic} with {statistics}")
 
     @contextmanager
-    def events(self, query: str, last_id: str = "", headers: dict[str, str] | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+    def events(self, query: str, headers: dict[str, str] | None = None) -> Iterator[Iterator[dict[str, Any]]]:
         """The events of a view: `event`, `id` and what is in them."""
         connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
-        named = {**(headers or {}), **({"Last-Event-ID": last_id} if last_id else {})}
         with closing(connection):
-            connection.request("GET", f"/api/v2/events?{query}", headers=named)
+            connection.request("GET", f"/api/v2/events?{query}", headers=headers or {})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"

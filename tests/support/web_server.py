@@ -74,8 +74,8 @@ class WebServer:
         """Answer whoever hangs, and do not let hang any more."""
         self.may_go_on.set()
 
-    def wait_until_asked(self, times: int, deadline_s: float = 40.0) -> None:
-        wait_until(lambda: len(self.asked) >= times, deadline_s, f"{times} requests, there are {len(self.asked)}")
+    def wait_until_asked(self, times: int) -> None:
+        wait_until(lambda: len(self.asked) >= times, what=f"{times} requests, there are {len(self.asked)}")
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self

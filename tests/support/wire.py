@@ -160,9 +160,9 @@ class Client:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
-    def send_until_it_blocks(self, data: bytes, times: int, blocked_s: float = 2.0) -> None:
+    def send_until_it_blocks(self, data: bytes, times: int) -> None:
         """Sends `data` up to `times`, ends early when nsqd takes no more of it or closes the connection."""
-        self.socket.settimeout(blocked_s)
+        self.socket.settimeout(2.0)
         with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
             for _ in range(times):
                 self.socket.sendall(data)

@@ -46,9 +46,9 @@ class Dialogue:
         self.client.sendall(data)
         wait_in_loop(lambda: self.stream.closed or not _readable(self.stream), "nsqd to read")
 
-    def sweep(self, at_s: float, limits: TimeLimits = LIMITS) -> str:
+    def sweep(self, at_s: float) -> str:
         """For what it is overdue, so long after the beginning."""
-        return self.stream.overdue(self._began_s + at_s, limits)
+        return self.stream.overdue(self._began_s + at_s, LIMITS)
 
     def end(self, reason: str) -> bytes:
         """What the client gets when it is ended for that."""

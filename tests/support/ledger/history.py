@@ -236,8 +236,8 @@ class History:
     def killed(self, nsqd: str = "") -> None:
         self._append(Kind.KILLED, nsqd=nsqd)
 
-    def stopped(self, nsqd: str = "") -> None:
-        self._append(Kind.STOPPED, nsqd=nsqd)
+    def stopped(self) -> None:
+        self._append(Kind.STOPPED)
 
     def _append(self, kind: Kind, **fields: Any) -> int:
         """What has its default is left out."""
