@@ -15,6 +15,7 @@ from tests.support.broker_life import TOPIC, Life
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tally import Tally
+from tests.support.wire import bodies
 from tests.unit.fakes import SECOND
 
 pytestmark = pytest.mark.ours
@@ -160,4 +161,4 @@ def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
         assert f"set aside as {METADATA}.damaged" in nsqd.log_text()
         assert (nsqd.data_path / f"{METADATA}.damaged").read_bytes() == b"\0" * 100
         for channel in ("c", "d"):
-            assert nsqd.consume("t", channel, 1) == [b"x"]
+            assert bodies(nsqd.consume("t", channel, 1)) == [b"x"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import wire
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import Host
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.wire import OK, Client, Closed, bodies, pub
 
 pytestmark = pytest.mark.ours
 
@@ -32,12 +32,12 @@ def open_files(nsqd: NsqdProcess) -> int:
     return sum(file.path.startswith(f"{nsqd.data_path}/") for file in psutil.Process(nsqd.pid).open_files())
 
 
-def connected(nsqd: NsqdProcess) -> wire.Client | None:
+def connected(nsqd: NsqdProcess) -> Client | None:
     """A connection; None where it is refused: the files that were written to last have to be synced first."""
     client = nsqd.connect()
     try:
         client.identify(heartbeat_interval=-1)
-    except (AssertionError, OSError, wire.Closed):
+    except (AssertionError, OSError, Closed):
         client.close()
         return None
     return client
@@ -49,7 +49,7 @@ def test_more_channels_than_descriptors(limited: MakeNsqd, descriptors: int, cou
     nsqd.create("t", *(f"c{place}" for place in range(count)))
     nsqd.restart()
     nsqd.publish("t", [b"one", b"two"])
-    assert nsqd.consume("t", f"c{count - 1}", 2) == [b"one", b"two"]
+    assert bodies(nsqd.consume("t", f"c{count - 1}", 2)) == [b"one", b"two"]
     nsqd.wait_for_channel("t", f"c{count - 1}", depth=0, in_flight_count=0)
     for place in range(0, count, 2):
         nsqd.post(f"/channel/delete?topic=t&channel=c{place}")
@@ -77,7 +77,7 @@ def test_more_topics_than_descriptors(limited: MakeNsqd, descriptors: int, count
         assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 3)
         assert nsqd.is_healthy()
     for name in names[:: count // 10]:
-        assert nsqd.consume(name, "c", 3) == [b"0", b"1", b"2"]
+        assert bodies(nsqd.consume(name, "c", 3)) == [b"0", b"1", b"2"]
     assert open_files(nsqd) < descriptors * 3 // 4
     nsqd.publish(names[0], [b"later"])
     for name in names:
@@ -90,8 +90,8 @@ def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limit
     nsqd = limited(256, "--sync-every=1")
     names = [f"t{place}" for place in range(400)]
     with nsqd.connect() as publisher:
-        publisher.send(*(wire.pub(name, b"x") for name in names))
-        assert [publisher.next_frame() for _ in names] == [wire.OK] * len(names)
+        publisher.send(*(pub(name, b"x") for name in names))
+        assert [publisher.next_frame() for _ in names] == [OK] * len(names)
     assert nsqd.is_healthy()
     nsqd.restart(clean=False)
     assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 1)
@@ -104,7 +104,7 @@ def test_more_segments_than_descriptors(limited: MakeNsqd) -> None:
     nsqd.restart()
     assert len(list(nsqd.data_path.glob("t.*.log"))) > 300
     assert nsqd.is_healthy()
-    assert sorted(nsqd.consume("t", "c", len(sent))) == sent
+    assert sorted(bodies(nsqd.consume("t", "c", len(sent)))) == sent
     wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, what="the segments to go")
 
 
@@ -132,7 +132,7 @@ def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path: Path) -> None:
         nsqd.publish("t", sent, batch=1)
         nsqd.restart()
         nsqd.set_rules({"call": "pread", "path": "t.*", "delay_s": 0.15, "share": 0.02})
-        found = nsqd.consume("t", "c", len(sent))
+        found = bodies(nsqd.consume("t", "c", len(sent)))
         assert nsqd.delayed_calls()[1] > 0, "no thread has read"
     assert sorted(found) == sent
     assert "Too many open files" not in nsqd.log_text()

@@ -264,7 +264,7 @@ def test_all_messages_of_a_long_mpub_are_there(nsqd: NsqdProcess) -> None:
     nsqd.publish("t", wanted, batch=len(wanted))
     nsqd.post("/mpub?topic=t", b"\n".join(wanted))
     nsqd.post("/mpub?topic=t&binary=true", mpub_body(wanted))
-    assert nsqd.consume("t", "c", 3 * len(wanted)) == wanted * 3
+    assert bodies(nsqd.consume("t", "c", 3 * len(wanted))) == wanted * 3
 
 
 def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(nsqd: NsqdProcess) -> None:

@@ -14,7 +14,7 @@ from tests.support.ledger import Bodies, History, judge
 from tests.support.network import Network
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, Producer
-from tests.support.wire import Client
+from tests.support.wire import Client, bodies
 
 LOOKUPDS, NSQDS = 2, 3
 NSQD_PORTS = (4150, 4151)
@@ -78,7 +78,7 @@ class ClusterNsqd(NsqdProcess):
 
     def received(self, topic: str, channel: str, count: int) -> list[bytes]:
         """The next `count` messages of a channel, finished, sorted."""
-        return sorted(self.consume(topic, channel, count))
+        return sorted(bodies(self.consume(topic, channel, count)))
 
 
 class Publisher(Background):

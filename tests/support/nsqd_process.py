@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.support import forked
 from tests.support.network import LOOPBACK, Host
-from tests.support.wire import Client, Message, bodies
+from tests.support.wire import Client, Message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
@@ -281,6 +281,12 @@ class NsqdProcess(ServerProcess):
             client.identify(**settings)
         return client
 
+    def consumer(self, topic: str, channel: str, rdy_count: int | None = None, **settings: Any) -> Client:
+        """A connection that consumes from the channel."""
+        client = self.connect(**settings)
+        client.sub(topic, channel, rdy_count)
+        return client
+
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
         assert answer.status == 200, answer
@@ -301,16 +307,14 @@ class NsqdProcess(ServerProcess):
             for start in range(0, len(bodies), batch):
                 client.mpub(topic, bodies[start : start + batch])
 
-    def consume(self, topic: str, channel: str, count: int) -> list[bytes]:
-        """The bodies of the next `count` messages of a channel, each finished when it came."""
-        with self.connect() as client:
-            client.sub(topic, channel, rdy_count=2500)
-            return bodies(client.consume(count))
+    def consume(self, topic: str, channel: str, count: int) -> list[Message]:
+        """Finish that many messages of a channel."""
+        with self.consumer(topic, channel, 2500) as client:
+            return client.consume(count)
 
     def consume_all(self, topic: str, channel: str) -> list[Message]:
         """Finish all messages of a channel but those that are deferred."""
-        with self.connect() as client:
-            client.sub(topic, channel, rdy_count=2500)
+        with self.consumer(topic, channel, 2500) as client:
             return client.drain(lambda: self.is_empty(topic, channel))
 
     def is_empty(self, topic: str, channel: str) -> bool:

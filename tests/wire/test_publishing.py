@@ -20,7 +20,7 @@ from tests.support import wire
 from tests.support.general_nsqd import GENERAL_NSQD
 from tests.support.nsqd_process import MakeNsqd
 from tests.support.served_broker import ServedBroker, wait_in_loop
-from tests.support.wire import MAGIC, dpub, identify, mpub, pub, sub
+from tests.support.wire import MAGIC, bodies, dpub, identify, mpub, pub, sub
 from tests.unit.fakes import messages_of, parse_messages, sized
 
 OK = b"\0\0\0\6\0\0\0\0OK"
@@ -364,5 +364,5 @@ def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(
     assert [clients[1].frame() for _ in range(4)] == [wire.OK] * 4
     sent["a"] += [b"x", b"x", b"x", b"y", b"z"]
     for topic in topics:
-        assert sorted(nsqd.consume(topic, "ch", len(sent[topic]))) == sorted(sent[topic])
+        assert sorted(bodies(nsqd.consume(topic, "ch", len(sent[topic])))) == sorted(sent[topic])
         nsqd.wait_for_channel(topic, "ch", depth=0, in_flight_count=0, deferred_count=0)
