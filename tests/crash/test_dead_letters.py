@@ -66,8 +66,7 @@ def publish_and_requeue(nsqd: NsqdProcess, history: History, life: int, load_s: 
     """For a while, everything that comes."""
     ends_s = time.monotonic() + load_s
     number = 0
-    with nsqd.connect() as publisher, nsqd.connect() as consumer:
-        consumer.sub(TOPIC, "c", RDY)
+    with nsqd.connect() as publisher, nsqd.consumer(TOPIC, "c", RDY) as consumer:
         while time.monotonic() < ends_s or not number:
             messages = [b"%d.%06d" % (life, number + i) for i in range(BATCH)]
             publish = history.sending(TOPIC, messages, resends=True)
@@ -84,8 +83,7 @@ def requeue_what_is_there(consumer: Client) -> None:
 
 def bury_the_rest(nsqd: NsqdProcess) -> None:
     """Requeue what is left, until nothing is, and that is written down."""
-    with nsqd.connect() as consumer:
-        consumer.sub(TOPIC, "c", RDY)
+    with nsqd.consumer(TOPIC, "c", RDY) as consumer:
 
         def is_empty() -> bool:
             requeue_what_is_there(consumer)
@@ -101,8 +99,7 @@ def take_dead_letters(nsqd: NsqdProcess, history: History) -> None:
     """Note all that is in the topic of dead letters, as what came to a channel of the topic."""
     nsqd.create("jobs.dead", "reader")
     depth = nsqd.channel_stats("jobs.dead", "reader")["depth"]
-    with nsqd.connect() as reader:
-        reader.sub("jobs.dead", "reader", RDY)
+    with nsqd.consumer("jobs.dead", "reader", RDY) as reader:
         for message in reader.consume(depth):
             history.fin(history.delivered(TOPIC, DEAD, message.body, message_id=message.id))
     history.drained(TOPIC, DEAD)

@@ -62,8 +62,7 @@ def test_killed_at_every_step(tmp_path: Path, tally: Tally) -> None:
 
 
 def delivered(nsqd: NsqdProcess, count: int) -> list[GoMessage]:
-    with nsqd.connect() as client:
-        client.sub("t", "a", 2500)
+    with nsqd.consumer("t", "a", 2500) as client:
         messages = client.consume(count)
         client.expect_silence()
     return [GoMessage(m.body, int(m.id, 16), m.timestamp_ns, m.attempts) for m in messages]

@@ -200,8 +200,7 @@ def durability(machine: Machine, cwd: Path) -> None:
                 publisher.dpub("orders", 3_600_000, b"%0100d" % 0)
             publisher.mpub("lonely", [b"%0500d" % number for number in range(2)])
         for channel, count in ("billing", 1500), ("archive", 1):
-            with stopped.connect() as consumer:
-                consumer.sub("orders", channel, rdy_count=count)
+            with stopped.consumer("orders", channel, count) as consumer:
                 received = consumer.messages(count)
                 consumer.send(b"RDY 0\n")  # else more would be in flight
                 consumer.fin(*received)

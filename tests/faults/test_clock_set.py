@@ -44,8 +44,7 @@ def nsqd(tmp_path: Path, set_clock: SetClock) -> Iterator[NsqdProcess]:
 
 
 def delivered(nsqd: NsqdProcess, count: int) -> list[bytes]:
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=count + 1)
+    with nsqd.consumer("t", "c", count + 1) as client:
         return bodies(client.messages(count))
 
 

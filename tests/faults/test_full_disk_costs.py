@@ -27,8 +27,7 @@ def test_a_full_disk_costs_few_log_lines_and_no_memory(make_faulty: MakeFaulty) 
         publisher.pub("t", b"x")
         nsqd.set_rules(*({"call": call, "error": "ENOSPC"} for call in (*WRITES, "posix_fallocate")))
         for name in names:
-            with nsqd.connect() as client:
-                client.sub("t", name, rdy_count=1)
+            with nsqd.consumer("t", name, 1) as client:
                 client.fin(client.message())
                 nsqd.wait_for_channel("t", name, in_flight_count=0)
         for _ in range(ATTEMPTS):

@@ -53,8 +53,7 @@ def publish(nsqd: NsqdProcess, low: int, high: int) -> None:
 
 def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
     """Finish the next messages of the channel, and leave nothing in flight."""
-    with nsqd.connect() as client:
-        client.sub("t", "some", rdy_count=count)
+    with nsqd.consumer("t", "some", count) as client:
         messages = client.messages(count)
         client.send(rdy(0), *(fin(message.id) for message in messages))
         client.round_trip()
@@ -62,8 +61,7 @@ def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
 
 def consumed(nsqd: NsqdProcess, channel: str, count: int) -> list[int]:
     """The numbers of `count` messages of a channel, which are all that it has."""
-    with nsqd.connect() as client:
-        client.sub("t", channel, rdy_count=ALL)
+    with nsqd.consumer("t", channel, ALL) as client:
         numbers = sorted(int(body) for body in bodies(client.consume(count)))
         client.expect_silence(0.1)
     return numbers

@@ -59,8 +59,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     sizes = [path.stat().st_size for path in nsqd.data_path.glob("t.*.log")]
     assert sum(sizes) <= 300_000 + 65_536, "but for what is allocated ahead"
     assert nsqd.log_text().count("publishing is refused") == 1, "not for each message"
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=100)
+    with nsqd.consumer("t", "c", 100) as client:
         first = client.message()
         client.send(wire.req(first.id, 0))
         came = client.consume(count)
@@ -75,8 +74,7 @@ def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd
     nsqd = make_nsqd("--max-disk-bytes=2000000")
     nsqd.create("t", "c")
     count = publish_until_refused(nsqd, "t")
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=2500)
+    with nsqd.consumer("t", "c", 2500) as client:
         messages = client.messages(count)
         kept = {message.id for message in messages[::10]}
         client.fin(*(message for message in messages if message.id not in kept))

@@ -30,8 +30,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t", "c", "unread")
     before = most_resident_bytes(nsqd)
-    with nsqd.connect() as unread, nsqd.connect() as consumer:
-        unread.sub("t", "unread", rdy_count=2500)
+    with nsqd.consumer("t", "unread", 2500) as unread, nsqd.connect() as consumer:
         publish(nsqd, "t", 150)
         consumer.sub("t", "c", rdy_count=2500)
         messages = consumer.messages(150)
@@ -89,8 +88,7 @@ def test_1500_messages_of_1_mb_with_the_default(nsqd: NsqdProcess) -> None:
 def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
     """Publish messages, and requeue each of them with a time of its own; return when the journal has them all."""
     nsqd.publish("t", [b"x" * 100] * count, IN_ONE_SEND)
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=IN_ONE_SEND)
+    with nsqd.consumer("t", "c", IN_ONE_SEND) as client:
         for first in range(0, count, IN_ONE_SEND):
             messages = enumerate(client.messages(IN_ONE_SEND), first)
             client.send(*(wire.req(message.id, due_in_ms(number)) for number, message in messages))

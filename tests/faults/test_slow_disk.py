@@ -47,8 +47,7 @@ class Neighbours(Background):
             assert self._nsqd.http("GET", "/ping").status == 200
 
     def _consume(self) -> None:
-        with self._nsqd.connect() as consumer:
-            consumer.sub(self._topic, "c", rdy_count=1)
+        with self._nsqd.consumer(self._topic, "c", 1) as consumer:
             while not self.is_over.wait(0.01):
                 message = consumer.message()
                 consumer.fin(message)
@@ -112,8 +111,7 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
     with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as publisher, nsqd.connect() as reader:
         nsqd.set_rules(*({"call": call, "delay_s": call_s, "share": share} for call in CALLS))
         reader.sub("read", "c", rdy_count=1000)
-        with nsqd.connect() as new:
-            new.sub("new", "c", rdy_count=10)
+        with nsqd.consumer("new", "c", 10) as new:
             for number in range(round(3 / share)):  # enough that several calls are slow
                 body = b"%d" % number + b"y" * 3000
                 publisher.pub("written", body)
@@ -165,8 +163,7 @@ class Traffic(Background):
         nsqd.create(topic, "c")
 
     def _publish_and_consume(self) -> None:
-        with self._nsqd.connect() as publisher, self._nsqd.connect() as consumer:
-            consumer.sub(self._topic, "c", rdy_count=50)
+        with self._nsqd.connect() as publisher, self._nsqd.consumer(self._topic, "c", 50) as consumer:
             while not self.is_over.wait(0.05):
                 body = b"%06d" % self.count + b"x" * 3000
                 publisher.pub(self._topic, body)

@@ -93,8 +93,7 @@ def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
 def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None:
     nsqd, lookupd, admin = daemons
     fields = dict.fromkeys(("client_id", "hostname", "user_agent"), text)
-    with nsqd.connect(**fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:
-        client.sub("t", "c")
+    with nsqd.consumer("t", "c", **fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:
         client.pub("t", b"x")
         peer.send(identify_nsqd(broadcast_address=text, hostname=text, version=text) + b"REGISTER t c\n")
         shown = nsqd.http("GET", "/stats").text

@@ -107,8 +107,7 @@ def test_under_load_it_has_all_that_was_acknowledged_before(make_nsqd: MakeNsqd,
         publisher.start()
     wait_until(lambda: all(publisher.acknowledged > 300 for publisher in publishers), DEADLINE_S)
     before = {publish.body for publish in judge(history).story.acknowledged()}
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "c", 200)
+    with nsqd.consumer("t", "c", 200) as consumer:
         process = started(f"--backup-to={tmp_path / 'backup'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
         while process.poll() is None:
             for number, message in enumerate(consumer.messages(20)):

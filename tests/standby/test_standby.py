@@ -38,8 +38,7 @@ def test_a_standby_copies_follows_and_takes_over(start: Start, follow: Start) ->
     primary.publish("orders", [b"%04d" % number + b"x" * 500 for number in range(300)], batch=10)
     primary.publish("paused", [b"waits"])
     primary.post("/topic/pause?topic=paused")
-    with primary.connect() as consumer:
-        consumer.sub("orders", "slow", 2000)
+    with primary.consumer("orders", "slow", 2000) as consumer:
         received = consumer.messages(300)
         consumer.fin(*[message for message in received if message.body[:4] not in (b"0003", b"0200")])
         consumer.round_trip()

@@ -155,8 +155,7 @@ class Consumer:
         self._name = _new_connection("consumer")
         self._open.clear()
         self._sent, self._asked = 0, None
-        with self._nsqd.connect() as client:
-            client.sub(self._topic.name, self._channel, rdy_count=RDY)
+        with self._nsqd.consumer(self._topic.name, self._channel, RDY) as client:
             while True:
                 frame = client.next_frame()
                 if frame.kind == wire.MESSAGE:

@@ -97,8 +97,7 @@ def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[bytes]:
 
 def _consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
     depth = nsqd.wait_for_channel(topic, channel)["depth"]
-    with nsqd.connect() as client:
-        client.sub(topic, channel, 2000)
+    with nsqd.consumer(topic, channel, 2000) as client:
         return client.consume(depth, DEADLINE_S)
 
 

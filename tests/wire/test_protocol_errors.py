@@ -470,8 +470,7 @@ def test_accepted(nsqd: NsqdProcess, name: str, send: Send) -> None:
 @pytest.mark.parametrize("declared_bytes", [1, 10_000])
 def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
     topic = f"declared_{declared_bytes}"
-    with nsqd.connect() as client:
-        client.sub(topic, "channel", rdy_count=10)
+    with nsqd.consumer(topic, "channel", 10) as client:
         client.send(wire.mpub(topic, [b"1", b"22", b"333"], declared_bytes), wire.pub(topic, b"4444"))
         frames = [client.next_frame() for _ in range(6)]
         assert [frame for frame in frames if frame.kind != wire.MESSAGE] == [OK, OK]
