@@ -30,7 +30,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t", "c", "unread")
     before = most_resident_bytes(nsqd)
-    with nsqd.consumer("t", "unread", 2500) as unread, nsqd.connect() as consumer:
+    with nsqd.consumer("t", "unread", 2500), nsqd.consumer("t", "c", 2500) as consumer:
         publish(nsqd, "t", 150)
         consumer.sub("t", "c", rdy_count=2500)
         messages = consumer.messages(150)
