@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.support.ledger import History, judge
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, is_ours, wait_until
 from tests.support.operations import CHANNELS, plan, settle
-from tests.support.tally import Tally
 
 STOPS = 6
 LOAD_S = (0.05, 0.6)
@@ -25,7 +23,7 @@ FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout
 
 
 @pytest.mark.crash
-def test_stopped_under_load_loses_and_repeats_nothing(tmp_path: Path, tally: Tally) -> None:
+def test_stopped_under_load_loses_and_repeats_nothing(tmp_path, tally):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import random
 import select
 import time
-from pathlib import Path
 
 import pytest
 
 from nsqd_py.diskqueue.journal import read_journal
 from tests.support.ledger import History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.tally import Tally
 from tests.support.wire import Client, req
 
 pytestmark = pytest.mark.ours
@@ -33,7 +31,7 @@ TIME_TO_DIE_S = 30.0
 @pytest.mark.parametrize(
     "sync", ["--sync-every=2500", pytest.param("--sync-every=1", marks=pytest.mark.slow)], ids=["default", "synced"]
 )
-def test_dead_letters_survive_kills(tmp_path: Path, tally: Tally, sync: str) -> None:
+def test_dead_letters_survive_kills(tmp_path, tally, sync):
     nsqd = NsqdProcess(tmp_path / "nsqd", *FLAGS, sync).start()
     numbers = random.Random(1)
     history = History(tmp_path / "history.jsonl")

@@ -16,7 +16,6 @@ from tests.support import wire
 from tests.support.background import Background
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
 from tests.support.written_files import all_bodies, leftovers, manifest, message_files
 
@@ -82,7 +81,7 @@ def nsqd_on(data_path: Path) -> NsqdProcess:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("flags", KINDS, ids=" ".join)
-def test_killed_under_load_loses_nothing(tmp_path: Path, flags: tuple[str, ...], tally: Tally) -> None:
+def test_killed_under_load_loses_nothing(tmp_path, flags, tally):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     moments = random.Random(seed)

@@ -6,13 +6,11 @@ import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import BIN, EXAMPLES, Example, Start
+from tests.examples.conftest import BIN, EXAMPLES, Example
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -48,7 +46,7 @@ THREADS, GREENLETS = ("gthread", "--threads=8"), ("gevent",)
     [THREADS, GREENLETS, pytest.param((*GREENLETS, "--preload"), marks=pytest.mark.slow)],
     ids=["threads", "gevent", "gevent-preload"],
 )
-def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[str, ...]) -> None:
+def test_flask_publishes_in_a_request(nsqd, start, workers):
     pytest.importorskip("flask")
     pytest.importorskip("gunicorn")
     server = start(*GUNICORN, "--worker-class", *workers, "flask_app:app")
@@ -59,14 +57,14 @@ def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[s
     assert server.end() == 0
 
 
-def test_flask_answers_503_without_nsqd(nsqd: Nsqd, start: Start) -> None:
+def test_flask_answers_503_without_nsqd(nsqd, start):
     pytest.importorskip("flask")
     server = start(*GUNICORN, "--worker-class=gthread", "flask_app:app", NSQD_TCP_ADDRESS="127.0.0.1:1")
     assert request(listening(server), "/orders", "order")[0] == 503
 
 
 @pytest.mark.parametrize("workers", [THREADS, GREENLETS], ids=["threads", "gevent"])
-def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]) -> None:
+def test_django_publishes_after_the_commit(nsqd, start, tmp_path, workers):
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")
     database = str(tmp_path / "shop.db")
@@ -79,7 +77,7 @@ def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: P
     assert nsqd.depth("orders") == 3
 
 
-def test_fastapi_publishes_and_consumes(nsqd: Nsqd, start: Start) -> None:
+def test_fastapi_publishes_and_consumes(nsqd, start):
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
     server = start(BIN / "uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app")

@@ -21,7 +21,7 @@ SetClock = Callable[[int], None]
 
 
 @pytest.fixture
-def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetClock:
+def set_clock(tmp_path, monkeypatch) -> SetClock:
     """`set_clock(by_s)`: from now on the wall clock of the nsqd is wrong by so many seconds."""
     file = tmp_path / "wrong_by"
     file.write_text("0")
@@ -38,7 +38,7 @@ def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path, set_clock: SetClock) -> Iterator[NsqdProcess]:
+def nsqd(tmp_path, set_clock) -> Iterator[NsqdProcess]:
     with NsqdProcess(tmp_path / "data", "--message-ttl=10m", "--mem-queue-size=5") as nsqd:
         yield nsqd
 
@@ -56,7 +56,7 @@ QUICK = (-HOUR_S, "running"), (-HOUR_S, "killed"), (HOUR_S, "stopped")
 
 
 @pytest.mark.parametrize(("by_s", "away"), sampled(CASES, *QUICK))
-def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, away: str, by_s: int) -> None:
+def test_the_clock_is_set_and_set_right(nsqd, set_clock, away, by_s):
     nsqd.start().create("t", "c")
     nsqd.publish("t", [b"first"])
     set_clock(by_s)
@@ -74,7 +74,7 @@ def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, 
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["set while it runs", "set while it does not"])
-def test_a_clock_that_was_wrong_from_the_first_start(nsqd: NsqdProcess, set_clock: SetClock, is_noticed: bool) -> None:
+def test_a_clock_that_was_wrong_from_the_first_start(nsqd, set_clock, is_noticed):
     set_clock(-HOUR_S)
     nsqd.start().create("t", "c")
     nsqd.publish("t", FRESH, batch=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psutil
 import pytest
 
@@ -18,7 +16,7 @@ KIB = 1 << 10
 
 
 @pytest.fixture
-def limited(make_nsqd: MakeNsqd) -> MakeNsqd:
+def limited(make_nsqd) -> MakeNsqd:
     """`limited(count, *flags)` starts an nsqd that may have `count` descriptors."""
     return lambda count, *flags: make_nsqd(*flags, host=limited_host(count))
 
@@ -44,7 +42,7 @@ def connected(nsqd: NsqdProcess) -> Client | None:
 
 
 @pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)])
-def test_more_channels_than_descriptors(limited: MakeNsqd, descriptors: int, count: int) -> None:
+def test_more_channels_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     nsqd.create("t", *(f"c{place}" for place in range(count)))
     nsqd.restart()
@@ -65,7 +63,7 @@ def test_more_channels_than_descriptors(limited: MakeNsqd, descriptors: int, cou
 
 
 @pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)])
-def test_more_topics_than_descriptors(limited: MakeNsqd, descriptors: int, count: int) -> None:
+def test_more_topics_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     names = [f"t{place}" for place in range(count)]
     with nsqd.connect() as publisher:
@@ -86,7 +84,7 @@ def test_more_topics_than_descriptors(limited: MakeNsqd, descriptors: int, count
     wait_until(lambda: not list(nsqd.data_path.glob("*.log")), what="the logs to go")
 
 
-def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limited: MakeNsqd) -> None:
+def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limited):
     nsqd = limited(256, "--sync-every=1")
     names = [f"t{place}" for place in range(400)]
     with nsqd.connect() as publisher:
@@ -97,7 +95,7 @@ def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limit
     assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 1)
 
 
-def test_more_segments_than_descriptors(limited: MakeNsqd) -> None:
+def test_more_segments_than_descriptors(limited):
     nsqd = limited(256, "--max-bytes-per-file=8192")
     sent = [b"%06d" % place + b"x" * 4 * KIB for place in range(600)]
     nsqd.publish("t", sent, batch=1)
@@ -108,7 +106,7 @@ def test_more_segments_than_descriptors(limited: MakeNsqd) -> None:
     wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, what="the segments to go")
 
 
-def test_files_leave_room_for_connections(limited: MakeNsqd) -> None:
+def test_files_leave_room_for_connections(limited):
     nsqd = limited(256)
     names = [f"t{place}" for place in range(400)]
     with nsqd.connect() as publisher:
@@ -124,7 +122,7 @@ def test_files_leave_room_for_connections(limited: MakeNsqd) -> None:
         client.close()
 
 
-def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path: Path) -> None:
+def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path):
     """Threads read: they open files, and only the event loop closes some."""
     with FaultyNsqd(tmp_path / "nsqd", "--max-bytes-per-file=8192", host=limited_host(256)) as nsqd:
         nsqd.start()

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
-from tests.faults.conftest import MakeFaulty
 from tests.support import wire
 from tests.support.disk_calls import WRITES
 from tests.support.nsqd_process import wait_until
@@ -19,7 +18,7 @@ ATTEMPTS = 200
 MOST_IN_CYCLES = 3 * ATTEMPTS  # an attempt that failed was a cycle of 40 objects, or more
 
 
-def test_a_full_disk_costs_few_log_lines_and_no_memory(make_faulty: MakeFaulty) -> None:
+def test_a_full_disk_costs_few_log_lines_and_no_memory(make_faulty):
     nsqd = make_faulty()
     names = [f"c{number}" for number in range(CHANNELS)]
     nsqd.create("t", *names)

@@ -17,12 +17,10 @@ from nsqd_py.diskqueue.journal import read_journal
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
-from tests.faults.conftest import MakeFaulty
 from tests.support.disk_calls import WRITES
 from tests.support.lanes import sampled
 from tests.support.ledger import compare
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tally import Tally
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Closed, bodies, fin, rdy
 
 pytestmark = pytest.mark.ours
@@ -38,7 +36,7 @@ SLOW_S = 0.4
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
+def nsqd(tmp_path) -> Iterator[NsqdProcess]:
     """With the topic `t`, the channels `all` and `some`, which finished ten messages, and three log files."""
     with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
         nsqd.create("t", "all", "some")
@@ -80,7 +78,7 @@ def channel_metrics(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+def check(capsys) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`check(directory, *flags)`: the status and the report of `--check-data`."""
 
     def run(directory: Path, *flags: str) -> tuple[int, dict[str, Any]]:
@@ -101,7 +99,7 @@ def gone(report: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("place", "is_clean"), sampled(product((0, 1, 2), (True, False)), (0, True), (1, False), (2, True)))
-def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally) -> None:
+def test_a_file_that_is_gone_is_damage(nsqd, check, place, is_clean, tally):
     if is_clean:
         nsqd.stop()
     else:
@@ -149,7 +147,7 @@ def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: i
     tally(faults=1, **verdict.counts())
 
 
-def test_whoever_empties_a_channel_accepts_what_it_lost(nsqd: NsqdProcess, check: Check) -> None:
+def test_whoever_empties_a_channel_accepts_what_it_lost(nsqd, check):
     nsqd.stop()
     log_files(nsqd)[1].unlink()
     nsqd.start()
@@ -172,7 +170,7 @@ def finished(nsqd: NsqdProcess, channel: str) -> SeqRanges:
     return read_journal((nsqd.data_path / f"t:{channel}.cursor").read_bytes()).saved.finished
 
 
-def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:
+def test_files_that_went_since_all_was_finished_are_none(nsqd, check):
     """Also when nsqd is killed right then: what is finished is written down before its file goes."""
     consumed(nsqd, "all", ALL)
     consumed(nsqd, "some", ALL - FINISHED)
@@ -187,7 +185,7 @@ def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, chec
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "cut at a record", "header"])
-def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check: Check, damage: str) -> None:
+def test_the_last_record_is_damaged_after_a_clean_stop(nsqd, check, damage):
     nsqd.stop()
     last = log_files(nsqd)[-1]
     data = bytearray(last.read_bytes())
@@ -212,7 +210,7 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check:
     assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
 
 
-def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> None:
+def test_a_clean_stop_counts_for_one_start(nsqd, check):
     nsqd.restart()
     publish(nsqd, ALL, ALL + BATCH)
     nsqd.kill()
@@ -227,9 +225,7 @@ def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> N
 @pytest.mark.parametrize(
     ("place", "publishes", "sync_every"), sampled(product((0, -1), (True, False), (1, 2500)), (-1, True, 1), (0, False, 2500))
 )
-def test_a_file_that_is_cut_while_nsqd_runs_is_reported(
-    make_nsqd: MakeNsqd, place: int, publishes: bool, sync_every: int
-) -> None:
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(make_nsqd, place, publishes, sync_every):
     nsqd = make_nsqd(*FLAGS, f"--sync-every={sync_every}")
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
@@ -268,9 +264,7 @@ QUICK = ([0], Path.unlink, False), ([-1], move, True), ([0, 1, 2], Path.unlink, 
 @pytest.mark.parametrize(
     ("places", "harm", "is_clean"), sampled(product(([0], [-1], [0, 1, 2]), (Path.unlink, move), (True, False)), *QUICK)
 )
-def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
-    nsqd: NsqdProcess, check: Check, places: list[int], harm: Callable[[Path], None], is_clean: bool
-) -> None:
+def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(nsqd, check, places, harm, is_clean):
     harmed = [log_files(nsqd)[place] for place in places]
     for path in harmed:
         harm(path)
@@ -289,7 +283,7 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdProcess, check: Check, place: int) -> None:
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd, check, place):
     log_files(nsqd)[place].unlink()
     nsqd.stop()
     assert check(nsqd.data_path)[0] == 0
@@ -297,7 +291,7 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdPr
     assert consumed(nsqd, "all", ALL) == list(range(ALL))
 
 
-def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_disk(make_faulty: MakeFaulty, check: Check) -> None:
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_disk(make_faulty, check):
     """Whose files the event loop does not look at."""
     nsqd = make_faulty(*FLAGS)
     nsqd.create("t", "all")
@@ -314,9 +308,7 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_di
 
 
 @pytest.mark.parametrize("place", sampled([0, -1], 0))
-def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
-    make_faulty: MakeFaulty, check: Check, place: int
-) -> None:
+def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(make_faulty, check, place):
     nsqd = make_faulty(*FLAGS)
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
@@ -324,7 +316,7 @@ def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
     log_files(nsqd)[place].unlink()
     sent = ALL
 
-    def is_written_back() -> bool:
+    def is_written_back():
         nonlocal sent
         publish(nsqd, sent, sent + BATCH)
         sent += BATCH
@@ -341,7 +333,7 @@ def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
     assert consumed(nsqd, "all", sent) == list(range(sent))
 
 
-def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProcess) -> None:
+def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd):
     removed = log_files(nsqd)[0]
     removed.unlink()
     removed.write_bytes(b"of another program")
@@ -353,7 +345,7 @@ def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProces
     assert "missing_count" not in topic_metrics(nsqd)
 
 
-def test_a_new_file_that_is_removed_before_it_has_a_message(nsqd: NsqdProcess, check: Check) -> None:
+def test_a_new_file_that_is_removed_before_it_has_a_message(nsqd, check):
     nsqd.post("/channel/delete?topic=t&channel=some")
     consumed(nsqd, "all", ALL)
     wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
@@ -366,7 +358,7 @@ def test_a_new_file_that_is_removed_before_it_has_a_message(nsqd: NsqdProcess, c
     assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
 
 
-def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:
+def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd):
     cursor = nsqd.data_path / "t:some.cursor"
     cursor.unlink()
     finish_of_some(nsqd, 1)
@@ -378,13 +370,13 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdP
 VERBS = ("delete", "pause", "unpause", "empty")
 
 
-def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdProcess) -> None:
+def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd):
     """The locked directory is another one then."""
 
-    def remove(number: int) -> None:  # at once: nsqd may be writing a file in it
+    def remove(number):  # at once: nsqd may be writing a file in it
         nsqd.data_path.rename(nsqd.data_path.with_name(f"removed{number}"))
 
-    def replace() -> int:
+    def replace():
         nsqd.data_path.mkdir()
         return lock_directory(nsqd.data_path)
 

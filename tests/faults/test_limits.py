@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tally import Tally
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import ERROR, Frame
 
 pytestmark = pytest.mark.ours
@@ -42,7 +41,7 @@ def refusals(nsqd: NsqdProcess) -> list[Frame]:
         ("--max-disk-bytes=300000", "all logs together have the 300000 bytes of --max-disk-bytes"),
     ],
 )
-def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reason: str, tally: Tally) -> None:
+def test_a_limit_is_reached_and_left_again(make_nsqd, flag, reason, tally):
     nsqd = make_nsqd(flag, "--max-bytes-per-file=65536")
     nsqd.create("t", "c")
     count = publish_until_refused(nsqd, "t")
@@ -69,7 +68,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     tally(faults=1, acknowledged=count + 1)
 
 
-def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd) -> None:
+def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd):
     """Files of the default size are larger than the limit: the only one is closed early, and shrinks."""
     nsqd = make_nsqd("--max-disk-bytes=2000000")
     nsqd.create("t", "c")

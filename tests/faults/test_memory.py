@@ -12,7 +12,7 @@ from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import nsqd_process, wire
 from tests.support.lanes import sampled
 from tests.support.memory import due_in_ms, most_resident_bytes, publish_deferred, resident_bytes
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -25,12 +25,12 @@ def publish(nsqd: NsqdProcess, topic: str, count: int) -> None:
     nsqd.publish(topic, [BODY] * count, batch=1)
 
 
-def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
+def test_large_messages_stay_on_the_disk(make_nsqd):
     """Neither the backlog, nor what a consumer has in flight, nor what one does not read is kept in memory."""
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t", "c", "unread")
     before = most_resident_bytes(nsqd)
-    with nsqd.consumer("t", "unread", 2500), nsqd.consumer("t", "c", 2500) as consumer:
+    with nsqd.consumer("t", "unread", 2500), nsqd.connect() as consumer:
         publish(nsqd, "t", 150)
         consumer.sub("t", "c", rdy_count=2500)
         messages = consumer.messages(150)
@@ -44,7 +44,7 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
         nsqd.wait_for_channel("t", "c", in_flight_count=0)
 
 
-def test_an_ephemeral_topic_loses_the_newest(make_nsqd: MakeNsqd) -> None:
+def test_an_ephemeral_topic_loses_the_newest(make_nsqd):
     nsqd = make_nsqd("--mem-queue-bytes=32000000")
     nsqd.create("t%23ephemeral", "c%23ephemeral")
     before = most_resident_bytes(nsqd)
@@ -53,7 +53,7 @@ def test_an_ephemeral_topic_loses_the_newest(make_nsqd: MakeNsqd) -> None:
     assert most_resident_bytes(nsqd) - before < 60 * MB
 
 
-def test_what_is_received_in_part_counts(nsqd: NsqdProcess) -> None:
+def test_what_is_received_in_part_counts(nsqd):
     with nsqd.connect() as client:
         client.send(b"PUB t\n" + wire.int32(MB) + BODY[1:])
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] >= MB, what="a look at what has come")
@@ -62,7 +62,7 @@ def test_what_is_received_in_part_counts(nsqd: NsqdProcess) -> None:
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] < MB, what="another look")
 
 
-def test_many_consumers_that_do_not_read(make_nsqd: MakeNsqd) -> None:
+def test_many_consumers_that_do_not_read(make_nsqd):
     nsqd = make_nsqd("--mem-queue-bytes=8000000", "--max-rdy-count=100000")
     nsqd.create("t", *(f"c{number}" for number in range(30)))
     with contextlib.ExitStack() as stack:
@@ -75,7 +75,7 @@ def test_many_consumers_that_do_not_read(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.slow
-def test_1500_messages_of_1_mb_with_the_default(nsqd: NsqdProcess) -> None:
+def test_1500_messages_of_1_mb_with_the_default(nsqd):
     nsqd.create("t", "c")
     publish(nsqd, "t", 1500)
     assert nsqd.wait_for_channel("t", "c")["depth"] == 1500
@@ -101,7 +101,7 @@ DEFER: dict[str, Callable[..., None]] = {"published": partial(publish_deferred, 
 
 
 @pytest.mark.parametrize("way", sampled(DEFER, "requeued"))
-def test_deferred_messages_after_a_start(nsqd: NsqdProcess, way: str) -> None:
+def test_deferred_messages_after_a_start(nsqd, way):
     """They take no more than before it, about 205 bytes each, and not much more while it loads them."""
     count = 30_000
     nsqd.create("t", "c")
@@ -116,7 +116,7 @@ def test_deferred_messages_after_a_start(nsqd: NsqdProcess, way: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", DEFER)
-def test_a_million_deferred_messages_after_a_start(nsqd: NsqdProcess, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_deferred_messages_after_a_start(nsqd, way, monkeypatch):
     """docs/operations.md says what they take."""
     monkeypatch.setattr(nsqd_process, "START_DEADLINE_S", 600)
     count = 1_000_000

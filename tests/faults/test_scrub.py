@@ -11,7 +11,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.options import AUTO, check_options, read_options
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.harm import flip
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -22,7 +22,7 @@ DEADLINE_S = 40.0
 
 
 @pytest.fixture
-def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+def nsqd(make_nsqd) -> NsqdProcess:
     """With 200 records in three files, which it reads again and again."""
     nsqd = make_nsqd("--scrub-rate=50MB", "--max-bytes-per-file=12000", "--sync-timeout=50ms")
     nsqd.create("t", "c")
@@ -45,7 +45,7 @@ def wait_for_passes(nsqd: NsqdProcess) -> None:
     wait_until(lambda: scrub_of(nsqd)["passes"] >= before + 2, DEADLINE_S, "passes of the scrub")
 
 
-def test_what_is_sound_is_read_again_and_again(nsqd: NsqdProcess) -> None:
+def test_what_is_sound_is_read_again_and_again(nsqd):
     wait_for_passes(nsqd)
     statistics = scrub_of(nsqd)
     assert statistics["checked_bytes"] >= 2 * COUNT * RECORD_BYTES
@@ -57,7 +57,7 @@ def test_what_is_sound_is_read_again_and_again(nsqd: NsqdProcess) -> None:
     assert "SCRUB" not in nsqd.log_text()
 
 
-def test_flipped_bits_are_found_and_counted_once(nsqd: NsqdProcess) -> None:
+def test_flipped_bits_are_found_and_counted_once(nsqd):
     """In closed files, and in the one that is written; nobody has read them."""
     files = logs(nsqd)
     assert len(files) >= 3
@@ -77,7 +77,7 @@ def test_flipped_bits_are_found_and_counted_once(nsqd: NsqdProcess) -> None:
     assert len(list(nsqd.data_path.glob("*.damaged"))) == 4
 
 
-def test_a_damaged_header_of_a_file_is_written_again(nsqd: NsqdProcess) -> None:
+def test_a_damaged_header_of_a_file_is_written_again(nsqd):
     path = logs(nsqd)[1]
     before = path.read_bytes()
     flip(path, 9)
@@ -85,7 +85,7 @@ def test_a_damaged_header_of_a_file_is_written_again(nsqd: NsqdProcess) -> None:
     assert path.read_bytes() == before
 
 
-def test_it_can_be_off(make_nsqd: MakeNsqd) -> None:
+def test_it_can_be_off(make_nsqd):
     nsqd = make_nsqd("--scrub-rate=0")
     nsqd.create("t")
     assert scrub_of(nsqd)["rate"] == 0
@@ -93,10 +93,10 @@ def test_it_can_be_off(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.parametrize(("text", "rate"), [("auto", AUTO), ("0", 0), ("12MB", 12_000_000)])
-def test_rates(text: str, rate: int) -> None:
+def test_rates(text, rate):
     assert read_options([f"--scrub-rate={text}"]).scrub_rate == rate
 
 
-def test_a_rate_below_zero_is_refused() -> None:
+def test_a_rate_below_zero_is_refused():
     with pytest.raises(BadOptions, match="--scrub-rate"):
         check_options(read_options(["--scrub-rate=-5"]))

@@ -7,13 +7,11 @@ from time import time
 
 import pytest
 
-from tests.faults.conftest import MakeFaulty
 from tests.support.background import Background
 from tests.support.disk_calls import BY_DESCRIPTOR, BY_PATH, SYNCS, WRITES
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.ledger import compare
 from tests.support.nsqd_process import wait_until
-from tests.support.tally import Tally
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
@@ -73,7 +71,7 @@ class Neighbours(Background):
         pytest.param(WRITES + SYNCS, 0.4, 1, id="sync-every=1", marks=pytest.mark.slow),
     ],
 )
-def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally) -> None:
+def test_only_publishers_wait(make_faulty, calls, call_s, every, tally):
     nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=100ms")
     for topic in ("first", "second"):
         nsqd.create(topic, "c")
@@ -98,7 +96,7 @@ def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
-def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tally) -> None:
+def test_each_call_may_be_slow(make_faulty, share, tally):
     """Also those that make a file or a channel, and those that read."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms")
     for topic in ("read", "written"):
@@ -129,18 +127,18 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
     tally(kills=1, faults=1, **verdict.counts())
 
 
-def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
+def test_the_scrub_goes_on(make_faulty):
     """Slowly: a disk that stays slow is one that is likely to damage something."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms", "--scrub-rate=50MB")
     nsqd.create("t", "c")
     nsqd.publish("t", [b"x" * 100] * 100)
 
-    def publish() -> None:
+    def publish():
         with nsqd.connect() as client:
             while not publishing.is_over.wait(0.2):
                 client.pub("t", b"x" * 100)
 
-    def passes() -> int:
+    def passes():
         return nsqd.stats()["scrub"]["passes"]
 
     publishing = Background(publish)
@@ -180,7 +178,7 @@ def logs(nsqd: FaultyNsqd, topic: str) -> list[str]:
 SLOW_LOGS = [{"call": call, "path": "t2*", "delay_s": 0.15} for call in (*WRITES, "rename")]
 
 
-def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty, tally):
     """Finished messages would fill it otherwise."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     nsqd.create("t", "c")
@@ -215,7 +213,7 @@ def slow_traffic(nsqd: FaultyNsqd, *rules: dict[str, object]) -> None:
         wait_until(lambda: len(set(logs(nsqd, "t2")) - set(first)) > 1, what="more files")
 
 
-def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty, tally):
     """A new topic has files of the same names: the thread must not remove one of those."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     removed = f"t2.{0:020}.log"
@@ -233,7 +231,7 @@ def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: Ma
     tally(kills=1, faults=1, acknowledged=len(expected))
 
 
-def test_a_file_that_cannot_be_removed_on_a_slow_disk_stays(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_a_file_that_cannot_be_removed_on_a_slow_disk_stays(make_faulty, tally):
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     nsqd.create("t2", "other")
     slow_traffic(nsqd, {"call": "rename", "path": "t2.*.log", "error": "EIO"})

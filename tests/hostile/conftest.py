@@ -12,7 +12,7 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ...]]:
+def daemons(tmp_path_factory) -> Iterator[tuple[ServerProcess, ...]]:
     """nsqd, its nsqlookupd, and an nsqadmin of both."""
     folder = tmp_path_factory.mktemp("daemons")
     with NsqlookupdProcess(folder / "nsqlookupd.log").start() as lookupd:

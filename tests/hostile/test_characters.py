@@ -12,7 +12,7 @@ import pytest
 from tests.support import browser_hostile as hostile
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, identify_nsqd, path_of
 from tests.support.lanes import sampled
-from tests.support.nsqd_process import ServerProcess, wait_until
+from tests.support.nsqd_process import wait_until
 from tests.support.tool_process import run_tool
 from tests.support.wire import Client
 
@@ -63,7 +63,7 @@ IN_HEADERS = "\xff\xed\xa0\x80"
 SLOW = ("/debug/", "/drain", "/events", "/render", "/graphite")
 
 
-def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
+def test_surrogates_cost_no_500(daemons):
     """In URLs, headers and bodies of all routes."""
     names = ("Cookie", "User-Agent", "X-Forwarded-User", "X-Forwarded-Groups", "Authorization", "If-None-Match")
     headers = dict.fromkeys(names, IN_HEADERS)
@@ -90,7 +90,7 @@ def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", [EVIL, SURROGATE])
-def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None:
+def test_names_of_clients(daemons, text):
     nsqd, lookupd, admin = daemons
     fields = dict.fromkeys(("client_id", "hostname", "user_agent"), text)
     with nsqd.consumer("t", "c", **fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:
@@ -131,7 +131,7 @@ FORMS = [("go", ()), *itertools.product(("table", "csv", "json"), ((), ("--per-n
 
 
 @pytest.mark.parametrize(("form", "flags"), sampled(FORMS, *FORMS[::3]))
-def test_nsq_stat(hostile_lookupd: str, form: str, flags: tuple[str, ...]) -> None:
+def test_nsq_stat(hostile_lookupd, form, flags):
     lookupd = f"--lookupd-http-address={hostile_lookupd}"
     done = run_tool("nsq_apps", "nsq_stat", "--once", f"--format={form}", *flags, lookupd)
     assert harm(done.stdout) == []

@@ -76,7 +76,7 @@ QUICK = ("clock: no JSON", "stop: text for numbers", "epochs: a huge number", "s
 
 
 @pytest.mark.parametrize("case", sampled(ODD_STATE, *QUICK))
-def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path: Path, case: str) -> None:
+def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path, case):
     """The checksum is right, so it was no accident: nothing is guessed, and nothing deleted."""
     name, odd = ODD_STATE[case]
     data_path = tmp_path / "data"
@@ -101,7 +101,7 @@ def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path
     ],
     ids=lambda odd: str(odd[:40]),
 )
-def test_odd_metadata_costs_pauses_only(nsqd: NsqdProcess, odd: bytes) -> None:
+def test_odd_metadata_costs_pauses_only(nsqd, odd):
     nsqd.create("t", "c")
     nsqd.http("POST", "/pub?topic=t", b"kept")
     nsqd.stop()
@@ -118,7 +118,7 @@ def test_odd_metadata_costs_pauses_only(nsqd: NsqdProcess, odd: bytes) -> None:
     [((1 << 64) - 1, [], []), (0, [(0, (1 << 64) - 1)], []), (0, [], [(1 << 63, (1 << 63) + 1, 0, 1)])],
     ids=["floor", "finished", "waiting"],
 )
-def test_an_impossible_position_is_damage_that_is_kept(nsqd: NsqdProcess, entry: Any) -> None:
+def test_an_impossible_position_is_damage_that_is_kept(nsqd, entry):
     """The numbers of later messages would not fit into their files."""
     nsqd.create("t", "c")
     nsqd.http("POST", "/pub?topic=t", b"kept")
@@ -136,7 +136,7 @@ def test_an_impossible_position_is_damage_that_is_kept(nsqd: NsqdProcess, entry:
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path) -> Path:
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET)
     return victim
@@ -147,7 +147,7 @@ QUICK_WAYS = ("t:c.cursor", "link"), ("t.00000000000000000000.log", "fifo"), ("n
 
 
 @pytest.mark.parametrize(("name", "make"), sampled(itertools.product(NAMES, ("link", "fifo")), *QUICK_WAYS))
-def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd: NsqdProcess, victim: Path, name: str, make: str) -> None:
+def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd, victim, name, make):
     nsqd.create("t", "c")
     nsqd.post("/pub?topic=t", b"kept")
     nsqd.stop()
@@ -164,7 +164,7 @@ def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd: NsqdProcess, vi
 
 
 @pytest.mark.parametrize("name", ["nsqd.dat.tmp", "t:c.cursor.tmp", "t:c.cursor", "u.00000000000000000000.log"])
-def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd: NsqdProcess, victim: Path, name: str) -> None:
+def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd, victim, name):
     nsqd.create("t", "c")
     place = nsqd.data_path / name
     place.unlink(missing_ok=True)
@@ -178,7 +178,7 @@ def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd: NsqdProcess, 
 
 
 @pytest.fixture
-def output_dir(tmp_path: Path) -> Path:
+def output_dir(tmp_path) -> Path:
     directory = tmp_path / "output"
     directory.mkdir()
     return directory
@@ -208,9 +208,7 @@ def log_of_archiving(nsqd: NsqdProcess, output_dir: Path) -> str:
 
 @pytest.mark.parametrize("flags", [(), ("--rotate-interval=1h",), ("--format=framed",)], ids=str)
 @pytest.mark.parametrize("name", ["t.log", "_nsq_manifest"])
-def test_nsq_to_file_does_not_append_through_links(
-    nsqd: NsqdProcess, output_dir: Path, victim: Path, name: str, flags: tuple[str, ...]
-) -> None:
+def test_nsq_to_file_does_not_append_through_links(nsqd, output_dir, victim, name, flags):
     (output_dir / name).symlink_to(victim)
     nsqd.http("POST", "/pub?topic=t", b"one")
     with archiving(nsqd, output_dir.parent, f"--output-dir={output_dir}", *flags) as tool:
@@ -251,7 +249,7 @@ CLAIM = {
     ],
     ids=str,
 )
-def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, odd: dict[str, Any]) -> None:
+def test_a_claim_with_odd_content_is_left_alone(nsqd, output_dir, tmp_path, odd):
     """A claim names the file that a start repairs: cuts a torn line, and moves."""
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET + b"a torn line")
@@ -267,9 +265,7 @@ def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
-def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
-    nsqd: NsqdProcess, output_dir: Path, tmp_path: Path
-) -> None:
+def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(nsqd, output_dir, tmp_path):
     output_dir.chmod(0o1777)
     claim, file = output_dir / f"{PREFIX}00.json", output_dir / "victim.log"
     claim.write_bytes(json.dumps({**CLAIM, "output_dir": str(output_dir), "work_name": file.name}).encode())
@@ -281,7 +277,7 @@ def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
 
 
 @pytest.mark.parametrize("line", [b"5\n", b"[]\n", DEEP + b"\n"], ids=lambda line: str(line[:3]))
-def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, output_dir: Path, line: bytes) -> None:
+def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd, output_dir, line):
     (output_dir / "_nsq_manifest").write_bytes(line)
     assert "Traceback" not in log_of_archiving(nsqd, output_dir)
 
@@ -289,9 +285,7 @@ def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, outp
 # ---- nsq-to-file's directory
 
 
-def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
-    nsqd: NsqdProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(nsqd, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     nsqd.http("POST", "/pub?topic=t", b"one")
     home = tmp_path / "data" / "nsq-to-file"
@@ -302,7 +296,7 @@ def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
     assert f"writing to {home}" in tool.log_text()
 
 
-def test_nsq_to_file_warns_of_a_directory_that_everyone_can_write_to(nsqd: NsqdProcess, output_dir: Path) -> None:
+def test_nsq_to_file_warns_of_a_directory_that_everyone_can_write_to(nsqd, output_dir):
     output_dir.chmod(0o1777)
     assert f"everyone can write to {output_dir}" in log_of_archiving(nsqd, output_dir)
 
@@ -334,7 +328,7 @@ GOOD_HEAD = {"fine_step_s": 10, "series": [], "nodes": [], "marks": []}
     ],
     ids=range(8),
 )
-def test_nsqadmin_starts_with_an_odd_history(make_nsqadmin: Any, tmp_path: Path, data: bytes) -> None:
+def test_nsqadmin_starts_with_an_odd_history(make_nsqadmin, tmp_path, data):
     path = tmp_path / "history.db"
     path.write_bytes(data)
     admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", f"--history-file={path}")
@@ -357,7 +351,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0, 0o660), (0o022, 0o640), (0o077, 0o600)])
-def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode: int) -> None:
+def test_a_unix_socket_is_never_open_to_everyone(tmp_path, mask, mode):
     with umask(mask):
         log, loop = Log("", ERROR, form=TEXT), gevent.get_hub().loop
         table = Connections(0, 0, TimeLimits(), log, loop)
@@ -366,7 +360,7 @@ def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode
     listener.close()
 
 
-def test_the_history_and_its_lock_belong_to_their_user(tmp_path: Path) -> None:
+def test_the_history_and_its_lock_belong_to_their_user(tmp_path):
     with umask(0):
         file = HistoryFile(str(tmp_path / "history.db"), Log("", ERROR, form=TEXT))
         file.open(History(10))

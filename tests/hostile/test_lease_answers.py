@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import gevent
 import pytest
@@ -52,7 +50,7 @@ def store_of(etcd: FakeEtcd, timeout_s: float = PATIENCE_S) -> EtcdStore:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
+def test_an_odd_answer_is_no_answer(etcd, odd):
     store = store_of(etcd)
     asked_oddly = store_of(etcd, TIMEOUT_S) if odd in ENDLESS else store
     lease = store.acquire("a:1", store.look())
@@ -91,7 +89,7 @@ def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
         max_leaves=20,
     )
 )
-def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
+def test_the_reader_of_answers_raises_nothing_else(answer):
     for read in (
         lambda: int(answers.lease_id(answer, TTL_S)),
         lambda: answers.is_renewed(answer, "7", TTL_S) in (True, False),
@@ -107,7 +105,7 @@ def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("holder", ["", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "a:\u0665", "a" * 999 + ":1"])
-def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
+def test_holders_that_are_not_addresses(etcd, holder):
     with pytest.raises(ValueError, match="is not an address"):
         check_holder(holder)
     store = store_of(etcd)
@@ -118,7 +116,7 @@ def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
     assert look.handle, "it holds the lease"
 
 
-def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd: FakeEtcd) -> None:
+def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
     with FakeEtcd() as other:
         other.odd = {TXN: ODD["503"]}
         store = EtcdStore(parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5))
@@ -159,7 +157,7 @@ class Store:
         return Look(turn=1, is_released=True)
 
 
-def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
+def test_the_end_of_the_keeper_is_the_end_of_the_lease():
     for defect in ("look", "acquire", "renew"):
         store, changes, log = Store(), [], FakeLog()
         keeper = LeaseKeeper(store, "a:1", 0.3, log, lambda: True, lambda: changes.append(keeper.is_held))  # noqa: B023
@@ -177,7 +175,7 @@ def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
         keeper.close()
 
 
-def test_serving_ends_with_the_lease_though_nothing_else_runs() -> None:
+def test_serving_ends_with_the_lease_though_nothing_else_runs():
     """The process was suspended: the first thing that runs is the end, before any input is read."""
     now_s = [100.0]
     keeper = LeaseKeeper(Store(), "a:1", 1000, FakeLog(), lambda: True, lambda: None, lambda: now_s[0])
@@ -207,7 +205,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def nsqd(etcd: FakeEtcd, tmp_path: Path) -> Iterator[FaultyNsqd]:
+def nsqd(etcd, tmp_path) -> Iterator[FaultyNsqd]:
     flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
     NsqdProcess(tmp_path / "nsqd").start().stop()  # else it lets one with messages take the lease first
     with FaultyNsqd(tmp_path / "nsqd", *flags, ports=port_pairs(1)[0]).start() as nsqd:
@@ -225,7 +223,7 @@ def publishes(nsqd: NsqdProcess) -> bool:
 
 
 @pytest.mark.parametrize("odd", sampled(['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"], "[1]", "drip"))
-def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdProcess, odd: str) -> None:
+def test_a_primary_serves_no_longer_than_its_lease(etcd, nsqd, odd):
     etcd.odd = {KEEPALIVE: ODD[odd]}
     wait_until(lambda: "kvs" not in etcd.answer(RANGE, _ORDERS), what="the end of the lease")
     assert not publishes(nsqd)
@@ -234,7 +232,7 @@ def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdPro
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
-def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeEtcd, nsqd: NsqdProcess) -> None:
+def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd, nsqd):
     with nsqd.connect() as client:
         client.pub("t", b"1")
         nsqd.signal(signal.SIGSTOP)
@@ -246,7 +244,7 @@ def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeE
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
-def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(nsqd: FaultyNsqd) -> None:
+def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(nsqd):
     """The write is done in an iteration of the event loop, at the end of which the answer would leave."""
     with nsqd.connect() as client:
         client.pub("t", b"1")

@@ -58,7 +58,7 @@ ROUTES = [(number, route) for number, table in enumerate(TABLES) for route in so
 
 
 @pytest.mark.parametrize(("number", "route"), sampled(ROUTES, *(case for case in ROUTES if not case[1].startswith("GET"))))
-def test_routes(daemons: tuple[ServerProcess, ...], number: int, route: str) -> None:
+def test_routes(daemons, number, route):
     check(daemons[number], request_of(daemons[number], route, TABLES[number][route]))
 
 
@@ -91,16 +91,16 @@ def command_of(daemon: ServerProcess, magic: bytes, line: bytes) -> Callable[[in
 
 
 @pytest.mark.parametrize("line", sampled(NSQD_LINES, *NSQD_LINES[::4]))
-def test_nsqd_commands(daemons: tuple[ServerProcess, ...], line: bytes) -> None:
+def test_nsqd_commands(daemons, line):
     check(daemons[0], command_of(daemons[0], b"  V2", line))
 
 
 @pytest.mark.parametrize("line", LOOKUPD_LINES)
-def test_nsqlookupd_commands(daemons: tuple[ServerProcess, ...], line: bytes) -> None:
+def test_nsqlookupd_commands(daemons, line):
     check(daemons[1], command_of(daemons[1], b"  V1", line))
 
 
 @pytest.mark.parametrize("first", [b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n\r\n", b"\xff\x1b\x9b\x00", b""])
-def test_what_is_no_protocol(daemons: tuple[ServerProcess, ...], first: bytes) -> None:
+def test_what_is_no_protocol(daemons, first):
     for daemon in daemons[:2]:
         check(daemon, command_of(daemon, first, b""))

@@ -17,8 +17,7 @@ import pytest
 from tests.support.background import Background
 from tests.support.lanes import sampled
 from tests.support.memory import resident_bytes
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.together import run_in_threads
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
 
@@ -161,7 +160,7 @@ def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
 
 
 @pytest.mark.parametrize("name", sampled(INPUTS, *QUICK))
-def test_a_neighbour_hardly_waits(nsqd: NsqdProcess, name: str) -> None:
+def test_a_neighbour_hardly_waits(nsqd, name):
     port, make_input = INPUTS[name]
     nsqd.create("t", "c")
     assert worst_wait_s(nsqd, nsqd.http_port if port == "http" else nsqd.tcp_port, make_input()) < MOST_S
@@ -186,7 +185,7 @@ AT_ONCE: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", sampled(AT_ONCE, "MPUB of tiny messages", "heads of requests"))
-def test_a_neighbour_goes_on_while_hundreds_send_at_once(nsqd: NsqdProcess, name: str) -> None:
+def test_a_neighbour_goes_on_while_hundreds_send_at_once(nsqd, name):
     port, data = AT_ONCE[name]
     nsqd.create("t", "c")
     address = "127.0.0.1", nsqd.http_port if port == "http" else nsqd.tcp_port
@@ -206,7 +205,7 @@ def test_a_neighbour_goes_on_while_hundreds_send_at_once(nsqd: NsqdProcess, name
     assert max(rounds) >= LEAST_ROUNDS
 
 
-def test_clients_that_cause_errors_without_end_leave_the_others_their_share(nsqd: NsqdProcess) -> None:
+def test_clients_that_cause_errors_without_end_leave_the_others_their_share(nsqd):
     """Ten that sent 1.6 million bad FINs each took all that the backlog gives: 80 % of a processor."""
     nsqd.create("t", "c")
     data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
@@ -231,7 +230,7 @@ def receive_all(sock: socket.socket) -> None:
             pass
 
 
-def test_a_client_that_is_served_slowly_is_served(nsqd: NsqdProcess) -> None:
+def test_a_client_that_is_served_slowly_is_served(nsqd):
     """All of its commands in their order."""
     with nsqd.connect() as client:
         client.send(sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y"))
@@ -244,7 +243,7 @@ def test_a_client_that_is_served_slowly_is_served(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.parametrize("subscribers", [100, pytest.param(4_000, marks=pytest.mark.slow)])
-def test_bad_fins_beside_many_subscribers(make_nsqd: MakeNsqd, subscribers: int) -> None:
+def test_bad_fins_beside_many_subscribers(make_nsqd, subscribers):
     nsqd = make_nsqd("--max-connections=10000", "--max-connections-per-address=0")
     nsqd.create("t", "c")
     with ExitStack() as stack:
@@ -257,7 +256,7 @@ def test_bad_fins_beside_many_subscribers(make_nsqd: MakeNsqd, subscribers: int)
     assert nsqd.log_path.stat().st_size < LOG_BYTES
 
 
-def test_all_messages_of_a_long_mpub_are_there(nsqd: NsqdProcess) -> None:
+def test_all_messages_of_a_long_mpub_are_there(nsqd):
     """In their order, whichever way they came, and none twice."""
     nsqd.create("t", "c")
     wanted = [b"%d" % number for number in range(20_000)]
@@ -267,7 +266,7 @@ def test_all_messages_of_a_long_mpub_are_there(nsqd: NsqdProcess) -> None:
     assert bodies(nsqd.consume("t", "c", 3 * len(wanted))) == wanted * 3
 
 
-def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(nsqd: NsqdProcess) -> None:
+def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(nsqd):
     nsqd.create("t", "c")
     wrong = int32(9_001) + sized(b"a") * 9_000 + int32(0)
     answer = exchange(nsqd.tcp_port, MAGIC + b"MPUB t\n" + sized(wrong))
@@ -277,14 +276,14 @@ def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(nsqd: NsqdProces
 
 
 @pytest.mark.parametrize("behind", [b"", b"NOP\n" * 100, b"PUB t\n" + int32(1)])
-def test_commands_behind_a_long_mpub_come_after_it(nsqd: NsqdProcess, behind: bytes) -> None:
+def test_commands_behind_a_long_mpub_come_after_it(nsqd, behind):
     long = b"MPUB t\n" + sized(mpub_body([b"a", b"bc"] * 50_000))
     answers = exchange(nsqd.tcp_port, MAGIC + long + pub("t", b"x") * 2 + behind)
     assert answers[:30] == sized(b"\0\0\0\0OK") * 3
     assert nsqd.topic_stats("t")["message_count"] == 100_002
 
 
-def test_an_introduction_of_more_than_64_kib_is_refused(nsqd: NsqdProcess) -> None:
+def test_an_introduction_of_more_than_64_kib_is_refused(nsqd):
     limit = 64 * 1024
     with nsqd.connect() as client:
         assert client.ask(b"IDENTIFY\n" + sized(b"{" + b" " * (limit - 2) + b"}")) == OK
@@ -293,7 +292,7 @@ def test_an_introduction_of_more_than_64_kib_is_refused(nsqd: NsqdProcess) -> No
         assert refusal.data == f"E_BAD_BODY IDENTIFY body too big {limit + 1} > {limit}".encode()
 
 
-def test_a_standstill_of_the_daemon_costs_no_client_its_connection(nsqd: NsqdProcess) -> None:
+def test_a_standstill_of_the_daemon_costs_no_client_its_connection(nsqd):
     """Neither one whose bytes wait to be read, nor one that had no heartbeat to answer."""
     with nsqd.connect(heartbeat_interval=1000) as busy, nsqd.connect(heartbeat_interval=1000) as idle:
         nsqd.signal(signal.SIGSTOP)
@@ -307,7 +306,7 @@ def test_a_standstill_of_the_daemon_costs_no_client_its_connection(nsqd: NsqdPro
             client.pub("t", b"x")
 
 
-def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(nsqd: NsqdProcess) -> None:
+def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(nsqd):
     """Their answers would fill the memory: 400 kB of input have 100 MB of them."""
     data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
     before_bytes = resident_bytes(nsqd)
@@ -325,7 +324,7 @@ def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(nsq
     assert nsqd.log_path.stat().st_size < LOG_BYTES
 
 
-def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd):
     """As they come, and as they go with their connections."""
     lookupd = make_nsqlookupd()
     body = b'{"broadcast_address":"h","hostname":"h","tcp_port":1,"http_port":2,"version":"1"}'

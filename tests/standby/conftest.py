@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ Start = Callable[..., NsqdProcess]
 
 
 @pytest.fixture
-def start(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
+def start(tmp_path, processes) -> Start:
     """`start(name, *flags)` starts an nsqd on the directory of this name."""
 
     def start_nsqd(name: str, *flags: str, **settings: Any) -> NsqdProcess:
@@ -42,7 +41,7 @@ def start(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
 
 
 @pytest.fixture
-def follow(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
+def follow(tmp_path, processes) -> Start:
     """`follow(primary, *flags)` starts a standby, and waits until it has everything that there was."""
 
     def start_standby(primary: NsqdProcess, *flags: str, name: str = "b", wait: bool = True) -> NsqdProcess:
@@ -64,7 +63,7 @@ def needs_namespaces() -> None:
 
 
 @pytest.fixture
-def make_hosts(needs_namespaces: None, tmp_path: Path) -> Iterator[MakeHosts]:
+def make_hosts(needs_namespaces, tmp_path) -> Iterator[MakeHosts]:
     """make_hosts(*flags) starts the hosts, with flags for both nsqds."""
     with ExitStack() as stack:
 

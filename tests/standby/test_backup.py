@@ -17,7 +17,7 @@ from tests.support.harm import flip
 from tests.support.lanes import sampled
 from tests.support.ledger import History, compare, judge
 from tests.support.network import Relay, free_ports
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, nsqd_command, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
 from tests.support.standby_processes import DEADLINE_S, LoadedPublisher, consume_all, standby_of, wait_until_it_follows
 from tests.support.tool_process import run_tool
 from tests.support.wire import pub
@@ -52,7 +52,7 @@ def restore(backup: Path, data_path: Path) -> None:
 
 
 @pytest.fixture
-def restored(tmp_path: Path, start: Start) -> Start:
+def restored(tmp_path, start) -> Start:
     """restored(backup, *flags) starts an nsqd on what the backup is restored into."""
     names = map("restored{}".format, itertools.count())
 
@@ -64,7 +64,7 @@ def restored(tmp_path: Path, start: Start) -> Start:
     return start_restored
 
 
-def test_a_backup_has_everything(make_nsqd: MakeNsqd, restored: Start, tmp_path: Path) -> None:
+def test_a_backup_has_everything(make_nsqd, restored, tmp_path):
     """Channels at their positions, messages deferred, requeued and in flight, pauses; files that were rolled."""
     nsqd = make_nsqd(OPEN, "--max-bytes-per-file=20000")
     nsqd.create("orders", "fast", "slow")
@@ -96,7 +96,7 @@ def test_a_backup_has_everything(make_nsqd: MakeNsqd, restored: Start, tmp_path:
     assert " is gone" not in again.log_text()
 
 
-def test_under_load_it_has_all_that_was_acknowledged_before(make_nsqd: MakeNsqd, restored: Start, tmp_path: Path) -> None:
+def test_under_load_it_has_all_that_was_acknowledged_before(make_nsqd, restored, tmp_path):
     """Messages that consumers cannot handle move to a dead-letter topic in the meantime: they are in one of the two."""
     nsqd = make_nsqd(OPEN, "--max-attempts=1", "--max-bytes-per-file=100000")
     nsqd.create("t", "c")
@@ -141,7 +141,7 @@ class HoldingRelay(Relay):
 
 
 @pytest.mark.parametrize("victim", ["source", "backup"])
-def test_a_kill_leaves_nothing_that_looks_complete(victim: str, tmp_path: Path, make_nsqd: MakeNsqd, restored: Start) -> None:
+def test_a_kill_leaves_nothing_that_looks_complete(victim, tmp_path, make_nsqd, restored):
     (port,) = free_ports(1)
     nsqd = make_nsqd(OPEN, f"--broadcast-tcp-port={port}")
     nsqd.create("t", "c")
@@ -173,7 +173,7 @@ def test_a_kill_leaves_nothing_that_looks_complete(victim: str, tmp_path: Path, 
     assert compare(bodies, consume_all(again, "t", "c"), at_least_once=True).of("lost") == []
 
 
-def test_a_backup_is_no_standby(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_a_backup_is_no_standby(make_nsqd, tmp_path):
     nsqd = make_nsqd("--standby-acks=1", "--standby-timeout=300ms")
     nsqd.create("t", "c")
     for number in range(3):
@@ -182,7 +182,7 @@ def test_a_backup_is_no_standby(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
             assert client.ask(pub("t", b"x")).data.startswith(b"E_PUB_FAILED PUB failed 0 standbys are connected")
 
 
-def test_what_is_restored_is_no_danger_to_its_origin(make_nsqd: MakeNsqd, restored: Start, tmp_path: Path) -> None:
+def test_what_is_restored_is_no_danger_to_its_origin(make_nsqd, restored, tmp_path):
     """Neither as another primary, nor as a standby, also if the origin was promoted itself."""
     old = make_nsqd(OPEN)
     old.create("t", "c")
@@ -202,7 +202,7 @@ def test_what_is_restored_is_no_danger_to_its_origin(make_nsqd: MakeNsqd, restor
 
 
 @pytest.fixture(scope="module")
-def backup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def backup(tmp_path_factory) -> Iterator[Path]:
     """A directory with a backup."""
     path = tmp_path_factory.mktemp("backups")
     with NsqdProcess(path / "nsqd", OPEN).start() as nsqd:
@@ -233,7 +233,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", sampled(DAMAGE, "a flipped bit in a log", "no list", "a link for a file"))
-def test_a_damaged_backup_is_not_restored(name: str, backup: Path, tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(name, backup, tmp_path):
     mine = Path(shutil.copytree(backup, tmp_path / "mine"))
     DAMAGE[name](mine)
     (tmp_path / "empty").mkdir()
@@ -246,7 +246,7 @@ def test_a_damaged_backup_is_not_restored(name: str, backup: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", sampled(["records", "header", "journal"], "records", "journal"))
-def test_damage_in_the_source_is_named(place: str, make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_damage_in_the_source_is_named(place, make_nsqd, tmp_path):
     """What can be read is there, and neither the backup nor its restoration says that all is well."""
     nsqd = make_nsqd(OPEN)
     nsqd.create("t", "c")
@@ -277,7 +277,7 @@ def test_damage_in_the_source_is_named(place: str, make_nsqd: MakeNsqd, tmp_path
     assert run(f"--check-data={data_path}")[0] == 1
 
 
-def test_nothing_is_written_over(backup: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_over(backup, tmp_path):
     data_path = tmp_path / "data"
     data_path.mkdir()
     (data_path / "lost+found").mkdir()
@@ -290,7 +290,7 @@ def test_nothing_is_written_over(backup: Path, tmp_path: Path) -> None:
     assert (status, errors) == (1, f"nsqd-py: {data_path} exists already: choose another --backup-to\n")
 
 
-def test_nsqd_does_not_serve_a_backup(backup: Path, tmp_path: Path) -> None:
+def test_nsqd_does_not_serve_a_backup(backup, tmp_path):
     mine = Path(shutil.copytree(backup / "backup", tmp_path / "backup"))
     for flags in ([], ["--promote"], ["--standby-of=127.0.0.1:1"]):
         errors = NsqdProcess(mine, *flags).fails_to_start()
@@ -299,7 +299,7 @@ def test_nsqd_does_not_serve_a_backup(backup: Path, tmp_path: Path) -> None:
     restore(mine, tmp_path / "data")
 
 
-def test_with_tls_and_names_in_certificates(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_with_tls_and_names_in_certificates(make_nsqd, tmp_path):
     """The flags are those of a standby."""
     certificates = make_certificates(tmp_path / "certificates")
     flags = (
@@ -328,7 +328,7 @@ def test_with_tls_and_names_in_certificates(make_nsqd: MakeNsqd, tmp_path: Path)
         (["--backup-to=x", "--standby-of=somewhere"], "--standby-of"),
     ],
 )
-def test_flags_that_do_not_fit(flags: list[str], complaint: str) -> None:
+def test_flags_that_do_not_fit(flags, complaint):
     status, _, errors = run(*flags)
     assert status == 2
     assert complaint in errors

@@ -38,7 +38,7 @@ BODIES = [b"%0*d" % (BODY_BYTES, number) for number in range(COUNT)]
 
 
 @pytest.fixture
-def primary(start: Start, request: pytest.FixtureRequest) -> NsqdProcess:
+def primary(start, request) -> NsqdProcess:
     """With 300 records in three files."""
     primary = start("a", *FLAGS, *getattr(request, "param", (FAST,)))
     primary.create("t", "c")
@@ -47,7 +47,7 @@ def primary(start: Start, request: pytest.FixtureRequest) -> NsqdProcess:
 
 
 @pytest.fixture
-def follow(primary: NsqdProcess, follow: Start) -> Start:
+def follow(primary, follow) -> Start:
     """follow(*flags) starts a standby, which has everything."""
 
     def start(*flags: str, wait: bool = True) -> NsqdProcess:
@@ -104,7 +104,7 @@ changes = pytest.mark.parametrize(
 
 
 @changes
-def test_a_file_that_another_program_changes_is_copied_again(how: str, place: int, primary: NsqdProcess, follow: Start) -> None:
+def test_a_file_that_another_program_changes_is_copied_again(how, place, primary, follow):
     standby = follow("--scrub-rate=0")
     path = logs(standby)[place]
     CHANGES[how](path)
@@ -123,7 +123,7 @@ def test_a_file_that_another_program_changes_is_copied_again(how: str, place: in
 
 
 @pytest.mark.parametrize("name", ["t:c.cursor", "nsqd.dat"])
-def test_a_small_file_that_is_removed_is_copied_again(name: str, primary: NsqdProcess, follow: Start) -> None:
+def test_a_small_file_that_is_removed_is_copied_again(name, primary, follow):
     standby = follow()
     before = (standby.data_path / name).read_bytes()
     (standby.data_path / name).unlink()
@@ -132,7 +132,7 @@ def test_a_small_file_that_is_removed_is_copied_again(name: str, primary: NsqdPr
     wait_until_it_follows(standby)
 
 
-def test_while_the_primary_is_away_the_standby_says_what_it_lacks(primary: NsqdProcess, follow: Start) -> None:
+def test_while_the_primary_is_away_the_standby_says_what_it_lacks(primary, follow):
     standby = follow()
     path = logs(standby)[1]
     primary.kill()
@@ -144,7 +144,7 @@ def test_while_the_primary_is_away_the_standby_says_what_it_lacks(primary: NsqdP
     assert "nsqd_copy_damaged_files 1.0" in standby.http("GET", "/metrics").text
 
 
-def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, follow: Start) -> None:
+def test_damage_of_the_primary_is_found_as_it_arrives(primary, follow):
     """A new standby does not take flipped bits for good ones. It has everything else."""
     primary.stop()
     for path in logs(primary)[:2]:
@@ -160,7 +160,7 @@ def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, foll
     assert all("are not repaired: the primary has them neither" in line for line in lines)
 
 
-def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, follow: Start) -> None:
+def test_a_standby_repairs_its_bytes_from_its_primary(primary, follow):
     """Also a header; both are the files of before then."""
     standby = follow(FAST)
     path = logs(standby)[1]
@@ -179,7 +179,7 @@ def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, foll
     assert "all are repaired from the primary" in line
 
 
-def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, follow: Start) -> None:
+def test_a_primary_repairs_its_bytes_from_its_standby(primary, follow):
     follow("--scrub-rate=0")
     files = logs(primary)
     before = [path.read_bytes() for path in files]
@@ -199,7 +199,7 @@ def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, foll
 
 @pytest.mark.calm  # on a slow disk, some of it was read before it is damaged
 @pytest.mark.parametrize("primary", [("--scrub-rate=0", "--mem-queue-size=0")], indirect=True)
-def test_a_consumer_gets_what_was_damaged_where_it_reads(primary: NsqdProcess, follow: Start) -> None:
+def test_a_consumer_gets_what_was_damaged_where_it_reads(primary, follow):
     """Without a scrub. The messages come a moment later, each once."""
     follow("--scrub-rate=0", "--mem-queue-size=0")
     for path in logs(primary)[:3]:
@@ -211,7 +211,7 @@ def test_a_consumer_gets_what_was_damaged_where_it_reads(primary: NsqdProcess, f
 
 
 @changes
-def test_a_primary_completes_its_files_from_its_standby(how: str, place: int, primary: NsqdProcess, follow: Start) -> None:
+def test_a_primary_completes_its_files_from_its_standby(how, place, primary, follow):
     follow("--scrub-rate=0")
     path = logs(primary)[place]
     end = FILE_HEADER_BYTES + RECORD_BYTES * ((path.stat().st_size - FILE_HEADER_BYTES) // RECORD_BYTES if place == 0 else 3)
@@ -226,7 +226,7 @@ def test_a_primary_completes_its_files_from_its_standby(how: str, place: int, pr
     assert "missing_count" not in primary.topic_stats("t")
 
 
-def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(primary: NsqdProcess, follow: Start) -> None:
+def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(primary, follow):
     follow("--scrub-rate=0").stop()
     primary.create("t", "late")  # it keeps the file
     primary.post("/channel/seek?topic=t&channel=late&to=earliest")
@@ -239,7 +239,7 @@ def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(primary: 
     assert "lost_count" not in primary.channel_stats("t", "c")
 
 
-def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(primary: NsqdProcess, follow: Start) -> None:
+def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(primary, follow):
     """In its place: each half has what the other one lacks, and a new copy would take the damage of the primary."""
     standby = follow("--scrub-rate=0")
     standby.stop()

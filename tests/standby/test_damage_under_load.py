@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.standby.conftest import Start
 from tests.support.harm import flip
 from tests.support.ledger import History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -22,7 +21,6 @@ from tests.support.standby_processes import (
     wait_until_it_follows,
     wait_until_it_has_all,
 )
-from tests.support.tally import Tally
 from tests.support.together import join_thread
 from tests.support.wire import mpub
 
@@ -167,9 +165,7 @@ class Consumer(threading.Thread):
         pytest.param(25, True, 10_000, marks=pytest.mark.slow),
     ],
 )
-def test_nothing_is_lost(
-    rounds: int, promotes: bool, most_files: int, start: Start, follow: Start, tmp_path: Path, tally: Tally
-) -> None:
+def test_nothing_is_lost(rounds, promotes, most_files, start, follow, tmp_path, tally):
     primary = start("a", *FLAGS)
     standby = follow(primary, *FLAGS)
     primary.create("t", "fast", "slow")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ Pair = tuple[FakeEtcd, NsqdProcess, NsqdProcess]
 
 
 @pytest.fixture
-def pair(tmp_path: Path, processes: list[NsqdProcess]) -> Iterator[Pair]:
+def pair(tmp_path, processes) -> Iterator[Pair]:
     """The first has messages before there is a lease, and so is the primary."""
     with FakeEtcd() as etcd, NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
         flags = (
@@ -46,7 +45,7 @@ def pair(tmp_path: Path, processes: list[NsqdProcess]) -> Iterator[Pair]:
         yield etcd, *(nsqd.start() for nsqd in processes)
 
 
-def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: Pair) -> None:
+def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair):
     etcd, first, second = pair
     wait_until_it_serves(first)
     wait_until_it_follows(second)
@@ -66,7 +65,7 @@ def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: Pair)
     assert sorted(consume_all(second, "t", "c")) == [b"1", b"2"]
 
 
-def test_an_old_copy_does_not_serve(pair: Pair) -> None:
+def test_an_old_copy_does_not_serve(pair):
     etcd, first, second = pair
     wait_until(lambda: len(etcd.note(NAME)["members"]) == 2, DEADLINE_S, "the standby to be in sync")
     first.kill()
@@ -82,7 +81,7 @@ def test_an_old_copy_does_not_serve(pair: Pair) -> None:
     assert figures_of(first)["primary"] == f"127.0.0.1:{second.tcp_port}"
 
 
-def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: Pair) -> None:
+def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair):
     etcd, first, second = pair
     lease = {
         "name": NAME,

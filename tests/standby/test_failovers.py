@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.standby.conftest import Start
 from tests.support.ledger import History, compare, judge
 from tests.support.nsqd_process import wait_until
 from tests.support.standby_processes import (
@@ -29,7 +27,7 @@ ROUNDS = 6
 
 @pytest.mark.parametrize("sync_every", [2500, 1])
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_acknowledged_is_lost(start: Start, follow: Start, tmp_path: Path, sync_every: int, seed: int) -> None:
+def test_nothing_acknowledged_is_lost(start, follow, tmp_path, sync_every, seed):
     chance = random.Random(seed)
     flags = (*FLAGS, f"--sync-every={sync_every}")
     primary = start("a", *flags)
@@ -65,7 +63,7 @@ def test_nothing_acknowledged_is_lost(start: Start, follow: Start, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_kill_during_the_promotion(start: Start, follow: Start, seed: int) -> None:
+def test_a_kill_during_the_promotion(start, follow, seed):
     """The standby is killed at a random moment of its promotion, again and again: then it is a standby or a primary."""
     chance = random.Random(seed)
     primary = start("a", "--accept-standbys")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.standby.conftest import Start
 from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
@@ -30,7 +28,7 @@ Pair = Callable[..., tuple[NsqdProcess, NsqdProcess]]
 
 
 @pytest.fixture
-def pair(start: Start, follow: Start) -> Pair:
+def pair(start, follow) -> Pair:
     def start_both(*flags: str) -> tuple[NsqdProcess, NsqdProcess]:
         """Start a primary with one message, and its standby."""
         primary = start("a", *flags, ports=port_pairs(1)[0])
@@ -43,7 +41,7 @@ def pair(start: Start, follow: Start) -> Pair:
     return start_both
 
 
-def test_an_old_primary_that_comes_back_without_a_flag_becomes_a_standby(pair: Pair) -> None:
+def test_an_old_primary_that_comes_back_without_a_flag_becomes_a_standby(pair):
     old, new = pair("--accept-standbys")
     old.kill()
     promote(new)
@@ -67,7 +65,7 @@ def test_an_old_primary_that_comes_back_without_a_flag_becomes_a_standby(pair: P
     assert consume_all(old, "t", "c") == [b"both", b"new"]
 
 
-def test_a_primary_that_was_cut_off_while_its_standby_was_promoted_gives_way(pair: Pair, start: Start) -> None:
+def test_a_primary_that_was_cut_off_while_its_standby_was_promoted_gives_way(pair, start):
     """What it took alone is set aside."""
     old, new = pair("--accept-standbys")
     new.kill()
@@ -79,7 +77,7 @@ def test_a_primary_that_was_cut_off_while_its_standby_was_promoted_gives_way(pai
     assert list(old.data_path.glob("standby-alone-*/t.*.log"))
 
 
-def test_a_fenced_nsqd_can_be_promoted_if_the_new_primary_is_gone_before_it_followed(pair: Pair, start: Start) -> None:
+def test_a_fenced_nsqd_can_be_promoted_if_the_new_primary_is_gone_before_it_followed(pair, start):
     """It has its own messages still; nothing of the other one has reached it."""
     old, new = pair("--accept-standbys")
     new.kill()
@@ -91,7 +89,7 @@ def test_a_fenced_nsqd_can_be_promoted_if_the_new_primary_is_gone_before_it_foll
     assert consume_all(old, "t", "c") == [b"both"]
 
 
-def test_with_acks_the_old_primary_answers_no_publish(pair: Pair) -> None:
+def test_with_acks_the_old_primary_answers_no_publish(pair):
     """Also where the new primary cannot reach it: no standby of its own epoch follows."""
     old, new = pair("--standby-acks=1", "--standby-timeout=300ms")
     old.kill()
@@ -104,7 +102,7 @@ def test_with_acks_the_old_primary_answers_no_publish(pair: Pair) -> None:
     assert is_primary(old)
 
 
-def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair: Pair, start: Start) -> None:
+def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair, start):
     """A new nsqd at the address of the old one has its own messages."""
     old, new = pair("--accept-standbys")
     old.kill()
@@ -117,7 +115,7 @@ def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair: Pair, start: Start) -
     assert is_primary(new)
 
 
-def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, pair: Pair) -> None:
+def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path, pair):
     with NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
         old, new = pair("--accept-standbys", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
         old.kill()
@@ -125,7 +123,7 @@ def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, pair: Pair) -> None:
         old.start()
         wait_until_it_gives_way(old)
 
-        def ports() -> list[int]:
+        def ports():
             return [each["tcp_port"] for each in lookupd.lookup("t")]
 
         wait_until(lambda: ports() == [new.tcp_port], DEADLINE_S, "nsqlookupd to know the new primary only")

@@ -30,7 +30,7 @@ Pair = tuple[NsqdProcess, NsqdProcess]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory) -> Iterator[Pair]:
     """A primary with three log files, and its standby; the group has a secret."""
     folder = tmp_path_factory.mktemp("fetch")
     secret = secret_file(folder / "secret")
@@ -52,7 +52,7 @@ def log_files(nsqd: NsqdProcess) -> list[Path]:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["primary", "standby"])
-def test_a_member_gets_the_files_of_a_log(pair: Pair, which: int) -> None:
+def test_a_member_gets_the_files_of_a_log(pair, which):
     asked = pair[which]
     with fetch_link(asked) as link:
         assert link.node() == (0, True)
@@ -69,14 +69,14 @@ def test_a_member_gets_the_files_of_a_log(pair: Pair, which: int) -> None:
         assert list(link.list_logs()) == [("t", log)]
 
 
-def test_both_sides_are_in_the_same_epoch(pair: Pair) -> None:
+def test_both_sides_are_in_the_same_epoch(pair):
     with fetch_link(pair[0]) as mine, fetch_link(pair[1]) as theirs:
         assert is_same_history(mine.list_log("t").epochs, theirs.list_log("t").epochs)
         assert not is_same_history((), ())
         assert [file[:2] for file in mine.list_log("t").files] == [file[:2] for file in theirs.list_log("t").files]
 
 
-def test_what_is_not_there_is_said_and_the_connection_goes_on(pair: Pair) -> None:
+def test_what_is_not_there_is_said_and_the_connection_goes_on(pair):
     with fetch_link(pair[1]) as link:
         first = link.list_log("t").files[0]
         other = first._replace(salt=first.salt ^ 1)
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_said_and_the_connection_goes_on(pair: Pair) -> Non
         ({"fetch": "node", "format": 2}, "format 2"),
     ],
 )
-def test_a_request_that_is_not_valid(pair: Pair, request_fields: dict[str, object], text: str) -> None:
+def test_a_request_that_is_not_valid(pair, request_fields, text):
     with pair[1].connect() as client:
         caller = join(client, caller_of(pair[1], purpose=FETCH))
         answer = client.ask(standby(caller.signed(json.dumps({"format": FORMAT, **request_fields}).encode())))
@@ -113,7 +113,7 @@ def test_a_request_that_is_not_valid(pair: Pair, request_fields: dict[str, objec
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["primary", "standby"])
-def test_nobody_else_gets_anything(pair: Pair, which: int, tmp_path: Path) -> None:
+def test_nobody_else_gets_anything(pair, which, tmp_path):
     asked = pair[which]
     request = json.dumps({"format": FORMAT, "fetch": "node"}).encode()
     with asked.connect() as client:

@@ -101,7 +101,7 @@ MakePair = Callable[..., Pair]
 
 
 @pytest.fixture
-def pair(start: Start, follow: Start) -> MakePair:
+def pair(start, follow) -> MakePair:
     return partial(Pair, start, follow)
 
 
@@ -140,7 +140,7 @@ QUICK = ("first file removed", True), ("a file cut", False), ("the end cut", Fal
 
 
 @pytest.mark.parametrize(("harm", "is_clean"), sampled(itertools.product(HARMS, (False, True)), *QUICK))
-def test_what_a_primary_has_lost_comes_back(pair: MakePair, harm: str, is_clean: bool) -> None:
+def test_what_a_primary_has_lost_comes_back(pair, harm, is_clean):
     both = pair("--standby-acks=1")
     assert len(log_files(both.primary)) == FILES
     both.start_harmed(HARMS[harm], clean=is_clean)
@@ -151,7 +151,7 @@ def test_what_a_primary_has_lost_comes_back(pair: MakePair, harm: str, is_clean:
 
 
 @pytest.mark.slow
-def test_a_start_that_begins_again_frees_what_it_had_loaded(pair: MakePair) -> None:
+def test_a_start_that_begins_again_frees_what_it_had_loaded(pair):
     """Whether it begins again before it serves, or when a standby has come back."""
     count = 30_000
     both = pair("--accept-standbys")
@@ -160,7 +160,7 @@ def test_a_start_that_begins_again_frees_what_it_had_loaded(pair: MakePair) -> N
     wait_until_it_has_all(both.primary)
     both.primary.restart()
 
-    def loaded_bytes() -> int:
+    def loaded_bytes():
         both.primary.wait_for_channel("deferred", "c", deferred_count=count)
         wait_until_it_has_all(both.primary)
         return resident_bytes(both.primary)
@@ -178,7 +178,7 @@ def test_a_start_that_begins_again_frees_what_it_had_loaded(pair: MakePair) -> N
     both.check_the_primary()
 
 
-def test_what_is_lost_comes_back_when_the_standby_is_back(pair: MakePair) -> None:
+def test_what_is_lost_comes_back_when_the_standby_is_back(pair):
     """At the start it was away: then it is lost, and counted."""
     both = pair("--accept-standbys")
     both.standby.stop()
@@ -196,7 +196,7 @@ def test_what_is_lost_comes_back_when_the_standby_is_back(pair: MakePair) -> Non
     both.check_the_promoted(numbered(0, ALL + BATCH))
 
 
-def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair: MakePair) -> None:
+def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair):
     both = pair("--accept-standbys")
     both.standby.stop()
     both.start_harmed(cut(-1))
@@ -207,7 +207,7 @@ def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair: MakePair
 
 
 @pytest.mark.parametrize("count", sampled([1, 30], 30))
-def test_an_end_that_was_overtaken_is_set_aside_and_counted(pair: MakePair, start: Start, tmp_path: Path, count: int) -> None:
+def test_an_end_that_was_overtaken_is_set_aside_and_counted(pair, start, tmp_path, count):
     """Other messages have its numbers: two histories are never merged."""
     both = pair("--accept-standbys")
     both.standby.stop()
@@ -227,7 +227,7 @@ def test_an_end_that_was_overtaken_is_set_aside_and_counted(pair: MakePair, star
     assert set(EVERYTHING[kept:]) <= set(consume_all(start("aside"), "t", "c"))
 
 
-def test_two_standbys_one_of_them_behind(pair: MakePair) -> None:
+def test_two_standbys_one_of_them_behind(pair):
     both = pair("--standby-acks=1")
     other = both.follow("c")
     other.stop()
@@ -243,7 +243,7 @@ def test_two_standbys_one_of_them_behind(pair: MakePair) -> None:
     both.check_the_promoted(numbered(0, 2 * ALL))
 
 
-def test_it_is_killed_while_it_gets_it_back(pair: MakePair) -> None:
+def test_it_is_killed_while_it_gets_it_back(pair):
     both = pair("--standby-acks=1")
     both.primary.kill()
     remove(2, 1)(both.primary)
@@ -261,7 +261,7 @@ def is_up(nsqd: NsqdProcess) -> bool:
     return "listening" in nsqd.log_text()
 
 
-def test_a_standby_that_was_promoted_gives_nothing_back(pair: MakePair) -> None:
+def test_a_standby_that_was_promoted_gives_nothing_back(pair):
     both = pair("--accept-standbys")
     both.primary.kill()
     promote(both.standby)
@@ -274,7 +274,7 @@ def test_a_standby_that_was_promoted_gives_nothing_back(pair: MakePair) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--accept-standbys",)], ids=["no group", "away"])
-def test_a_start_goes_on_without_an_answer(start: Start, flags: tuple[str, ...]) -> None:
+def test_a_start_goes_on_without_an_answer(start, flags):
     """A standby of an earlier version refuses to be asked, as an nsqd that is in no group does."""
     other = start("other")
     nsqd = start("a", "--accept-standbys")
@@ -321,7 +321,7 @@ SPOILS: dict[str, tuple[Spoil, int]] = {
 
 
 @pytest.mark.parametrize(("spoil", "lost"), SPOILS.values(), ids=SPOILS)
-def test_a_standby_that_fails_gives_what_is_right(pair: MakePair, spoil: Spoil, lost: int) -> None:
+def test_a_standby_that_fails_gives_what_is_right(pair, spoil, lost):
     """The rest is lost, until another one is there."""
     both = pair("--standby-acks=1", "--standby-on-timeout=alone")
     both.standby.stop()
@@ -339,7 +339,7 @@ def test_a_standby_that_fails_gives_what_is_right(pair: MakePair, spoil: Spoil, 
     both.check_the_promoted(EVERYTHING)
 
 
-def test_with_a_secret_and_tls(pair: MakePair, tmp_path: Path) -> None:
+def test_with_a_secret_and_tls(pair, tmp_path):
     pem = make_certificates(tmp_path / "pem")
     both = pair(
         secret_file(tmp_path / "secret"),
@@ -354,7 +354,7 @@ def test_with_a_secret_and_tls(pair: MakePair, tmp_path: Path) -> None:
     both.check_the_primary()
 
 
-def test_the_holder_of_a_lease_gets_it_back(tmp_path: Path, processes: list[NsqdProcess]) -> None:
+def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
     """Whoever of the two takes the lease has everything."""
     with FakeEtcd() as etcd:
         flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=2s", "--standby-acks=1")
@@ -377,7 +377,7 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path: Path, processes: list[Nsqd
         assert sorted(consume_all(wait_for_a_primary(processes), "t", "c")) == EVERYTHING
 
 
-def test_the_standbys_are_remembered(pair: MakePair) -> None:
+def test_the_standbys_are_remembered(pair):
     both = pair("--accept-standbys")
     _, _, content = (both.primary.data_path / STANDBYS_FILE).read_bytes().partition(b"\n")
     assert json.loads(content) == {"standbys": [[f"127.0.0.1:{both.standby.tcp_port}"]]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -47,7 +46,7 @@ class Group(NamedTuple):
 
 
 @pytest.fixture
-def group(tmp_path: Path, request: pytest.FixtureRequest, processes: list[NsqdProcess]) -> Iterator[Group]:
+def group(tmp_path, request, processes) -> Iterator[Group]:
     with Etcd(tmp_path) as etcd:
         flags = (
             f"--lease={etcd.url('orders')}",
@@ -79,7 +78,7 @@ def refuses(nsqd: NsqdProcess) -> bool:
         return client.ask(pub(TOPIC, b"refused")).data.startswith(b"E_PUB_FAILED")
 
 
-def test_the_one_that_has_all_wins_and_others_wait_for_it(group: Group) -> None:
+def test_the_one_that_has_all_wins_and_others_wait_for_it(group):
     has_all, lags = group.standbys
     lags.signal(signal.SIGSTOP)
     bodies = [b"%d" % number for number in range(20)]
@@ -96,7 +95,7 @@ def test_the_one_that_has_all_wins_and_others_wait_for_it(group: Group) -> None:
     assert sorted(consume_all(has_all, TOPIC, CHANNEL)) == sorted(bodies)
 
 
-def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(group: Group) -> None:
+def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(group):
     first, second = group.standbys
     second.stop()
     publish(group.primary, b"1")
@@ -111,7 +110,7 @@ def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(grou
     assert sorted(consume_all(second, TOPIC, CHANNEL)) == [b"1", b"2"]
 
 
-def test_without_standbys_the_set_stays_and_publishers_are_refused(group: Group) -> None:
+def test_without_standbys_the_set_stays_and_publishers_are_refused(group):
     for standby in group.standbys:
         standby.stop()
     before = group.note()
@@ -125,7 +124,7 @@ def test_without_standbys_the_set_stays_and_publishers_are_refused(group: Group)
 
 
 @pytest.mark.parametrize("group", [("--standby-on-timeout=alone",)], indirect=True)
-def test_what_was_answered_alone_waits_for_the_primary(group: Group) -> None:
+def test_what_was_answered_alone_waits_for_the_primary(group):
     for standby in group.standbys:
         standby.signal(signal.SIGSTOP)
     publish(group.primary, b"alone")

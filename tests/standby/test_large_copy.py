@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.standby.conftest import Start
 from tests.support.background import Background
 from tests.support.memory import resident_bytes
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -49,7 +48,7 @@ class Watched(Background):
 
 
 @pytest.mark.slow
-def test_a_copy_takes_little_memory_and_publishing_goes_on(start: Start, follow: Start, tmp_path: Path) -> None:
+def test_a_copy_takes_little_memory_and_publishing_goes_on(start, follow, tmp_path):
     primary = start("a", "--accept-standbys")
     primary.create(TOPIC, CHANNEL)
     primary.create(OTHER, CHANNEL)

@@ -111,7 +111,7 @@ GROUPS = [("memory", 1), *(pytest.param(each, marks=pytest.mark.slow) for each i
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")
-def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+def group(request, tmp_path_factory) -> Iterator[Group]:
     kind, acks = request.param
     if kind == "etcd" and ETCD is None:
         pytest.skip("no etcd here")
@@ -172,7 +172,7 @@ WAYS: dict[Callable[[EtcdOperator], None], str] = {
 
 
 @pytest.mark.parametrize("change", WAYS, ids=lambda change: change.__name__)
-def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[EtcdOperator], None]) -> None:
+def test_never_two_serve_and_one_serves_again(group, change):
     primary = group.primary()
     group.mark()
     change(group.operator)
@@ -187,7 +187,7 @@ def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[Et
     assert f"\nnsqd_lease_losses_total {float(lease['losses'])}\n" in primary.http("GET", "/metrics").text
 
 
-def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
+def test_a_primary_that_dies_as_its_key_is_deleted(group):
     primary = group.primary()
     group.mark()
     began_s = time.monotonic()

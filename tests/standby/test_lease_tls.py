@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.certificates import make_certificates
@@ -13,7 +11,7 @@ from tests.support.standby_processes import lease_holders
 pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
 
 
-def test_nsqd_shows_its_certificate_and_serves(tmp_path: Path) -> None:
+def test_nsqd_shows_its_certificate_and_serves(tmp_path):
     certificates = make_certificates(tmp_path / "pem")
     with Etcd(tmp_path, certificates) as etcd:
         flags = (

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from pathlib import Path
 
 import pytest
 
-from tests.standby.conftest import Start
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.go_directory import GoDirectory, numbered
@@ -30,7 +28,7 @@ from tests.support.wire import pub, sub
 pytestmark = pytest.mark.ours
 
 
-def test_a_standby_copies_follows_and_takes_over(start: Start, follow: Start) -> None:
+def test_a_standby_copies_follows_and_takes_over(start, follow):
     """The first copy has files that were compacted and rolled; all that follows is in the promoted one too."""
     primary = start("a", "--accept-standbys", "--max-bytes-per-file=20000")
     primary.create("orders", "fast", "slow")
@@ -71,7 +69,7 @@ def _is_sparse(primary: NsqdProcess) -> bool:
     return False
 
 
-def test_a_standby_refuses_clients_and_shows_its_lag(start: Start, follow: Start) -> None:
+def test_a_standby_refuses_clients_and_shows_its_lag(start, follow):
     primary = start("a", "--accept-standbys")
     primary.create("t", "c")
     standby = follow(primary)
@@ -91,7 +89,7 @@ def test_a_standby_refuses_clients_and_shows_its_lag(start: Start, follow: Start
     assert "nsqd_standby_lag_messages" in standby.http("GET", "/metrics").text
 
 
-def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(start: Start, follow: Start, tmp_path: Path) -> None:
+def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(start, follow, tmp_path):
     primary = start("a", "--standby-acks=1", "--standby-timeout=30s")
     standby = follow(primary)
     primary.create("t", "c")
@@ -109,7 +107,7 @@ def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(start: Star
     judge(history).require_sound()
 
 
-def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(start: Start, follow: Start) -> None:
+def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(start, follow):
     primary = start("a", "--accept-standbys")
     primary.create("t", "c")
     primary.post("/pub?topic=t", b"both")
@@ -131,7 +129,7 @@ def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(
     assert consume_all(old, "t", "c") == [b"both", b"new"]
 
 
-def test_a_standby_that_was_away_gets_what_is_new(start: Start, follow: Start) -> None:
+def test_a_standby_that_was_away_gets_what_is_new(start, follow):
     primary = start("a", "--accept-standbys", "--max-bytes-per-file=100000")
     primary.create("t", "c")
     primary.create("gone", "c")
@@ -152,7 +150,7 @@ def test_a_standby_that_was_away_gets_what_is_new(start: Start, follow: Start) -
     assert "damage" not in standby.log_text()
 
 
-def test_a_publish_is_refused_when_no_standby_acknowledges_it(start: Start, follow: Start) -> None:
+def test_a_publish_is_refused_when_no_standby_acknowledges_it(start, follow):
     primary = start("a", "--standby-acks=1", "--standby-timeout=300ms")
     primary.create("t", "c")
     with primary.connect() as client:
@@ -162,7 +160,7 @@ def test_a_publish_is_refused_when_no_standby_acknowledges_it(start: Start, foll
     assert primary.http("POST", "/pub?topic=t", b"z").status == 200
 
 
-def test_with_tls_and_a_secret_where_clients_need_permissions(start: Start, follow: Start, tmp_path: Path) -> None:
+def test_with_tls_and_a_secret_where_clients_need_permissions(start, follow, tmp_path):
     certificates = make_certificates(tmp_path / "certificates")
     secret = secret_file(tmp_path / "secret")
     with contextlib.closing(AuthServer()) as server:
@@ -177,7 +175,7 @@ def test_with_tls_and_a_secret_where_clients_need_permissions(start: Start, foll
         assert server.asked == []
 
 
-def test_with_names_in_certificates(start: Start, follow: Start, tmp_path: Path) -> None:
+def test_with_names_in_certificates(start, follow, tmp_path):
     """One name is that of the servers, the other one that of the standby's certificate."""
     certificates = make_certificates(tmp_path / "certificates")
     flags = (
@@ -191,7 +189,7 @@ def test_with_names_in_certificates(start: Start, follow: Start, tmp_path: Path)
         f"--standby-tls-key={certificates.client_key}",
     )
 
-    def names(*names: str) -> list[str]:
+    def names(*names):
         return [*flags, *(f"--standby-tls-allowed-names={name}" for name in names)]
 
     primary = start("a", "--accept-standbys", *names("Client@example.org", "localhost"))
@@ -208,7 +206,7 @@ def test_with_names_in_certificates(start: Start, follow: Start, tmp_path: Path)
 
 
 @pytest.mark.parametrize("flags", [(), ("--promote",)])
-def test_a_promoted_standby_starts_again_with_the_same_flags(start: Start, follow: Start, flags: tuple[str, ...]) -> None:
+def test_a_promoted_standby_starts_again_with_the_same_flags(start, follow, flags):
     primary = start("a", "--accept-standbys")
     primary.post("/pub?topic=t", b"x")
     standby = follow(primary)
@@ -220,7 +218,7 @@ def test_a_promoted_standby_starts_again_with_the_same_flags(start: Start, follo
     assert "--standby-of has no effect" in standby.log_text()
 
 
-def test_roles_that_a_start_refuses(start: Start, follow: Start) -> None:
+def test_roles_that_a_start_refuses(start, follow):
     primary = start("a")
     standby = follow(primary, wait=False)
     wait_until(lambda: "--accept-standbys is off" in standby.log_text(), DEADLINE_S, "the standby to be refused")
@@ -237,7 +235,7 @@ def test_roles_that_a_start_refuses(start: Start, follow: Start) -> None:
     assert "--standby-of" in NsqdProcess(primary.data_path, "--standby-of=nowhere").fails_to_start(status=2)
 
 
-def test_messages_that_were_imported_from_go_are_copied(start: Start, follow: Start, tmp_path: Path) -> None:
+def test_messages_that_were_imported_from_go_are_copied(start, follow, tmp_path):
     go = GoDirectory(tmp_path / "a")
     go.name_topics({"t": ["a", "b"]})
     go.queue("t:a", numbered("a", 30))
@@ -252,9 +250,7 @@ def test_messages_that_were_imported_from_go_are_copied(start: Start, follow: St
     assert len(consume_all(standby, "t", "b")) == 11
 
 
-def test_systemd_sees_one_process_that_goes_on(
-    start: Start, follow: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_systemd_sees_one_process_that_goes_on(start, follow, tmp_path, monkeypatch):
     """STOPPING would make systemd end the process that was just promoted."""
     primary = start("a", "--accept-standbys")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.support.lanes import sampled
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, nsqd_command, wait_until
 from tests.support.standby_processes import drain_into
-from tests.support.tally import Tally
 from tests.support.wire import Client, Closed
 
 TOPICS = [f"t{number}" for number in range(24)]
@@ -86,7 +84,7 @@ class Publishing(Background):
 @pytest.mark.ours
 @pytest.mark.crash
 @pytest.mark.parametrize("sync_every", sampled([1, 2500], 2500))
-def test_writes_in_threads_lose_nothing(tmp_path: Path, sync_every: int, tally: Tally) -> None:
+def test_writes_in_threads_lose_nothing(tmp_path, sync_every, tally):
     shim = compiled_shim(tmp_path)
     if shim is None:
         pytest.skip("without a C compiler, the disk is not slowed down")

@@ -55,11 +55,11 @@ LONG = pytest.param(KILLS_EACH, LONG_DEFER_MS, LONG_LOAD_S, marks=pytest.mark.sl
 @pytest.mark.ours
 @pytest.mark.crash
 @pytest.mark.parametrize(("kills", "longest_defer_ms", "load_s"), [QUICK, *[LONG] * DIRECTORIES])
-def test_kills_lose_nothing(tmp_path: Path, kills: int, longest_defer_ms: int, load_s: tuple[float, float], tally: Tally) -> None:
+def test_kills_lose_nothing(tmp_path, kills, longest_defer_ms, load_s, tally):
     Torture(tmp_path, longest_defer_ms, load_s).run(kills, tally)
 
 
-def test_a_message_that_an_undone_unpause_may_have_passed_on_need_not_be_emptied_with_the_topic() -> None:
+def test_a_message_that_an_undone_unpause_may_have_passed_on_need_not_be_emptied_with_the_topic():
     """A consumer may have finished a later one: then, after a kill, the topic stays paused and the channels have it."""
     history = History(clock_ns=time.time_ns)
     (topic,) = plan(history, (("cleared", 1, ()),))
@@ -67,10 +67,10 @@ def test_a_message_that_an_undone_unpause_may_have_passed_on_need_not_be_emptied
     states = {"paused": True, "channels": [{"channel_name": name, "paused": False} for name in CHANNELS]}
     nsqd: Any = Mock(topic_stats=lambda _: states)
 
-    def publish() -> None:
+    def publish():
         history.ok(history.sending("cleared", topic.bodies.take(1)))
 
-    def operate(name: str) -> None:
+    def operate(name):
         OPERATIONS[name](nsqd, topic, random.Random(0))
 
     operate("pause the topic")

@@ -54,7 +54,7 @@ NEWER: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def left(tmp_path) -> Path:
     """What a stopped nsqd left: a topic with a message, and positions of channels."""
     directory = tmp_path / "data"
     directory.mkdir()
@@ -66,7 +66,7 @@ def left(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", NEWER)
-def test_a_start_is_refused(left: Path, kind: str) -> None:
+def test_a_start_is_refused(left, kind):
     make_newer, name, found = NEWER[kind]
     make_newer(left)
     before = content(left)
@@ -79,7 +79,7 @@ def test_a_start_is_refused(left: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NEWER)
-def test_a_check_is_refused(left: Path, kind: str) -> None:
+def test_a_check_is_refused(left, kind):
     make_newer, name, _ = NEWER[kind]
     make_newer(left)
     before = content(left)
@@ -90,7 +90,7 @@ def test_a_check_is_refused(left: Path, kind: str) -> None:
     assert content(left) == before
 
 
-def test_a_damaged_version_is_damage(left: Path) -> None:
+def test_a_damaged_version_is_damage(left):
     """The checksum tells it from a newer format."""
     data = bytearray((left / LOG).read_bytes())
     data[4] ^= 2

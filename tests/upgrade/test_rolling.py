@@ -128,13 +128,13 @@ def roll(cluster: Cluster, history: History, end: Stop) -> None:
 
 
 @pytest.mark.parametrize("end", [drain, pytest.param(stop, marks=pytest.mark.slow)], ids=["drained", "stopped"])
-def test_a_rolling_restart(tmp_path: Path, end: Stop) -> None:
+def test_a_rolling_restart(tmp_path, end):
     with Cluster(tmp_path, nsqd_command(), nsqlookupd_command()) as cluster:
         roll(cluster, History(tmp_path / "history.jsonl"), end)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [drain, stop], ids=["drained", "stopped"])
-def test_a_rolling_upgrade_from_an_earlier_version(tmp_path: Path, end: Stop) -> None:
+def test_a_rolling_upgrade_from_an_earlier_version(tmp_path, end):
     with old_commands() as (nsqd, nsqlookupd), Cluster(tmp_path, nsqd, nsqlookupd) as cluster:
         roll(cluster, History(tmp_path / "history.jsonl"), end)

@@ -52,7 +52,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path) -> Iterator[Pair]:
     pair = Pair(tmp_path)
     yield pair
     pair.close()
@@ -103,14 +103,14 @@ def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
 
 
 @pytest.mark.slow
-def test_by_hand(pair: Pair) -> None:
+def test_by_hand(pair):
     pair.start(0)
     wait_until_it_follows(pair.start(1, f"--standby-of={pair.address(0)}"))
     under_load(pair, upgrade_by_hand)
 
 
 @pytest.mark.skipif(ETCD is None, reason="no etcd here")
-def test_with_a_lease(pair: Pair, tmp_path: Path) -> None:
+def test_with_a_lease(pair, tmp_path):
     with Etcd(tmp_path) as etcd:
         lease = (f"--lease={etcd.url('orders')}", "--lease-ttl=2s")
         pair.start(0, *lease)  # it listens when it has the lease

@@ -108,7 +108,7 @@ def ours() -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", TALKS)
-def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
+def test_a_closed_connection_leaves_nothing(name, tmp_path):
     kind, sent, until = TALKS[name]
     nsqd = Nsqd(tmp_path)
     for _ in range(3):  # what is made once
@@ -122,7 +122,7 @@ def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.ours
-def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path: Path) -> None:
+def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path):
     """Here by an IDENTIFY with an upgrade behind a PUB that waits for its sync. The SUB would be a consumer for ever."""
     with NsqdProcess(tmp_path, "--sync-every=1").start() as nsqd:
         with nsqd.connect() as client:

@@ -137,7 +137,7 @@ MakeServer = Callable[..., Server]
 
 
 @pytest.fixture
-def make_server(tmp_path: Path) -> Iterator[MakeServer]:
+def make_server(tmp_path) -> Iterator[MakeServer]:
     """`make_server(*flags)`; no test passes on which something raised where nothing may."""
     servers: list[Server] = []
     publishing.KNOWN_HEADS.clear()
@@ -155,12 +155,12 @@ LIMITS = ("--max-msg-size=100", "--max-body-size=1000")
 
 
 @pytest.fixture
-def server(make_server: MakeServer) -> Server:
+def server(make_server) -> Server:
     return make_server(*LIMITS)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory) -> Iterator[Server]:
     """For tests that do not mind what others have published."""
     server = Server(tmp_path_factory.mktemp("shared"), *LIMITS)
     yield server
@@ -256,19 +256,19 @@ SHORT_CASES = {name: case for name, case in CASES.items() if len(case[0]) < 10_0
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whole(shared: Server, name: str) -> None:
+def test_whole(shared, name):
     sent, answer = CASES[name]
     assert shared.answers(sent) == [answer]
 
 
 @pytest.mark.parametrize("name", SHORT_CASES)
-def test_byte_by_byte(shared: Server, name: str) -> None:
+def test_byte_by_byte(shared, name):
     sent, answer = CASES[name]
     assert shared.answers(*(bytes((byte,)) for byte in sent)) == [answer]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_pipelined(shared: Server, name: str) -> None:
+def test_pipelined(shared, name):
     """The answers come in order; behind a request that closes nothing is answered."""
     sent, answer = CASES[name]
     behind = [answer] if name in CLOSES else [answer, answer, answer, refused(404, "NOT_FOUND")]
@@ -276,7 +276,7 @@ def test_pipelined(shared: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLOSES)
-def test_what_closes_closes_although_the_client_does_not(shared: Server, name: str) -> None:
+def test_what_closes_closes_although_the_client_does_not(shared, name):
     sent, answer = CLOSES[name]
     (found,) = answers(shared.ask(sent, ends=False))
     assert found.status == answer[0]
@@ -284,7 +284,7 @@ def test_what_closes_closes_although_the_client_does_not(shared: Server, name: s
 
 
 @pytest.mark.parametrize("name", STAYS)
-def test_what_does_not_close_stays(shared: Server, name: str) -> None:
+def test_what_does_not_close_stays(shared, name):
     sent, (_, body) = STAYS[name]
     with shared.connect() as client:
         client.sendall(sent)
@@ -297,7 +297,7 @@ def test_what_does_not_close_stays(shared: Server, name: str) -> None:
 # ---- what is published
 
 
-def test_what_is_published_arrives_byte_for_byte(server: Server) -> None:
+def test_what_is_published_arrives_byte_for_byte(server):
     bodies = [b"x", b"\0\r\n\r\n" * 9, bytes(range(100))]
     together = b"".join(request("POST /pub?topic=t", body) for body in bodies)
     server.ask(together)
@@ -308,7 +308,7 @@ def test_what_is_published_arrives_byte_for_byte(server: Server) -> None:
     assert server.messages("t") == [*bodies, *bodies, *bodies, b"abc", b"de", b"f", b"g", b"hi"]
 
 
-def test_a_known_head_is_held_to_the_limits_of_its_server(make_server: MakeServer) -> None:
+def test_a_known_head_is_held_to_the_limits_of_its_server(make_server):
     large, small = make_server("--max-msg-size=50"), make_server("--max-msg-size=49")
     sent = request("POST /pub?topic=t", b"x" * 50)
     for _ in range(2):
@@ -317,7 +317,7 @@ def test_a_known_head_is_held_to_the_limits_of_its_server(make_server: MakeServe
     assert sent[: -len(b"x" * 50)] in publishing.KNOWN_HEADS
 
 
-def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_replaces_the_answers_of_its_publishes(server, monkeypatch):
     server.ask(request("POST /pub?topic=t", b"x"))
 
     sent = request("POST /pub?topic=t", b"x")
@@ -334,7 +334,7 @@ def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, mo
     assert server.messages("t") == [b"x", b"x"]
 
 
-def test_answers_wait_for_the_sync_that_covers_them(make_server: MakeServer) -> None:
+def test_answers_wait_for_the_sync_that_covers_them(make_server):
     server = make_server("--sync-every=1")
     server.ask(request("POST /topic/create?topic=t"))
     sent = request("POST /pub?topic=t", b"x") * 3 + request("POST /topic/create?topic=u") + PING
@@ -344,7 +344,7 @@ def test_answers_wait_for_the_sync_that_covers_them(make_server: MakeServer) -> 
 # ---- requests that may block
 
 
-def test_a_slow_request_holds_up_its_connection_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_request_holds_up_its_connection_only(server, monkeypatch):
     server.ask(request("POST /topic/create?topic=t"))
     persisted = gevent.event.Event()
     monkeypatch.setattr(server.broker.metadata, "persist", persisted.wait)
@@ -361,8 +361,8 @@ def test_a_slow_request_holds_up_its_connection_only(server: Server, monkeypatch
     assert server.broker.topics["t"].is_paused
 
 
-def test_a_request_that_fails_on_the_disk_is_an_internal_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def persist() -> None:
+def test_a_request_that_fails_on_the_disk_is_an_internal_error(server, monkeypatch):
+    def persist():
         raise OSError(errno.EIO, "Input/output error")
 
     server.ask(request("POST /topic/create?topic=t"))
@@ -372,7 +372,7 @@ def test_a_request_that_fails_on_the_disk_is_an_internal_error(server: Server, m
     monkeypatch.undo()
 
 
-def test_a_body_is_asked_for_in_its_turn(server: Server) -> None:
+def test_a_body_is_asked_for_in_its_turn(server):
     expecting = request("POST /pub?topic=t", b"", "Expect: 100-continue", "Content-Length: 1")
     with server.connect() as client:
         client.sendall(expecting)
@@ -388,7 +388,7 @@ def test_a_body_is_asked_for_in_its_turn(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("line", "status"), [("POST /nope", 404), ("POST /mpub", 400), ("POST /pub?topic=t", 413)])
-def test_a_refused_body_is_not_asked_for(server: Server, line: str, status: int) -> None:
+def test_a_refused_body_is_not_asked_for(server, line, status):
     sent = request(line, b"", "Expect: 100-continue", "Content-Length: 101")
     assert server.statuses(sent, ends=False) == [status]
 
@@ -403,7 +403,7 @@ def test_a_refused_body_is_not_asked_for(server: Server, line: str, status: int)
         (request("POST /topic/create?topic=cut", b"xyz")[:-1], 400),
     ],
 )
-def test_input_that_ends_inside_a_request(server: Server, sent: bytes, status: int) -> None:
+def test_input_that_ends_inside_a_request(server, sent, status):
     found = answers(server.ask(PING + sent))
     assert [answer.status for answer in found] == [200, status]
     assert found[1].headers["connection"] == "close"
@@ -411,7 +411,7 @@ def test_input_that_ends_inside_a_request(server: Server, sent: bytes, status: i
     assert "cut" not in server.broker.topics
 
 
-def test_large_answers_reach_a_slow_reader_and_do_not_pile_up(server: Server) -> None:
+def test_large_answers_reach_a_slow_reader_and_do_not_pile_up(server):
     for number in range(300):
         server.broker.get_topic(f"topic-{number}")
     with server.connect() as client:
@@ -427,7 +427,7 @@ def test_large_answers_reach_a_slow_reader_and_do_not_pile_up(server: Server) ->
     assert len(b"".join(parts)) > 4 << 20
 
 
-def test_a_client_that_takes_no_answers_is_not_read_from(server: Server) -> None:
+def test_a_client_that_takes_no_answers_is_not_read_from(server):
     sent = request("POST /pub?topic=t", b"x") * 1000
     with server.connect() as client:
         client.settimeout(0.2)
@@ -468,7 +468,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     st.lists(st.integers(0, 600), max_size=6),
 )
 @example(b"POST /pub?topic=t HTTP/1.1\nHost: x\nContent-Length: 1\n\nx" + PING, [9])
-def test_any_bytes_get_the_same_answers_however_they_arrive(shared: Server, data: bytes, places: list[int]) -> None:
+def test_any_bytes_get_the_same_answers_however_they_arrive(shared, data, places):
     whole = shared.ask(data)
     assert undated(shared.ask(*cut(data, places))) == undated(whole)
     publishing.KNOWN_HEADS.clear()
@@ -478,7 +478,7 @@ def test_any_bytes_get_the_same_answers_however_they_arrive(shared: Server, data
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
-def test_no_bytes_cost_more_than_their_connection(shared: Server, data: bytes) -> None:
+def test_no_bytes_cost_more_than_their_connection(shared, data):
     shared.ask(data)
     assert shared.log.exceptions == []
     assert shared.answers(PING) == [OK]

@@ -16,7 +16,6 @@ from tests.support.lookup_wire import LookupClient, identify
 from tests.support.memory import resident_bytes
 from tests.support.module_servers import module_nsqlookupd
 from tests.support.nsqd_process import wait_until
-from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import Closed, int32, sized
 
 nsqlookupd = module_nsqlookupd()
@@ -97,7 +96,7 @@ def refused(client: LookupClient, case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 @pytest.mark.parametrize("way", ["whole", "byte-by-byte", "with-more-behind"])
-def test_an_error_is_answered_and_ends_the_connection(nsqlookupd: NsqlookupdProcess, case: Case, way: str) -> None:
+def test_an_error_is_answered_and_ends_the_connection(nsqlookupd, case, way):
     with LookupClient(nsqlookupd.tcp_port) as client:
         if way == "byte-by-byte":
             client.send_byte_by_byte(case.sent)
@@ -111,7 +110,7 @@ def test_an_error_is_answered_and_ends_the_connection(nsqlookupd: NsqlookupdProc
 
 
 @pytest.mark.parametrize("magic", [b"  V2", b"GET ", b"\0\0\0\0"])
-def test_another_magic_is_a_bad_protocol(nsqlookupd: NsqlookupdProcess, magic: bytes) -> None:
+def test_another_magic_is_a_bad_protocol(nsqlookupd, magic):
     with LookupClient(nsqlookupd.tcp_port, magic=magic) as client:
         assert client.read() == b"E_BAD_PROTOCOL"
         with pytest.raises(Closed):
@@ -120,7 +119,7 @@ def test_another_magic_is_a_bad_protocol(nsqlookupd: NsqlookupdProcess, magic: b
 
 @pytest.mark.ours
 @pytest.mark.parametrize("size", [-1, -(1 << 31), (1 << 31) - 1, 64 * 1024 + 1])
-def test_a_body_of_an_impossible_size_is_refused_at_once(nsqlookupd: NsqlookupdProcess, size: int) -> None:
+def test_a_body_of_an_impossible_size_is_refused_at_once(nsqlookupd, size):
     """Go's dies of a negative one, and waits for any large one."""
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.send(b"IDENTIFY\n" + int32(size))
@@ -128,13 +127,13 @@ def test_a_body_of_an_impossible_size_is_refused_at_once(nsqlookupd: NsqlookupdP
 
 
 @pytest.mark.ours
-def test_a_line_without_an_end_is_refused(nsqlookupd: NsqlookupdProcess) -> None:
+def test_a_line_without_an_end_is_refused(nsqlookupd):
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.send(b"x" * 20_000)
         assert client.read() == b"E_INVALID the command is longer than 16384 bytes"
 
 
-def test_ping_is_answered_before_and_after_identify(nsqlookupd: NsqlookupdProcess) -> None:
+def test_ping_is_answered_before_and_after_identify(nsqlookupd):
     with LookupClient(nsqlookupd.tcp_port) as client:
         assert client.ask("PING") == OK
         client.introduce()
@@ -142,7 +141,7 @@ def test_ping_is_answered_before_and_after_identify(nsqlookupd: NsqlookupdProces
         assert client.ask("\t PING\r") == OK
 
 
-def test_the_response_to_identify_introduces_nsqlookupd(nsqlookupd: NsqlookupdProcess) -> None:
+def test_the_response_to_identify_introduces_nsqlookupd(nsqlookupd):
     with LookupClient(nsqlookupd.tcp_port) as client:
         assert client.introduce() == {
             "broadcast_address": "127.0.0.1",
@@ -153,7 +152,7 @@ def test_the_response_to_identify_introduces_nsqlookupd(nsqlookupd: NsqlookupdPr
         }
 
 
-def test_names_in_identify_are_read_in_any_case_and_others_are_ignored(nsqlookupd: NsqlookupdProcess) -> None:
+def test_names_in_identify_are_read_in_any_case_and_others_are_ignored(nsqlookupd):
     fields = {"Broadcast_Address": "any-case", "TCP_PORT": 1, "http_port": 2, "version": "x", "remote_address": "no"}
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.send(b"IDENTIFY\n" + sized(json.dumps(fields).encode()))
@@ -162,7 +161,7 @@ def test_names_in_identify_are_read_in_any_case_and_others_are_ignored(nsqlookup
         assert (node["tcp_port"], node["hostname"], node["remote_address"]) == (1, "", client.address)
 
 
-def test_many_commands_in_one_piece_are_answered_in_order(nsqlookupd: NsqlookupdProcess) -> None:
+def test_many_commands_in_one_piece_are_answered_in_order(nsqlookupd):
     commands = b"".join(b"REGISTER pipe%d channel\n" % number for number in range(500))
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.send(KNOWN + commands + b"PING\nUNREGISTER\n")
@@ -173,7 +172,7 @@ def test_many_commands_in_one_piece_are_answered_in_order(nsqlookupd: Nsqlookupd
     wait_until(lambda: nsqlookupd.lookup("pipe499") == [], what="the producer to leave")
 
 
-def test_a_client_that_reads_no_answers_is_not_read_from_for_ever(nsqlookupd: NsqlookupdProcess) -> None:
+def test_a_client_that_reads_no_answers_is_not_read_from_for_ever(nsqlookupd):
     before_bytes = resident_bytes(nsqlookupd)
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.socket.settimeout(1.0)
@@ -195,7 +194,7 @@ FRAGMENTS = st.one_of(
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(FRAGMENTS, max_size=12))
-def test_any_bytes_lead_to_answers_or_an_error(nsqlookupd: NsqlookupdProcess, parts: list[bytes]) -> None:
+def test_any_bytes_lead_to_answers_or_an_error(nsqlookupd, parts):
     with LookupClient(nsqlookupd.tcp_port) as client:
         with contextlib.suppress(Closed):
             client.send(*parts)

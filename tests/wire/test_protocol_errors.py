@@ -343,7 +343,7 @@ CASES = [*COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PU
 
 
 @pytest.fixture(scope="module", params=[None, pytest.param(GENERAL_NSQD, marks=pytest.mark.slow)], ids=["", "general"])
-def nsqd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def nsqd(request, tmp_path_factory) -> Iterator[NsqdProcess]:
     """One nsqd for all cases: no error may harm it. Then one without the shortcut for publishes."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param:
@@ -359,7 +359,7 @@ ways = pytest.mark.parametrize("send", [Client.send, Client.send_byte_by_byte], 
 
 @ways
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_error(nsqd: NsqdProcess, case: Case, send: Send) -> None:
+def test_error(nsqd, case, send):
     with nsqd.connect() as client:
         # A wrong size closes the connection before the last bytes have left here.
         with contextlib.suppress(Closed):
@@ -372,7 +372,7 @@ def test_error(nsqd: NsqdProcess, case: Case, send: Send) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.end_of_input], ids=lambda case: case.id)
-def test_error_with_more_commands_behind_it(nsqd: NsqdProcess, case: Case) -> None:
+def test_error_with_more_commands_behind_it(nsqd, case):
     topic = f"behind-{case.id}"
     with nsqd.connect() as client:
         client.send(case.sent, wire.NOP, wire.pub(topic, b"b"))
@@ -393,20 +393,20 @@ def assert_answers(client: Client, case: Case) -> None:
 
 
 @pytest.mark.parametrize("magic", [b"  V1", b"V2  ", b"GET ", b"\x00\x00\x00\x00", b"  v2"])
-def test_bad_magic(nsqd: NsqdProcess, magic: bytes) -> None:
+def test_bad_magic(nsqd, magic):
     with Client(nsqd.tcp_port, magic=magic) as client:
         assert client.rest(CLOSES_S) == [Frame(ERROR, b"E_BAD_PROTOCOL")]
 
 
 @pytest.mark.parametrize("sent", [b"", b" ", b"  V", b"  V2", b"  V2N", b"  V2NOP", b"  V2PUB topic", b"  V2NOP\nNO"])
-def test_a_magic_or_a_line_that_is_cut_off_is_no_error(nsqd: NsqdProcess, sent: bytes) -> None:
+def test_a_magic_or_a_line_that_is_cut_off_is_no_error(nsqd, sent):
     with Client(nsqd.tcp_port, magic=sent) as client:
         client.end_input()
         assert client.rest(CLOSES_S) == []
 
 
 @pytest.mark.parametrize("extra_bytes", [0, 1, 100_000], ids=["full", "one-more", "many-more"])
-def test_line_over_16_kib_closes_without_an_error(nsqd: NsqdProcess, extra_bytes: int) -> None:
+def test_line_over_16_kib_closes_without_an_error(nsqd, extra_bytes):
     with nsqd.connect() as client:
         client.send(wire.NOP)
         with contextlib.suppress(Closed):
@@ -414,7 +414,7 @@ def test_line_over_16_kib_closes_without_an_error(nsqd: NsqdProcess, extra_bytes
         assert client.rest(CLOSES_S) == []
 
 
-def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
+def test_answers_before_an_overlong_line_are_sent(nsqd):
     with nsqd.connect() as client:
         with contextlib.suppress(Closed):
             client.send(wire.pub("overlong", b"1"), b"x" * MAX_LINE_BYTES)
@@ -458,7 +458,7 @@ ACCEPTED: dict[str, tuple[bytes, list[Frame]]] = {
 
 @ways
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_accepted(nsqd: NsqdProcess, name: str, send: Send) -> None:
+def test_accepted(nsqd, name, send):
     sent, replies = ACCEPTED[name]
     with nsqd.connect() as client:
         send(client, sent)
@@ -468,7 +468,7 @@ def test_accepted(nsqd: NsqdProcess, name: str, send: Send) -> None:
 
 
 @pytest.mark.parametrize("declared_bytes", [1, 10_000])
-def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
+def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd, declared_bytes):
     topic = f"declared_{declared_bytes}"
     with nsqd.consumer(topic, "channel", 10) as client:
         client.send(wire.mpub(topic, [b"1", b"22", b"333"], declared_bytes), wire.pub(topic, b"4444"))
@@ -478,7 +478,7 @@ def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess
         assert sorted(wire.bodies(messages)) == [b"1", b"22", b"333", b"4444"]
 
 
-def test_failed_mpub_publishes_nothing(nsqd: NsqdProcess) -> None:
+def test_failed_mpub_publishes_nothing(nsqd):
     nsqd.create("half", "channel")
     with nsqd.connect() as client:
         client.send(command(b"MPUB half", 100, 2, b"first", 0))
@@ -515,7 +515,7 @@ INPUT = st.lists(st.one_of(LINES, SIZES, WELL_FORMED, st.binary(max_size=200)), 
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(magic=st.one_of(st.just(wire.MAGIC), st.just(wire.MAGIC), st.binary(max_size=6)), data=INPUT)
-def test_random_input_is_answered_or_closed(nsqd: NsqdProcess, magic: bytes, data: bytes) -> None:
+def test_random_input_is_answered_or_closed(nsqd, magic, data):
     with Client(nsqd.tcp_port, magic=magic) as client:
         with contextlib.suppress(Closed):
             client.send(data)

@@ -18,7 +18,6 @@ from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.tcp.fast_publishing import FastConnection
 from tests.support import wire
 from tests.support.general_nsqd import GENERAL_NSQD
-from tests.support.nsqd_process import MakeNsqd
 from tests.support.served_broker import ServedBroker, wait_in_loop
 from tests.support.wire import MAGIC, bodies, dpub, identify, mpub, pub, sub
 from tests.unit.fakes import messages_of, parse_messages, sized
@@ -111,7 +110,7 @@ class Nsqd(ServedBroker):
 
 
 @pytest.fixture(params=[ClientConnection, FastConnection])
-def nsqd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(request, tmp_path) -> Iterator[Nsqd]:
     """With the shortcut for publishes and without it."""
     nsqd = Nsqd(tmp_path, request.param)
     yield nsqd
@@ -136,11 +135,11 @@ class Disk:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(monkeypatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, disk: Disk) -> None:
+def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd, disk):
     """From TCP and HTTP alike."""
     peers = [nsqd.publisher() for _ in range(3)]
     web = Peer(nsqd.http).say(HTTP_PUB % (3, b"web"))
@@ -160,7 +159,7 @@ def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, dis
     assert [peer.stream.pub_counts for peer in peers] == [{"t": 6}, {"t": 3}, {"t": 3}]  # type: ignore[attr-defined]
 
 
-def test_publishes_of_several_clients_share_a_record(nsqd: Nsqd, disk: Disk) -> None:
+def test_publishes_of_several_clients_share_a_record(nsqd, disk):
     """Nothing is written before the end of the iteration to wait for more of one client."""
     one, other = nsqd.publisher(), nsqd.publisher()
     before = disk.writes
@@ -171,7 +170,7 @@ def test_publishes_of_several_clients_share_a_record(nsqd: Nsqd, disk: Disk) -> 
     assert disk.writes == before + 1
 
 
-def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
+def test_after_publishes_of_one_size_others_are_parsed(nsqd):
     peer = nsqd.publisher()
     low = nsqd.next_seq
     peer.say(pub("t", b"abcd"), pub("u", b"abc"), dpub("t", 0, b"a"), pub("t", b"a") + pub("t", b"b"), pub("t", b"0"))
@@ -183,7 +182,7 @@ def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
     assert peer.stream.pub_counts == {"t": 6, "u": 1}  # type: ignore[attr-defined]
 
 
-def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: Nsqd) -> None:
+def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd):
     nsqd.broker.get_topic("u")
     peer = nsqd.publisher()
     peer.say(pub("u", b"1"), pub("t", b"2"), pub("u", b"3"), pub("new", b"4"), pub("u", b"5"), pub("b@d", b"6"))
@@ -195,7 +194,7 @@ def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: 
     assert peer.stream.pub_counts == {"t": 2, "u": 3, "new": 1}  # type: ignore[attr-defined]
 
 
-def test_after_a_publish_a_read_may_end_anywhere(nsqd: Nsqd) -> None:
+def test_after_a_publish_a_read_may_end_anywhere(nsqd):
     """Also in the name of a command, or with one that is shorter than the line of a publish."""
     line = b"NOP\n" + pub("u", b"b") + b"NOP\n" + pub("t", b"c")
     for cut in range(1, len(line)):
@@ -205,7 +204,7 @@ def test_after_a_publish_a_read_may_end_anywhere(nsqd: Nsqd) -> None:
         assert peer.answers() == OK * 3
 
 
-def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None:
+def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd):
     peer = nsqd.publisher()
     nsqd.broker.delete_topic("t")
     nsqd.hear(peer.say(pub("t", b"new")))
@@ -213,7 +212,7 @@ def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None
     assert nsqd.written(0) == [(0, [b"new"])]
 
 
-def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd) -> None:
+def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd):
     peer = nsqd.publisher()
     low = nsqd.next_seq
     nsqd.broker.begin_drain(0)
@@ -222,7 +221,7 @@ def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd) ->
     assert nsqd.next_seq == low
 
 
-def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: Disk) -> None:
+def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd, disk):
     peers = [nsqd.publisher() for _ in range(3)]
     low = nsqd.next_seq
     disk.fails = 1
@@ -236,7 +235,7 @@ def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: 
 
 
 @pytest.mark.calm  # a slow disk delays the answers
-def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd) -> None:
+def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd):
     reads: list[int] = []
 
     class Socket(socket.socket):
@@ -263,7 +262,7 @@ def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: 
     assert reads[-1] == SMALL_READ  # many small ones need little memory
 
 
-def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
+def test_deferred_publishes_with_one_delay_share_one_record(nsqd):
     peers = [nsqd.publisher() for _ in range(2)]
     low = nsqd.next_seq
     peers[0].say(dpub("t", 60_000, b"a") + dpub("t", 60_000, b"b") + dpub("t", 60_001, b"later"))
@@ -275,7 +274,7 @@ def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
     assert 900_000 < due_later_ns - due_ns < 100_000_000
 
 
-def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk) -> None:
+def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd, disk):
     """And of nothing else: what was answered before, and on other topics, stays."""
     lone, deferring, many, several = (nsqd.publisher() for _ in range(4))
     web = Peer(nsqd.http).say(HTTP_PUB % (3, b"web"))
@@ -298,7 +297,7 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
     assert again.answers() == OK
 
 
-def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsqd) -> None:
+def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd):
     reader = Peer(nsqd.tcp, socket.SOCK_STREAM)
     reader.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     nsqd.hear(reader.say(MAGIC))
@@ -313,7 +312,7 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
         assert all(isinstance(part, bytes) for part in stream.out)
     received = bytearray()
 
-    def has_all() -> bool:
+    def has_all():
         received.extend(reader.answers())
         return len(received) >= sum(map(len, bodies)) + 30 * len(bodies)
 
@@ -321,14 +320,14 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
     assert [message.body for message in parse_messages(bytes(received))] == bodies
 
 
-def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:
+def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd):
     nsqd.publisher()
     nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
     assert nsqd.eager() == b"(end)"
 
 
 @pytest.mark.parametrize("fails", [0, 1])
-def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, disk: Disk, fails: int) -> None:
+def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd, disk, fails):
     """In one packet: the upgrade changes how all that follows is sent."""
     nsqd.publisher()
     low = nsqd.next_seq
@@ -343,9 +342,7 @@ def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, 
 
 
 @pytest.mark.parametrize("command", [None, GENERAL_NSQD], ids=["", "general"])
-def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(
-    make_nsqd: MakeNsqd, monkeypatch: pytest.MonkeyPatch, command: str | None
-) -> None:
+def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(make_nsqd, monkeypatch, command):
     if command is not None:
         monkeypatch.setenv("NSQD_COMMAND", command)
     nsqd = make_nsqd()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gevent
@@ -22,7 +21,6 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqlookupd_py.connection import Directory, PeerConnection
 from nsqlookupd_py.registry import Registry
-from tests.support.certificates import Certificates
 from tests.support.served_broker import DEADLINE_S, ServedBroker, connected, read_all, wait_in_loop
 from tests.support.wire import MAGIC, NOP, pub
 
@@ -74,7 +72,7 @@ class Nsqd(ServedBroker):
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(tmp_path) -> Iterator[Nsqd]:
     nsqd = Nsqd(tmp_path)
     yield nsqd
     nsqd.broker.close()
@@ -83,13 +81,13 @@ def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
 # ---- HTTP
 
 
-def test_a_connection_that_never_asks_has_as_long_as_a_head(nsqd: Nsqd) -> None:
+def test_a_connection_that_never_asks_has_as_long_as_a_head(nsqd):
     http = nsqd.over_http()
     assert [http.sweep(at_s) for at_s in (0, 29.9, 30)] == ["", "", HEAD]
     assert http.end(HEAD) == b""
 
 
-def test_a_head_that_dribbles_is_ended_with_408(nsqd: Nsqd) -> None:
+def test_a_head_that_dribbles_is_ended_with_408(nsqd):
     http = nsqd.over_http()
     for second in range(30):
         http.say(PING[second : second + 1])
@@ -101,7 +99,7 @@ def test_a_head_that_dribbles_is_ended_with_408(nsqd: Nsqd) -> None:
 
 
 @pytest.mark.parametrize("requests", [PING, POST_A_BYTE])
-def test_a_connection_that_asked_may_idle_for_longer(nsqd: Nsqd, requests: bytes) -> None:
+def test_a_connection_that_asked_may_idle_for_longer(nsqd, requests):
     http = nsqd.over_http()
     http.sweep(0)
     http.say(requests)
@@ -112,7 +110,7 @@ def test_a_connection_that_asked_may_idle_for_longer(nsqd: Nsqd, requests: bytes
     assert http.end(IDLE) == b""
 
 
-def test_a_body_has_time_by_its_size(nsqd: Nsqd) -> None:
+def test_a_body_has_time_by_its_size(nsqd):
     http = nsqd.over_http()
     http.say(POST_100_KB + b"x" * 50 * 1024)
     assert [http.sweep(at_s) for at_s in (0, 30, 79.9)] == ["", "", ""]
@@ -121,7 +119,7 @@ def test_a_body_has_time_by_its_size(nsqd: Nsqd) -> None:
     assert http.end(BODY).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_dribbles_is_too_slow(nsqd: Nsqd) -> None:
+def test_a_body_that_dribbles_is_too_slow(nsqd):
     http = nsqd.over_http()
     http.say(POST_100_KB)
     http.sweep(0)
@@ -131,7 +129,7 @@ def test_a_body_that_dribbles_is_too_slow(nsqd: Nsqd) -> None:
     assert http.sweep(31) == BODY
 
 
-def test_the_rest_of_a_refused_body_is_not_waited_for_either(nsqd: Nsqd) -> None:
+def test_the_rest_of_a_refused_body_is_not_waited_for_either(nsqd):
     http = nsqd.over_http()
     http.say(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
     http.sweep(0)
@@ -139,7 +137,7 @@ def test_the_rest_of_a_refused_body_is_not_waited_for_either(nsqd: Nsqd) -> None
     assert http.end(BODY).startswith(b"HTTP/1.1 404 ")  # the answer that it had already
 
 
-def test_who_takes_no_answer_is_ended_for_that(nsqd: Nsqd) -> None:
+def test_who_takes_no_answer_is_ended_for_that(nsqd):
     http = nsqd.over_http()
     many = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
     http.client.setblocking(False)
@@ -157,7 +155,7 @@ def _sent_nothing(client: Any, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("requests", "fewest", "most"), [(100, 90, 1_000_000), (1, 0, 1)])
-def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd, requests: int, fewest: int, most: int) -> None:
+def test_requests_that_came_together_give_way_to_others(nsqd, requests, fewest, most):
     """The last one does not: if it ends the daemon, its answer must leave before."""
     nsqd.iteration.backlog.slice_s = nsqd.iteration.backlog.input_s = 1000.0  # a busy machine does not cut what was read
     http = nsqd.over_http()
@@ -175,7 +173,7 @@ def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd, requests: in
 # ---- TCP
 
 
-def test_each_end_takes_its_time_in_its_own_turn(nsqd: Nsqd) -> None:
+def test_each_end_takes_its_time_in_its_own_turn(nsqd):
     """A thousand consumers may leave at once: what an end costs counts for the slice of its iteration."""
     turns: list[bool] = []
 
@@ -195,7 +193,7 @@ def test_each_end_takes_its_time_in_its_own_turn(nsqd: Nsqd) -> None:
     assert all(turns)
 
 
-def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
+def test_a_magic_that_does_not_come_is_not_waited_for(nsqd):
     silent, dribbling = nsqd.over_tcp(), nsqd.over_tcp()
     dribbling.say(MAGIC[:3])
     for tcp in (silent, dribbling):
@@ -206,7 +204,7 @@ def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
 @pytest.mark.parametrize("is_sure", [True, False], ids=["TLS only", "TLS or plain"])
 @pytest.mark.parametrize("kind", ["tcp", "http"])
 @pytest.mark.parametrize("part", [0.5, 1.0], ids=["half a hello", "a hello"])
-def test_a_tls_handshake_has_its_time(nsqd: Nsqd, certificates: Certificates, kind: str, is_sure: bool, part: float) -> None:
+def test_a_tls_handshake_has_its_time(nsqd, certificates, kind, is_sure, part):
     files = {"tls_cert": str(certificates.server_certificate), "tls_key": str(certificates.server_key)}
     context = server_context(ServerTlsOptions(**files))
     client = TlsLayer(certificates.client_context(), "localhost")
@@ -222,7 +220,7 @@ def test_a_tls_handshake_has_its_time(nsqd: Nsqd, certificates: Certificates, ki
     assert [dialogue.sweep(at_s) for at_s in (9, 10.9, 11)] == ["", "", HANDSHAKE]
 
 
-def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd: Nsqd) -> None:
+def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd):
     tcp = nsqd.over_tcp()
     tcp.say(MAGIC)
     heard_s = tcp.stream._heard_s
@@ -236,11 +234,11 @@ def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd: Nsqd) -> N
 # ---- nsqlookupd
 
 
-def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
+def test_nsqlookupd_waits_for_a_first_command_only_so_long():
     hub = gevent.get_hub()
     log = Log(level=FATAL)
 
-    def make(sock: socket.socket) -> PeerConnection:
+    def make(sock):
         return PeerConnection(sock, "a:5", hub.loop, LoopIteration(hub, log), log, Directory(Registry(0, 0), SteadyClock()))
 
     silent, greeting, speaking = Dialogue(make), Dialogue(make), Dialogue(make)

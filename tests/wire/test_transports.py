@@ -11,7 +11,7 @@ import signal
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ import snappy
 from tests.support import wire
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.memory import resident_bytes
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import OK, Closed, bodies
 
@@ -50,13 +50,13 @@ def seams(*quick: tuple[str, str]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
+def nsqd(tmp_path_factory, certificates) -> Iterator[NsqdProcess]:
     with NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start() as process:
         yield process
 
 
 @pytest.fixture
-def contexts(certificates: Certificates) -> dict[str, ssl.SSLContext | None]:
+def contexts(certificates) -> dict[str, ssl.SSLContext | None]:
     return {"tcp": None, "tls": certificates.client_context()}
 
 
@@ -66,9 +66,7 @@ def topic() -> str:
 
 
 @seams(("tcp", "snappy"), ("tls", "plain"), ("tls", "deflate"))
-def test_messages_of_all_sizes_pass_both_ways(
-    nsqd: NsqdProcess, contexts: dict[str, Any], topic: str, base: str, transport: str
-) -> None:
+def test_messages_of_all_sizes_pass_both_ways(nsqd, contexts, topic, base, transport):
     messages = [b"x", b"y" * 70_000, random.Random(1).randbytes(200_000), b"z" * 1_000_000, b"last"]
     small = [b"m%d" % number for number in range(5000)]
     with TransportClient(nsqd.tcp_port) as client:
@@ -80,7 +78,7 @@ def test_messages_of_all_sizes_pass_both_ways(
         assert client.tls_version == {"tcp": None, "tls": "TLSv1.3"}[base]
 
 
-def test_heartbeats_come_in_the_agreed_form(nsqd: NsqdProcess, contexts: dict[str, Any]) -> None:
+def test_heartbeats_come_in_the_agreed_form(nsqd, contexts):
     with ExitStack() as stack:
         clients = [stack.enter_context(TransportClient(nsqd.tcp_port)) for _ in TRANSPORTS]
         for client, fields in zip(clients, TRANSPORTS.values(), strict=True):
@@ -97,7 +95,7 @@ def compressed(kind: str, data: bytes) -> bytes:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd: NsqdProcess, topic: str, kind: str) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd, topic, kind):
     with TransportClient(nsqd.tcp_port) as client:
         commands = compressed(kind, wire.pub(topic, b"one") + wire.pub(topic, b"two"))
         client.send_raw(wire.identify(feature_negotiation=True, **{kind: True}) + commands)
@@ -107,7 +105,7 @@ def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd: Nsq
 
 
 @pytest.mark.ours
-def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess, certificates: Certificates) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd, certificates):
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -118,7 +116,7 @@ def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess
         size = int.from_bytes(received[:4], "big")
         incoming.write(received[4 + size :])
 
-        def until_done(step: Callable[[], Any]) -> Any:
+        def until_done(step):
             while True:
                 try:
                     return step()
@@ -132,7 +130,7 @@ def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess
 
 
 @pytest.mark.ours
-def test_a_second_identify_changes_the_transport_no_more(nsqd: NsqdProcess, contexts: dict[str, Any]) -> None:
+def test_a_second_identify_changes_the_transport_no_more(nsqd, contexts):
     with TransportClient(nsqd.tcp_port) as client:
         assert client.upgrade(contexts["tls"], snappy=True)["snappy"]
         again = client.identify(tls_v1=True, snappy=True)
@@ -142,7 +140,7 @@ def test_a_second_identify_changes_the_transport_no_more(nsqd: NsqdProcess, cont
 
 @pytest.mark.parametrize("garbage", [b"PUB topic\n\0\0\0\1x", b"\xff" * 100, b"\0" * 5000])
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_garbage_ends_its_own_connection_only(nsqd: NsqdProcess, kind: str, garbage: bytes) -> None:
+def test_garbage_ends_its_own_connection_only(nsqd, kind, garbage):
     with TransportClient(nsqd.tcp_port) as client, TransportClient(nsqd.tcp_port) as other:
         client.upgrade(**{kind: True})
         client.send_raw(garbage)
@@ -154,7 +152,7 @@ def test_garbage_ends_its_own_connection_only(nsqd: NsqdProcess, kind: str, garb
     assert "Traceback" not in nsqd.log_text()
 
 
-def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdProcess) -> None:
+def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd):
     with TransportClient(nsqd.tcp_port) as client:
         assert client.identify(tls_v1=True)["tls_v1"]
         client.send(wire.pub("plain", b"x"))
@@ -172,9 +170,7 @@ def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdP
         pytest.param("tls", "snappy", marks=pytest.mark.slow),
     ],
 )
-def test_what_becomes_much_is_taken_bit_by_bit(
-    make_nsqd: MakeNsqd, certificates: Certificates, contexts: dict[str, Any], base: str, kind: str
-) -> None:
+def test_what_becomes_much_is_taken_bit_by_bit(make_nsqd, certificates, contexts, base, kind):
     """200 MB of messages from less than 10 MB, and at most a fraction of it in memory at once."""
     nsqd = make_nsqd(*certificates.nsqd_flags, "--mem-queue-size=5")
     before_bytes = resident_bytes(nsqd)
@@ -206,9 +202,7 @@ def connects(nsqd: NsqdProcess, context: ssl.SSLContext) -> bool:
     ("policy", "without", "stranger", "known"),
     [("", True, True, True), ("require", False, True, True), ("require-verify", False, False, True)],
 )
-def test_client_certificates(
-    make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, policy: str, without: bool, stranger: bool, known: bool
-) -> None:
+def test_client_certificates(make_nsqd, certificates, tmp_path, policy, without, stranger, known):
     flags = [f"--tls-client-auth-policy={policy}"] if policy else []
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", *flags)
     others = make_certificates(tmp_path / "others")
@@ -219,13 +213,13 @@ def test_client_certificates(
     assert connects(nsqd, certificates.client_context(with_certificate=True)) is known
 
 
-def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_a_policy_makes_tls_a_must(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require")
     with TransportClient(nsqd.tcp_port) as client:
         assert client.ask(b"NOP\n").data == b"E_INVALID cannot NOP in current state (TLS required)"
 
 
-def test_without_the_required_tls_nothing_but_identify_works(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_without_the_required_tls_nothing_but_identify_works(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     for command in ("PUB topic", "AUTH", "HELLO", "SUB topic channel", "CLS"):
         with TransportClient(nsqd.tcp_port) as client:
@@ -240,9 +234,7 @@ def test_without_the_required_tls_nothing_but_identify_works(make_nsqd: MakeNsqd
     ("lowest", "works"),
     [("tls1.2", {ssl.TLSVersion.TLSv1_2: True}), ("tls1.3", {ssl.TLSVersion.TLSv1_2: False, ssl.TLSVersion.TLSv1_3: True})],
 )
-def test_the_lowest_version(
-    make_nsqd: MakeNsqd, certificates: Certificates, lowest: str, works: dict[ssl.TLSVersion, bool]
-) -> None:
+def test_the_lowest_version(make_nsqd, certificates, lowest, works):
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-min-version={lowest}")
     context = certificates.client_context()
     for version, is_taken in works.items():
@@ -261,7 +253,7 @@ def https(nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, bo
         return answer.status, answer.read()
 
 
-def test_the_http_api_over_tls(nsqd: NsqdProcess, certificates: Certificates, topic: str) -> None:
+def test_the_http_api_over_tls(nsqd, certificates, topic):
     context = certificates.client_context()
     assert https(nsqd, context, "GET", "/ping") == (200, b"OK")
     assert https(nsqd, context, "POST", f"/pub?topic={topic}", b"hello") == (200, b"OK")
@@ -276,7 +268,7 @@ def test_the_http_api_over_tls(nsqd: NsqdProcess, certificates: Certificates, to
 
 
 @pytest.fixture
-def shown(certificates: Certificates, tmp_path: Path) -> Certificates:
+def shown(certificates, tmp_path) -> Certificates:
     """Copies of the certificates, which a test changes."""
     folder = Path(shutil.copytree(certificates.server_key.parent, tmp_path / "shown"))
     return replace(certificates, server_certificate=folder / "server.pem", server_key=folder / "server.key")
@@ -284,9 +276,7 @@ def shown(certificates: Certificates, tmp_path: Path) -> Certificates:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("how", ["by itself", "SIGHUP"])
-def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
-    make_nsqd: MakeNsqd, certificates: Certificates, shown: Certificates, tmp_path: Path, how: str
-) -> None:
+def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(make_nsqd, certificates, shown, tmp_path, how):
     nsqd = make_nsqd(*shown.nsqd_flags)
     renewed = make_certificates(tmp_path / "renewed")
     with TransportClient(nsqd.tcp_port) as client:
@@ -301,16 +291,14 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
 
 
 @pytest.mark.ours
-def test_an_https_client_that_is_refused_gets_a_line_of_log(nsqd: NsqdProcess) -> None:
+def test_an_https_client_that_is_refused_gets_a_line_of_log(nsqd):
     with pytest.raises(ssl.SSLError):
         https(nsqd, ssl.create_default_context(), "GET", "/ping")  # it does not know the authority
     wait_until(lambda: re.search(r"INFO: HTTPS: client\(127\.0\.0\.1:\d+\) - TLS: ", nsqd.log_text()), what="the line")
 
 
 @pytest.mark.ours
-def test_a_broken_new_certificate_leaves_the_old_one(
-    make_nsqd: MakeNsqd, certificates: Certificates, shown: Certificates
-) -> None:
+def test_a_broken_new_certificate_leaves_the_old_one(make_nsqd, certificates, shown):
     nsqd = make_nsqd(*shown.nsqd_flags)
     shown.server_certificate.write_text("broken")
     nsqd.signal(signal.SIGHUP)
@@ -332,7 +320,7 @@ def answer_at(address: Path | tuple[str, int], data: bytes) -> bytes:
 
 
 @pytest.mark.ours
-def test_unix_sockets_beside_the_ports(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_unix_sockets_beside_the_ports(make_nsqd, tmp_path):
     tcp_path, http_path = tmp_path / "nsqd.sock", tmp_path / "nsqd-http.sock"
     nsqd = make_nsqd(f"--unix-socket={tcp_path}", f"--http-unix-socket={http_path}")
     assert answer_at(tcp_path, wire.MAGIC + wire.pub("unix", b"x")) == OK_FRAME
@@ -346,7 +334,7 @@ def test_unix_sockets_beside_the_ports(make_nsqd: MakeNsqd, tmp_path: Path) -> N
 
 
 @pytest.mark.ours
-def test_the_socket_of_another_process_stays(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_the_socket_of_another_process_stays(make_nsqd, tmp_path):
     """Somebody removed the file while nsqd ran, and another process listens there now."""
     path = tmp_path / "nsqd.sock"
     nsqd = make_nsqd(f"--unix-socket={path}")
@@ -367,7 +355,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
-def test_ipv6(tmp_path: Path) -> None:
+def test_ipv6(tmp_path):
     with NsqdProcess(tmp_path / "data", "--tcp-address=[::1]:0", "--http-address=[::1]:0").start() as nsqd:
         assert answer_at(("::1", nsqd.tcp_port), wire.MAGIC + wire.pub("six", b"x")) == OK_FRAME
         assert answer_at(("::1", nsqd.http_port), b"GET /ping HTTP/1.0\r\n\r\n").endswith(b"OK")
