@@ -6,6 +6,7 @@ from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
+_READINGS = 3
 _ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
 # Fields 14 to 17 of /proc/pid/stat, counted from the first after the name; the last two are of children that were waited for.
 _UTIME, _STIME, _CUTIME, _CSTIME = 11, 12, 13, 14
@@ -27,9 +28,13 @@ def cpu_s(pid: int) -> float:
 
 
 def cpu_with_ended_s(pid: int) -> float:
-    """User and system seconds used so far, also by processes of the family that have ended and were waited for."""
+    """User and system seconds used so far, also by processes of the family that have ended and were waited for.
+
+    A process that ends between a look at its parent and one at itself is missing in a reading: the largest of several counts.
+    """
     fields = (_UTIME, _STIME, _CUTIME, _CSTIME)
-    return sum(_cpu_ticks(member, fields) for member in family(pid)) / _TICKS_PER_SECOND
+    readings = (sum(_cpu_ticks(member, fields) for member in family(pid)) for _ in range(_READINGS))
+    return max(readings) / _TICKS_PER_SECOND
 
 
 def own_cpu_s(pid: int) -> float:

@@ -111,7 +111,12 @@ def executors(pid: int) -> list[psutil.Process]:
 
 def publishing(found: Sequence[psutil.Process], nsqd: NsqdProcess) -> list[psutil.Process]:
     """Those whose Python processes are connected to nsqd."""
-    return [process for process in found if any(_is_connected(one, nsqd) for one in process.children(recursive=True))]
+    return [process for process in found if connected(process.children(recursive=True), nsqd)]
+
+
+def connected(found: Sequence[psutil.Process], nsqd: NsqdProcess) -> list[psutil.Process]:
+    """Those that are connected to nsqd."""
+    return [process for process in found if _is_connected(process, nsqd)]
 
 
 def _is_executor(process: psutil.Process) -> bool:

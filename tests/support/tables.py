@@ -19,7 +19,7 @@ from pyiceberg.utils.config import Config
 TABLE = "nsq.messages"
 # Through Arrow: the extensions of DuckDB for these tables come from the network. A process, since duckdb complains at its end.
 _DUCKDB = """
-import sys, duckdb
+import os, sys, duckdb
 flag, root, name = sys.argv[1:]
 if flag == "delta":
     from deltalake import DeltaTable
@@ -30,6 +30,8 @@ else:
 query = "SELECT body FROM rows WHERE timestamp > TIMESTAMPTZ '2020-01-01' ORDER BY body"
 for (body,) in duckdb.sql(query).fetchall():
     print(body.decode())
+sys.stdout.flush()
+os._exit(0)  # threads of duckdb may abort a process that ends: "terminate called without an active exception"
 """
 
 
