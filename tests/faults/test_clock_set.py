@@ -58,9 +58,9 @@ QUICK = (-HOUR_S, "running"), (-HOUR_S, "killed"), (HOUR_S, "stopped")
 @pytest.mark.parametrize(("by_s", "away"), sampled(CASES, *QUICK))
 def test_the_clock_is_set_and_set_right(nsqd, set_clock, away, by_s):
     nsqd.start().create("t", "c")
-    nsqd.publish("t", [b"first"])
+    nsqd.pub("t", b"first")
     set_clock(by_s)
-    nsqd.publish("t", FRESH, batch=1)
+    nsqd.pub("t", *FRESH)
     if away == "stopped":
         nsqd.stop()
     elif away == "killed":
@@ -68,7 +68,7 @@ def test_the_clock_is_set_and_set_right(nsqd, set_clock, away, by_s):
     set_clock(0)
     if away != "running":
         nsqd.start()
-    nsqd.publish("t", [b"last"])
+    nsqd.pub("t", b"last")
     assert delivered(nsqd, COUNT + 2) == [b"first", *FRESH, b"last"]
     assert "expired_count" not in nsqd.channel_stats("t", "c")
 
@@ -77,7 +77,7 @@ def test_the_clock_is_set_and_set_right(nsqd, set_clock, away, by_s):
 def test_a_clock_that_was_wrong_from_the_first_start(nsqd, set_clock, is_noticed):
     set_clock(-HOUR_S)
     nsqd.start().create("t", "c")
-    nsqd.publish("t", FRESH, batch=1)
+    nsqd.pub("t", *FRESH)
     if is_noticed:
         set_clock(0)
         wait_until(lambda: "the clock was set by" in nsqd.log_text(), what="the step to be noticed")

@@ -152,7 +152,7 @@ def test_metadata(sound, tmp_path, damages, step, tally):
 def test_nsqd_starts_without_its_metadata(tmp_path):
     with NsqdProcess(tmp_path / "nsqd").start() as nsqd:
         nsqd.create("t", "c", "d")
-        nsqd.publish("t", [b"x"])
+        nsqd.pub("t", b"x")
         nsqd.kill()
         path = nsqd.data_path / METADATA
         path.write_bytes(b"\0" * 100)

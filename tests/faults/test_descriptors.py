@@ -49,7 +49,7 @@ def test_more_channels_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     nsqd.create("t", *(f"c{place}" for place in range(count)))
     nsqd.restart()
-    nsqd.publish("t", [b"one", b"two"])
+    nsqd.pub("t", b"one", b"two")
     assert bodies(nsqd.consume("t", f"c{count - 1}", 2)) == [b"one", b"two"]
     nsqd.wait_for_channel("t", f"c{count - 1}", depth=0, in_flight_count=0)
     for place in range(0, count, 2):
@@ -80,7 +80,7 @@ def test_more_topics_than_descriptors(limited, descriptors, count):
     for name in names[:: count // 10]:
         assert bodies(nsqd.consume(name, "c", 3)) == [b"0", b"1", b"2"]
     assert open_files(nsqd) < descriptors * 3 // 4
-    nsqd.publish(names[0], [b"later"])
+    nsqd.pub(names[0], b"later")
     for name in names:
         nsqd.post(f"/topic/delete?topic={name}")
     assert nsqd.is_healthy()
@@ -101,7 +101,7 @@ def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limit
 def test_more_segments_than_descriptors(limited):
     nsqd = limited(256, "--max-bytes-per-file=8192")
     sent = [b"%06d" % place + b"x" * 4 * KIB for place in range(600)]
-    nsqd.publish("t", sent, batch=1)
+    nsqd.pub("t", *sent)
     nsqd.restart()
     assert len(list(nsqd.data_path.glob("t.*.log"))) > 300
     assert nsqd.is_healthy()
@@ -138,7 +138,7 @@ def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path):
     with FaultyNsqd(tmp_path / "nsqd", "--max-bytes-per-file=8192", host=limited_host(256)) as nsqd:
         nsqd.start()
         sent = [b"%06d" % place + b"x" * 7 * KIB for place in range(400)]
-        nsqd.publish("t", sent, batch=1)
+        nsqd.pub("t", *sent)
         nsqd.restart()
         nsqd.set_rules({"call": "pread", "path": "t.*", "delay_s": 0.15, "share": 0.02})
         found = bodies(nsqd.consume("t", "c", len(sent)))

@@ -64,7 +64,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd, flag, reason, tally):
         came = client.consume(count)
         assert len({message.id for message in came}) == count
     wait_until(nsqd.is_healthy, what="room again")
-    nsqd.publish("t", [b"after"])
+    nsqd.pub("t", b"after")
     tally(faults=1, acknowledged=count + 1)
 
 

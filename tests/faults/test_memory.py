@@ -22,7 +22,7 @@ IN_ONE_SEND = 500
 
 
 def publish(nsqd: NsqdProcess, topic: str, count: int) -> None:
-    nsqd.publish(topic, [BODY] * count, batch=1)
+    nsqd.pub(topic, *[BODY] * count)
 
 
 def test_large_messages_stay_on_the_disk(make_nsqd):

@@ -26,7 +26,7 @@ def nsqd(make_nsqd) -> NsqdProcess:
     """With 200 records in three files, which it reads again and again."""
     nsqd = make_nsqd("--scrub-rate=50MB", "--max-bytes-per-file=12000", "--sync-timeout=50ms")
     nsqd.create("t", "c")
-    nsqd.publish("t", [b"%0*d" % (BODY_BYTES, number) for number in range(COUNT)], batch=1)
+    nsqd.pub("t", *[b"%0*d" % (BODY_BYTES, number) for number in range(COUNT)])
     nsqd.wait_for_channel("t", "c", depth=COUNT)
     return nsqd
 

@@ -222,7 +222,7 @@ def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty, ta
     nsqd.post("/topic/delete?topic=t2")
     nsqd.create("t2", "c")
     expected = [b"%d" % number + b"y" * 3000 for number in range(4)]
-    nsqd.publish("t2", expected, batch=1)
+    nsqd.pub("t2", *expected)
     wait_until(lambda: f"end rename {removed}" in nsqd.delays(), what="the thread to go on")
     nsqd.set_rules()
     nsqd.restart(clean=False)

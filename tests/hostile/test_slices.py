@@ -260,7 +260,7 @@ def test_all_messages_of_a_long_mpub_are_there(nsqd):
     """In their order, whichever way they came, and none twice."""
     nsqd.create("t", "c")
     wanted = [b"%d" % number for number in range(20_000)]
-    nsqd.publish("t", wanted, batch=len(wanted))
+    nsqd.mpub("t", wanted)
     nsqd.post("/mpub?topic=t", b"\n".join(wanted))
     nsqd.post("/mpub?topic=t&binary=true", mpub_body(wanted))
     assert bodies(nsqd.consume("t", "c", 3 * len(wanted))) == wanted * 3

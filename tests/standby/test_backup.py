@@ -250,7 +250,7 @@ def test_damage_in_the_source_is_named(place, make_nsqd, tmp_path):
     """What can be read is there, and neither the backup nor its restoration says that all is well."""
     nsqd = make_nsqd(OPEN)
     nsqd.create("t", "c")
-    nsqd.publish("t", [b"%03d" % number + bytes(100) for number in range(100)], batch=1)
+    nsqd.pub("t", *[b"%03d" % number + bytes(100) for number in range(100)])
     nsqd.wait_for_channel("t", "c", depth=100)
     (log,) = nsqd.data_path.glob("t.*.log")
     record_bytes = (log.read_bytes().rindex(b"099") - log.read_bytes().index(b"000")) // 99

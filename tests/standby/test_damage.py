@@ -42,7 +42,7 @@ def primary(start, request) -> NsqdProcess:
     """With 300 records in three files."""
     primary = start("a", *FLAGS, *getattr(request, "param", (FAST,)))
     primary.create("t", "c")
-    primary.publish("t", BODIES, batch=1)
+    primary.pub("t", *BODIES)
     return primary
 
 

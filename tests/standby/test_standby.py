@@ -34,7 +34,7 @@ def test_a_standby_copies_follows_and_takes_over(start, follow):
     primary.create("orders", "fast", "slow")
     primary.create("paused", "c")
     primary.publish("orders", [b"%04d" % number + b"x" * 500 for number in range(300)], batch=10)
-    primary.publish("paused", [b"waits"])
+    primary.pub("paused", b"waits")
     primary.post("/topic/pause?topic=paused")
     with primary.consumer("orders", "slow", 2000) as consumer:
         received = consumer.messages(300)

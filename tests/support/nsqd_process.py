@@ -287,6 +287,19 @@ class NsqdProcess(ServerProcess):
         client.sub(topic, channel, rdy_count)
         return client
 
+    def pub(self, topic: str, *bodies: bytes) -> None:
+        """Publish on a new connection, as `mpub` and `dpub`."""
+        with self.connect() as client:
+            client.pub(topic, *bodies)
+
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None:
+        with self.connect() as client:
+            client.mpub(topic, bodies)
+
+    def dpub(self, topic: str, defer_ms: int, body: bytes) -> None:
+        with self.connect() as client:
+            client.dpub(topic, defer_ms, body)
+
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
         assert answer.status == 200, answer

@@ -62,6 +62,9 @@ class WebServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.go_on()
         self._server.shutdown()
         self._thread.join()

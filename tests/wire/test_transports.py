@@ -326,7 +326,7 @@ def test_unix_sockets_beside_the_ports(make_nsqd, tmp_path):
     assert answer_at(tcp_path, wire.MAGIC + wire.pub("unix", b"x")) == OK_FRAME
     post = b"POST /pub?topic=unix HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\ny"
     assert answer_at(http_path, post).startswith(b"HTTP/1.1 200 OK\r\n")
-    nsqd.publish("unix", [b"z"])
+    nsqd.pub("unix", b"z")
     assert nsqd.topic_stats("unix")["message_count"] == 3
     assert nsqd.stop() == 0
     assert not tcp_path.exists()
