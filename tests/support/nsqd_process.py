@@ -314,12 +314,6 @@ class NsqdProcess(ServerProcess):
         of_topic = self.topic_stats(topic) or {"channels": ()}
         return next((c for c in of_topic["channels"] if c["channel_name"] == channel), None)
 
-    def publish(self, topic: str, bodies: Sequence[bytes], batch: int = 20) -> None:
-        """Publish messages in their order, `batch` with each MPUB."""
-        with self.connect() as client:
-            for start in range(0, len(bodies), batch):
-                client.mpub(topic, bodies[start : start + batch])
-
     def consume(self, topic: str, channel: str, count: int) -> list[Message]:
         """Finish that many messages of a channel."""
         with self.consumer(topic, channel, 2500) as client:
@@ -356,3 +350,9 @@ class NsqdProcess(ServerProcess):
         self.post(f"/topic/create{query}")
         for channel in channels:
             self.post(f"/channel/create{query}&channel={channel.replace('#', '%23')}")
+
+    def publish(self, topic: str, bodies: Sequence[bytes], batch: int = 20) -> None:
+        """Publish messages in their order, `batch` with each MPUB."""
+        with self.connect() as client:
+            for start in range(0, len(bodies), batch):
+                client.mpub(topic, bodies[start : start + batch])
