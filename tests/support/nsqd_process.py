@@ -312,7 +312,8 @@ class NsqdProcess(ServerProcess):
     def channel_stats(self, topic: str, channel: str) -> dict[str, Any] | None:
         """The channel in /stats, or None."""
         of_topic = self.topic_stats(topic) or {"channels": ()}
-        return next((c for c in of_topic["channels"] if c["channel_name"] == channel), None)
+        found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
+        return found[0] if found else None
 
     def consume(self, topic: str, channel: str, count: int) -> list[Message]:
         """Finish that many messages of a channel."""
