@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.go_directory import GoDirectory, GoMessage, aside_folder, go_messages, kept_position, kept_queue, numbered
 from tests.support.ledger import compare
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
-from tests.support.tally import Tally
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -33,7 +32,7 @@ def small_directory(path: Path) -> GoDirectory:
     return go
 
 
-def test_killed_at_every_step(tmp_path: Path, tally: Tally) -> None:
+def test_killed_at_every_step(tmp_path, tally):
     go = small_directory(tmp_path / "template")
     before = go.names
     run = subprocess.run(
@@ -62,14 +61,13 @@ def test_killed_at_every_step(tmp_path: Path, tally: Tally) -> None:
 
 
 def delivered(nsqd: NsqdProcess, count: int) -> list[GoMessage]:
-    with nsqd.connect() as client:
-        client.sub("t", "a", 2500)
+    with nsqd.consumer("t", "a", 2500) as client:
         messages = client.consume(count)
         client.expect_silence()
     return [GoMessage(m.body, int(m.id, 16), m.timestamp_ns, m.attempts) for m in messages]
 
 
-def test_an_nsqd_is_stopped_and_killed_while_it_imports(make_nsqd: MakeNsqd, tmp_path: Path, tally: Tally) -> None:
+def test_an_nsqd_is_stopped_and_killed_while_it_imports(make_nsqd, tmp_path, tally):
     """Stopped and killed in the middle of it, and killed once more at its end, then left to finish."""
     go = GoDirectory(tmp_path / "nsqd0")
     messages = numbered("a", COUNT)

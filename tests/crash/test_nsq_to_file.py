@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from tests.support import wire
 from tests.support.background import Background
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.tally import Tally
 from tests.support.tool_process import ToolProcess
 from tests.support.written_files import all_bodies, leftovers, manifest, message_files
 
@@ -32,7 +30,7 @@ KINDS = (
     pytest.param(("--format=lines",), marks=pytest.mark.slow),
     ("--format=lines", "--gzip"),
     pytest.param(("--format=jsonl",), marks=pytest.mark.slow),
-    ("--format=framed", "--compress=zstd"),
+    pytest.param(("--format=framed", "--compress=zstd"), marks=pytest.mark.slow),
 )
 
 
@@ -83,9 +81,7 @@ def nsqd_on(data_path: Path) -> NsqdProcess:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("flags", KINDS, ids=" ".join)
-def test_killed_under_load_loses_nothing(
-    tmp_path: Path, flags: tuple[str, ...], tally: Tally, record_property: Callable[[str, object], None]
-) -> None:
+def test_killed_under_load_loses_nothing(tmp_path, flags, tally):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     moments = random.Random(seed)
@@ -110,22 +106,12 @@ def test_killed_under_load_loses_nothing(
         history.delivered(TOPIC, CHANNEL, body)
     verdict = judge(history)
     entries = manifest(tmp_path / "output")
-    statistics = {
-        "seed": seed,
-        "published": verdict.published,
-        "duplicates": verdict.again,
-        "files": len(entries),
-        "repaired": sum(entry["repaired"] for entry in entries),
-        "cut_bytes": sum(entry["cut_bytes"] for entry in entries),
-    }
-    print(statistics)
-    for name, figure in statistics.items():
-        record_property(name, figure)
+    print(f"{verdict.published} published, {verdict.again} duplicates, {len(entries)} files")
     tally(kills=KILLS, acknowledged=verdict.acknowledged, lost=len(verdict.of("lost")), doubled=verdict.again)
     verdict.require_sound()
     # What was in flight at a kill, or finished and not yet reported, comes again: not more.
-    assert statistics["duplicates"] <= KILLS * 2 * IN_FLIGHT
-    assert statistics["repaired"] > 0
+    assert verdict.again <= KILLS * 2 * IN_FLIGHT
+    assert any(entry["repaired"] for entry in entries)
     assert sorted(entry["path"] for entry in entries) == [path.name for path in message_files(tmp_path / "output")]
     assert sum(entry["messages"] for entry in entries) == len(written)
     assert (leftovers(tmp_path / "output"), message_files(tmp_path / "work")) == ([], [])

@@ -140,7 +140,6 @@ class NamespaceMachine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert self._holder.stdout is not None and self._holder.stderr is not None
         if self._holder.stdout.readline() != b"ready\n":
             self._holder.kill()
             raise Unavailable(self._holder.stderr.read().decode("utf-8", "replace").strip())

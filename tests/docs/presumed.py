@@ -82,9 +82,9 @@ def publish_all_the_time(machine: Machine, cwd: Path, *topics: str) -> None:
     machine.popen(["bash", "--norc", "-c", script], cwd, stdin=subprocess.DEVNULL)
 
 
-def orders(cwd: Path, count: int = 3) -> None:
+def orders(cwd: Path) -> None:
     """Write orders.jsonl."""
-    lines = [json.dumps({"id": number, "status": 200}) for number in range(count)]
+    lines = [json.dumps({"id": number, "status": 200}) for number in range(3)]
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 
 
@@ -194,15 +194,13 @@ def durability(machine: Machine, cwd: Path) -> None:
     run_in(machine, cwd, "curl -X POST 'http://nsq1:4151/channel/create?topic=orders&channel=billing'")
     with on_data_path(machine, "--max-bytes-per-file=200000", "--mem-queue-size=0") as stopped:
         stopped.create("orders", "billing", "archive")
+        stopped.publish("orders", [b"%0100d" % number for number in range(4000)], batch=200)
         with stopped.connect() as publisher:
-            for first in range(0, 4000, 200):
-                publisher.mpub("orders", [b"%0100d" % number for number in range(first, first + 200)])
             for _ in range(5):
                 publisher.dpub("orders", 3_600_000, b"%0100d" % 0)
             publisher.mpub("lonely", [b"%0500d" % number for number in range(2)])
         for channel, count in ("billing", 1500), ("archive", 1):
-            with stopped.connect() as consumer:
-                consumer.sub("orders", channel, rdy_count=count)
+            with stopped.consumer("orders", channel, count) as consumer:
                 received = consumer.messages(count)
                 consumer.send(b"RDY 0\n")  # else more would be in flight
                 consumer.fin(*received)

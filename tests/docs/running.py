@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.docs.blocks import Block
@@ -36,7 +35,7 @@ class Page:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """End what was left running."""
         for shell in self._shells:
             shell.close()

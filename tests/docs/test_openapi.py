@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
-from nsqd_py.net.http.router import Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.nsqd_process import REPOSITORY
 
@@ -14,7 +13,7 @@ from tests.support.nsqd_process import REPOSITORY
 @pytest.mark.parametrize(
     ("page", "routes"), [("openapi.yaml", NSQD_ROUTES), ("openapi-nsqlookupd.yaml", NSQLOOKUPD_ROUTES)], ids=["nsqd", "lookupd"]
 )
-def test_each_path_is_described(page: str, routes: tuple[Route[object], ...]) -> None:
+def test_each_path_is_described(page, routes):
     described = yaml.safe_load((REPOSITORY / "docs" / page).read_text())
     operations = {
         (method.upper(), path) for path, item in described["paths"].items() for method in item if method in ("get", "post", "put")

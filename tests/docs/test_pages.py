@@ -46,7 +46,7 @@ pages = pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.s
 
 
 @pytest.fixture
-def cwd(tmp_path: Path) -> Path:
+def cwd(tmp_path) -> Path:
     """The fresh directory in which a reader begins."""
     directory = tmp_path / "home"
     directory.mkdir()
@@ -54,14 +54,14 @@ def cwd(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path) -> Iterator[Machine]:
     machine = open_machine(tmp_path / "machine")
     yield machine
     machine.close()
 
 
 @pages
-def test_its_blocks_do_what_it_says(name: str, machine: Machine, cwd: Path) -> None:
+def test_its_blocks_do_what_it_says(name, machine, cwd):
     if name in SPARK:
         pytest.importorskip("pyspark")
     if name in STARTS_ITS_OWN and not machine.has_default_ports:
@@ -73,7 +73,7 @@ def starts_spark(block: Block) -> bool:
     return block.kind == "run" and "spark" in block.code
 
 
-def test_the_readme_without_spark(machine: Machine, cwd: Path) -> None:
+def test_the_readme_without_spark(machine, cwd):
     name = "README.md"
     if not machine.has_default_ports:
         pytest.skip("the page starts servers on their default ports, which need a network namespace")
@@ -83,7 +83,7 @@ def test_the_readme_without_spark(machine: Machine, cwd: Path) -> None:
         page.run()
 
 
-def test_the_tutorial_up_to_its_first_spark(machine: Machine, cwd: Path) -> None:
+def test_the_tutorial_up_to_its_first_spark(machine, cwd):
     name = "docs/tutorial.md"
     if not machine.has_default_ports:
         pytest.skip("the page starts servers on their default ports, which need a network namespace")
@@ -99,10 +99,10 @@ def run(name: str, machine: Machine, cwd: Path, blocks: Sequence[Block]) -> None
         page.run()
 
 
-def test_every_page_with_blocks_is_run() -> None:
+def test_every_page_with_blocks_is_run():
     assert {name for name in NAMES if read_page(REPOSITORY, name)} == set(PRESUMED)
 
 
-def test_the_number_of_blocks_that_are_not_run() -> None:
+def test_the_number_of_blocks_that_are_not_run():
     counts = {name: sum(block.kind == "not run" for block in read_page(REPOSITORY, name)) for name in NAMES}
     assert {name: count for name, count in counts.items() if count} == NOT_RUN

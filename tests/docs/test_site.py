@@ -23,7 +23,7 @@ LOADED = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:)?//
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     """The site. A broken link or anchor, or a page that is in no menu, is a warning, and so an error here."""
     folder = tmp_path_factory.mktemp("site")
     for page in ("index.html", "sitemap.xml"):  # an older version
@@ -35,18 +35,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / PROJECT_VERSION
 
 
-def test_every_page_is_in_the_site(site: Path) -> None:
+def test_every_page_is_in_the_site(site):
     sources = {path.relative_to(REPOSITORY / "docs") for path in (REPOSITORY / "docs").rglob("*.md")}
     pages = {path.with_suffix(".md") for path in (page.relative_to(site) for page in site.rglob("*.html"))}
     readme = {Path("tools/index.md"), Path("404.md")}
     assert pages - readme == {source for source in sources if source.name != "README.md"}
 
 
-def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_elsewhere(site):
     assert [page for page in site.rglob("*.html") if LOADED.search(page.read_text("utf-8"))] == []
 
 
-def test_each_page_has_a_menu_of_the_versions(site: Path) -> None:
+def test_each_page_has_a_menu_of_the_versions(site):
     handler = partial(SimpleHTTPRequestHandler, directory=site.parent)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium() as browser:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -57,7 +57,7 @@ def test_each_page_has_a_menu_of_the_versions(site: Path) -> None:
         server.shutdown()
 
 
-def test_the_menu_names_the_tools_as_they_are_called(site: Path) -> None:
+def test_the_menu_names_the_tools_as_they_are_called(site):
     page = (site / "index.html").read_text("utf-8")
     menu = re.findall(r'<span class="md-ellipsis">\s*(.*?)\s*</span>', page, re.DOTALL)
     tools = {page.stem for page in (REPOSITORY / "docs/tools").glob("*.md")} - {"README"}
@@ -67,10 +67,10 @@ def test_the_menu_names_the_tools_as_they_are_called(site: Path) -> None:
 @pytest.mark.parametrize(
     "call", ["multi_publish", "lookupd_http_addresses", "max_in_flight", "wait_for_depth", "nsqd_tcp_addresses"]
 )
-def test_the_python_api_is_made_from_the_code(site: Path, call: str) -> None:
+def test_the_python_api_is_made_from_the_code(site, call):
     assert call in (site / "python-api.html").read_text("utf-8")
 
 
-def test_every_path_has_a_sentence() -> None:
+def test_every_path_has_a_sentence():
     rows = (REPOSITORY / "docs/http-api.md").read_text("utf-8").splitlines()
     assert [row for row in rows if row.startswith("|") and "|  |" in row] == []

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs.blocks import read_page
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = pytest.mark.ours
 
@@ -32,12 +32,12 @@ def table() -> Iterator[tuple[int, int, float]]:
             yield int(batch or 1), body_bytes, float(cell.replace(",", ""))
 
 
-def test_the_table_has_all_cells() -> None:
+def test_the_table_has_all_cells():
     assert [(batch, body) for batch, body, _ in table()] == [(batch, body) for batch in (1, 10, 200) for body in (200, 1000)]
 
 
 @pytest.mark.parametrize(("batch", "body_bytes", "printed"), list(table()))
-def test_a_message_takes_what_the_page_says(nsqd: NsqdProcess, batch: int, body_bytes: int, printed: float) -> None:
+def test_a_message_takes_what_the_page_says(nsqd, batch, body_bytes, printed):
     with nsqd.connect() as client:
         for _ in range(200 // batch):
             client.mpub("sized", [b"x" * body_bytes] * batch)
@@ -46,7 +46,7 @@ def test_a_message_takes_what_the_page_says(nsqd: NsqdProcess, batch: int, body_
     assert round(size, 1) == printed
 
 
-def test_bytes_on_the_network(make_nsqd: MakeNsqd) -> None:
+def test_bytes_on_the_network(make_nsqd):
     nsqd = make_nsqd()
     nsqd.create("sized", "c")
     nsqd.post("/pub?topic=sized", b"x" * 500)
@@ -71,7 +71,7 @@ def value(text: str) -> float:
     return float(eval(plain))
 
 
-def test_the_arithmetic_by_hand() -> None:
+def test_the_arithmetic_by_hand():
     text = " ".join(PAGE.partition("By hand:")[2].split())
     found = _EQUATION.findall(text)
     assert len(found) == text.count("=") == 6

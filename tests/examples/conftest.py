@@ -74,7 +74,7 @@ def nsqd() -> Iterator[Nsqd]:
 
 
 @pytest.fixture
-def start(nsqd: Nsqd, tmp_path: Path) -> Iterator[Start]:
+def start(nsqd, tmp_path) -> Iterator[Start]:
     """`start("name.py", "argument", VARIABLE="...")` starts an example, or a command, in a directory of its own."""
     running: list[Example] = []
 

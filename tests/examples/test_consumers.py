@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import BIN, EXAMPLES, Start
+from tests.examples.conftest import BIN, EXAMPLES
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -45,7 +45,7 @@ def wait_until_all_are_finished(nsqd: Nsqd, topic: str) -> None:
     wait_until(is_over, 40, f"the messages of {topic} to be finished")
 
 
-def test_retries_end_in_the_topic_of_dead_letters(nsqd: Nsqd, start: Start) -> None:
+def test_retries_end_in_the_topic_of_dead_letters(nsqd, start):
     nsqd.publish("orders", '{"amount": -1}', '{"amount": 7}')
     start("retry_then_dead_letters.py", FIRST_DELAY_S="0.01").wait_for("charged 7")
     nsqd.wait_for_depth("orders.dead", 1, timeout_s=40)
@@ -61,7 +61,7 @@ def test_retries_end_in_the_topic_of_dead_letters(nsqd: Nsqd, start: Start) -> N
     assert (letter["error"], letter["body"]) == ("ValueError('a negative amount')", '{"amount": -1}')
 
 
-def test_the_rate_is_limited(nsqd: Nsqd, start: Start) -> None:
+def test_the_rate_is_limited(nsqd, start):
     nsqd.publish("emails", *map(str, range(12)))
     example = start("rate_limited.py", PER_SECOND="10")
     wait_until(lambda: example.output().count("sent") == 12, 40, "12 emails")
@@ -70,7 +70,7 @@ def test_the_rate_is_limited(nsqd: Nsqd, start: Start) -> None:
     assert channel(nsqd, "emails")["requeue_count"] == 0
 
 
-def test_a_message_is_deferred_until_its_time(nsqd: Nsqd, start: Start) -> None:
+def test_a_message_is_deferred_until_its_time(nsqd, start):
     reader = start("scheduled.py", LONGEST_DELAY_S="0.2")
     wait_until(lambda: channels(nsqd, "reminders"), 40, "the reader")
     began_s = time.monotonic()
@@ -81,7 +81,7 @@ def test_a_message_is_deferred_until_its_time(nsqd: Nsqd, start: Start) -> None:
     assert channel(nsqd, "reminders")["requeue_count"] >= 1
 
 
-def test_a_caller_gets_its_reply(nsqd: Nsqd, start: Start) -> None:
+def test_a_caller_gets_its_reply(nsqd, start):
     start("request_reply.py", "serve")
     callers = [start("request_reply.py", "call", str(number), "4") for number in range(3)]
     assert [caller.wait_for_end() for caller in callers] == [0, 0, 0]
@@ -92,7 +92,7 @@ def test_a_caller_gets_its_reply(nsqd: Nsqd, start: Start) -> None:
 @pytest.mark.parametrize(
     "name", ["batches_to_polars", "exactly_once_sqlite", "outbox", "rate_limited", "retry_then_dead_letters", "scheduled"]
 )
-def test_ctrl_c_ends_it_without_a_traceback(nsqd: Nsqd, start: Start, name: str) -> None:
+def test_ctrl_c_ends_it_without_a_traceback(nsqd, start, name):
     example = start(f"{name}.py")
     wait_until(lambda: nsqd.stats()["topics"], 40, "its first command to arrive")
     example.end()
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_it_without_a_traceback(nsqd: Nsqd, start: Start, name: str)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signal.Signals) -> None:
+def test_the_worker_finishes_what_it_has(nsqd, start, number):
     nsqd.publish("orders", *map(str, range(6)))
     worker = start("worker/worker.py", WORK_S="0.5")
     wait_until(lambda: worker.output().count("began") == 4, 40, "four handlers to begin")
@@ -112,7 +112,7 @@ def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signa
     assert statistics["depth"] == 6 - output.count("finished") and statistics["timeout_count"] == 0
 
 
-def test_the_first_process_of_a_container_gets_the_signal(nsqd: Nsqd, start: Start) -> None:
+def test_the_first_process_of_a_container_gets_the_signal(nsqd, start):
     """The kernel ignores signals to process 1 of a PID namespace for which it has no handler."""
     apart = ["unshare", "--pid", "--fork", "--kill-child"]
     if os.geteuid() != 0 or subprocess.run([*apart, "true"], check=False).returncode:
@@ -126,7 +126,7 @@ def test_the_first_process_of_a_container_gets_the_signal(nsqd: Nsqd, start: Sta
     assert worker.output().endswith("finished one\nstopped\n")
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path):
     unit = RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(WORKER / "nsq-worker.service")
@@ -143,6 +143,4 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def worker_stop_timeout_s() -> float:
-    found = re.search(r"STOP_TIMEOUT_S = ([\d.]+)", (WORKER / "worker.py").read_text())
-    assert found is not None
-    return float(found[1])
+    return float(re.search(r"STOP_TIMEOUT_S = ([\d.]+)", (WORKER / "worker.py").read_text())[1])

@@ -6,15 +6,12 @@ import json
 
 import pytest
 
-from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import Start
-from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.web_server import Reply, WebServer
 
 pytestmark = pytest.mark.ours
 
 
-def test_a_problem_becomes_one_incident(nsqd: Nsqd, start: Start, make_nsqadmin: MakeNsqadmin) -> None:
+def test_a_problem_becomes_one_incident(nsqd, start, make_nsqadmin):
     with WebServer(lambda _: Reply(503)) as pagerduty:
         receiver = start("problem_receiver.py", PORT="0", PAGERDUTY_URL=pagerduty.url, PAGERDUTY_ROUTING_KEY="key")
         port = receiver.wait_for(r"listening on port (\d+)")[1]

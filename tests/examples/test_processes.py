@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import EXAMPLES, Start
+from tests.examples.conftest import EXAMPLES
 from tests.examples.test_consumers import wait_until_all_are_finished
 
 pytestmark = pytest.mark.ours
 
 
-def test_processes_share_the_work(nsqd: Nsqd, start: Start) -> None:
+def test_processes_share_the_work(nsqd, start):
     example = start("processes.py")
     assert example.wait_for_end() == 0
     results = re.findall(r"^(\d+) (\d+) by (\d+)$", example.output(), re.MULTILINE)
@@ -24,7 +22,7 @@ def test_processes_share_the_work(nsqd: Nsqd, start: Start) -> None:
     wait_until_all_are_finished(nsqd, "jobs")
 
 
-def test_the_cells_of_the_notebook_run(tmp_path: Path) -> None:
+def test_the_cells_of_the_notebook_run(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)

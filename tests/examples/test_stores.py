@@ -9,13 +9,13 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import Start
 from tests.examples.test_consumers import channels, wait_until_all_are_finished
 from tests.support.nsqd_process import wait_until
 
@@ -25,7 +25,7 @@ ORDERS = [json.dumps({"id": f"a{number}", "account": "ann", "amount": 1}) for nu
 JSON_LINES = [json.dumps({"customer": f"c{number}", "amount": number}) for number in range(1000)]
 
 
-def test_an_order_counts_once_in_sqlite(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+def test_an_order_counts_once_in_sqlite(nsqd, start, tmp_path):
     database = tmp_path / "accounts.db"
     nsqd.publish("orders", *ORDERS)
     first = start("exactly_once_sqlite.py", DATABASE=str(database))
@@ -37,7 +37,7 @@ def test_an_order_counts_once_in_sqlite(nsqd: Nsqd, start: Start, tmp_path: Path
     assert sqlite3.connect(database).execute("SELECT name, balance FROM accounts").fetchall() == [("ann", 20)]
 
 
-def test_an_order_counts_once_in_postgresql(nsqd: Nsqd, start: Start, postgresql: str) -> None:
+def test_an_order_counts_once_in_postgresql(nsqd, start, postgresql):
     psycopg = pytest.importorskip("psycopg")
     nsqd.publish("orders", *ORDERS, *ORDERS)
     example = start("exactly_once_postgresql.py", DATABASE_URL=postgresql)
@@ -74,7 +74,7 @@ def postgresql() -> Iterator[str]:
             run(binaries / "pg_ctl", "stop", "--mode=immediate", "--wait", "--pgdata", data)
 
 
-def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd, start, tmp_path):
     address = nsqd.tcp_address
     nsqd.stop()
     database = tmp_path / "shop.db"
@@ -87,14 +87,11 @@ def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd: Nsqd, start: Start, 
 
 
 def rows(database: Path, table: str) -> list[tuple[str, ...]]:
-    connection = sqlite3.connect(database)
-    try:
+    with closing(sqlite3.connect(database)) as connection:
         return connection.execute(f"SELECT * FROM {table}").fetchall()
-    finally:
-        connection.close()
 
 
-def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+def test_batches_arrive_in_duckdb(nsqd, start, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     database = tmp_path / "orders.duckdb"
     nsqd.publish("orders", *JSON_LINES)
@@ -108,7 +105,7 @@ def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> N
     assert abs(published.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_batches_arrive_in_parquet_files(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+def test_batches_arrive_in_parquet_files(nsqd, start, tmp_path):
     polars = pytest.importorskip("polars")
     nsqd.publish("orders", *JSON_LINES)
     example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="0.3")
@@ -117,15 +114,15 @@ def test_batches_arrive_in_parquet_files(nsqd: Nsqd, start: Start, tmp_path: Pat
     assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500
 
 
-def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
+def test_what_is_collected_is_written_at_the_end(nsqd, start, tmp_path):
     polars = pytest.importorskip("polars")
     nsqd.publish("orders", *JSON_LINES)
 
-    def written() -> list[int]:
+    def written():
         files = tmp_path.glob("parquet/*.parquet")
         return [amount for file in files for amount in polars.read_parquet(file)["amount"]]
 
-    def is_written_at_the_end() -> bool:
+    def is_written_at_the_end():
         """Only a part is, if Ctrl-C came before all messages were in the example's queue: then the others come again."""
         example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="600")
         wait_until(lambda: in_flight(nsqd) == 1000 - len(written()), 40, "all messages to be collected")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import closing
 from urllib.parse import urlencode
 
 import pytest
 
-from nsqd_py.testing.embedded import Nsqd
-from tests.examples.conftest import BIN, EXAMPLES, Example, Start
+from tests.examples.conftest import BIN, EXAMPLES, Example
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -28,13 +27,10 @@ def listening(server: Example) -> int:
 
 def request(port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
     """Return the status and the text of the answer; a body makes it a POST."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=40)
-    try:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=40)) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict[str, str]) -> list[int]:
@@ -42,11 +38,15 @@ def post_at_the_same_time(port: int, path: str, bodies: list[str], headers: dict
         return list(pool.map(lambda body: request(port, path, body, headers)[0], bodies))
 
 
-WORKERS = [("gthread", "--threads=8"), ("gevent",), ("gevent", "--preload")]
+THREADS, GREENLETS = ("gthread", "--threads=8"), ("gevent",)
 
 
-@pytest.mark.parametrize("workers", WORKERS, ids=["threads", "gevent", "gevent-preload"])
-def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "workers",
+    [THREADS, GREENLETS, pytest.param((*GREENLETS, "--preload"), marks=pytest.mark.slow)],
+    ids=["threads", "gevent", "gevent-preload"],
+)
+def test_flask_publishes_in_a_request(nsqd, start, workers):
     pytest.importorskip("flask")
     pytest.importorskip("gunicorn")
     server = start(*GUNICORN, "--worker-class", *workers, "flask_app:app")
@@ -57,14 +57,14 @@ def test_flask_publishes_in_a_request(nsqd: Nsqd, start: Start, workers: tuple[s
     assert server.end() == 0
 
 
-def test_flask_answers_503_without_nsqd(nsqd: Nsqd, start: Start) -> None:
+def test_flask_answers_503_without_nsqd(nsqd, start):
     pytest.importorskip("flask")
     server = start(*GUNICORN, "--worker-class=gthread", "flask_app:app", NSQD_TCP_ADDRESS="127.0.0.1:1")
     assert request(listening(server), "/orders", "order")[0] == 503
 
 
-@pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
-def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("workers", [THREADS, GREENLETS], ids=["threads", "gevent"])
+def test_django_publishes_after_the_commit(nsqd, start, tmp_path, workers):
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")
     database = str(tmp_path / "shop.db")
@@ -77,7 +77,7 @@ def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: P
     assert nsqd.depth("orders") == 3
 
 
-def test_fastapi_publishes_and_consumes(nsqd: Nsqd, start: Start) -> None:
+def test_fastapi_publishes_and_consumes(nsqd, start):
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
     server = start(BIN / "uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -19,6 +18,6 @@ class MakeFaulty(Protocol):
 
 
 @pytest.fixture
-def make_faulty(tmp_path: Path) -> Iterator[MakeFaulty]:
+def make_faulty(tmp_path) -> Iterator[MakeFaulty]:
     with started(FaultyNsqd, tmp_path / "nsqd") as start:
         yield start

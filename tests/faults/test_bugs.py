@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.conftest import MakeFaulty
 from tests.support.disk_calls import SYNCS, WRITES
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.nsqd_process import wait_until
-from tests.support.wire import Client, Closed, dpub, mpub, pub, sub
+from tests.support.wire import Closed, dpub, mpub, pub, sub
 
 pytestmark = pytest.mark.ours
 
@@ -59,7 +58,7 @@ def has(nsqd: FaultyNsqd, *calls: str, path: str = "t.*.log") -> None:
 
 
 @pytest.mark.parametrize("calls", [WRITES, SYNCS], ids=["write", "sync"])
-def test_a_bug_in_a_write(make_faulty: MakeFaulty, calls: tuple[str, ...]) -> None:
+def test_a_bug_in_a_write(make_faulty, calls):
     nsqd = make_faulty(f"--sync-every={1 if calls == SYNCS else 2500}")
     nsqd.create("t", "c")
     for ask, begins in PUBLISHES.values():
@@ -69,19 +68,19 @@ def test_a_bug_in_a_write(make_faulty: MakeFaulty, calls: tuple[str, ...]) -> No
         wait_until(lambda: over_tcp(pub("t", b"after"))(nsqd) == "OK", what="a publish after the bug")
 
 
-def test_a_bug_in_a_handler(make_faulty: MakeFaulty) -> None:
+def test_a_bug_in_a_handler(make_faulty):
     nsqd = make_faulty()
     nsqd.create("t")
     has(nsqd, "open", path="t:c.cursor*")
     answer = over_http("/channel/create?topic=t&channel=c", b"")(nsqd)
     check(nsqd, answer, "500 INTERNAL_ERROR: ", "IndexError")
-    with Client(nsqd.tcp_port) as client, pytest.raises(Closed):  # no words at all
+    with nsqd.connect() as client, pytest.raises(Closed):  # no words at all
         client.send(sub("t", "c"))
         client.frame()
     wait_until(lambda: len(re.findall(r"internal error [0-9a-f]{6}: .* - client", nsqd.log_text())) == 1, what="the line")
 
 
-def test_a_bug_that_clients_cause_many_times_a_second_fills_no_log(make_faulty: MakeFaulty) -> None:
+def test_a_bug_that_clients_cause_many_times_a_second_fills_no_log(make_faulty):
     nsqd = make_faulty()
     nsqd.create("t", "c")
     has(nsqd, *WRITES)

@@ -15,7 +15,6 @@ from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import Life
 from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY
-from tests.support.tally import Tally
 from tests.unit.fakes import SECOND, FakeConsumer, Received
 
 HOUR = 3600 * SECOND
@@ -30,7 +29,7 @@ def take(life: Life, consumer: FakeConsumer) -> list[Received]:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "running"])
-def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Tally) -> None:
+def test_the_clock_steps_back_an_hour(tmp_path, is_killed, tally):
     """No message is lost, ids and order stay, deferred messages come no earlier than their delay."""
     life = Life(tmp_path, lambda *_: None)
     life.create()
@@ -67,7 +66,7 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
 
 
 @pytest.mark.ours
-def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> None:
+def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path):
     life = Life(tmp_path, lambda *_: None, retention_time_ns=ByTopic(600 * SECOND), max_bytes_per_file=1000)
     life.create()
     wrong_by_ns = -HOUR
@@ -122,7 +121,7 @@ def open_path() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("mode", "complaint"), [(0o000, "); --data-path must be"), (0o555, "Permission denied")])
-def test_a_directory_without_permission(open_path: Path, mode: int, complaint: str, tally: Tally) -> None:
+def test_a_directory_without_permission(open_path, mode, complaint, tally):
     data_path = open_path / "data"
     data_path.mkdir()
     data_path.chmod(mode)

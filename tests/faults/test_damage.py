@@ -14,7 +14,6 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.broker_life import TOPIC, Life
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess
-from tests.support.tally import Tally
 from tests.support.wire import bodies
 from tests.unit.fakes import SECOND
 
@@ -27,7 +26,7 @@ LOG, JOURNAL, METADATA = f"{TOPIC}.{0:020d}.log", f"{TOPIC}:fast.cursor", "nsqd.
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory) -> Path:
     """What a killed nsqd left: six records of a message; `fast` finished two, at different times, and waits for one."""
     directory = tmp_path_factory.mktemp("sound") / "data"
     directory.mkdir()
@@ -88,7 +87,7 @@ def each(sound: Path, root: Path, name: str, damages: Damages, step: int) -> Ite
         shutil.rmtree(directory)
 
 
-def test_what_is_sound(sound: Path, tmp_path: Path) -> None:
+def test_what_is_sound(sound, tmp_path):
     shutil.copytree(sound, tmp_path / "data")
     delivered, life = start(tmp_path / "data")
     life.end()
@@ -97,7 +96,7 @@ def test_what_is_sound(sound: Path, tmp_path: Path) -> None:
 
 @both
 @steps
-def test_a_log(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
+def test_a_log(sound, tmp_path, damages, step, tally):
     statistics: Counter[str] = Counter()
     for place, delivered, life in each(sound, tmp_path, LOG, damages, step):
         number = (place - FILE_HEADER_BYTES) // RECORD_BYTES
@@ -123,7 +122,7 @@ def test_a_log(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: 
 
 @both
 @steps
-def test_a_journal(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
+def test_a_journal(sound, tmp_path, damages, step, tally):
     statistics: Counter[str] = Counter()
     for place, delivered, _ in each(sound, tmp_path, JOURNAL, damages, step):
         compare(MESSAGES, delivered["slow"]).require_sound()
@@ -136,7 +135,7 @@ def test_a_journal(sound: Path, tmp_path: Path, damages: Damages, step: int, tal
 
 @both
 @steps
-def test_metadata(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
+def test_metadata(sound, tmp_path, damages, step, tally):
     """The files of topics and channels tell that they are there; a name that became another is one too many."""
     statistics: Counter[str] = Counter()
     for place, delivered, life in each(sound, tmp_path, METADATA, damages, step):
@@ -150,11 +149,10 @@ def test_metadata(sound: Path, tmp_path: Path, damages: Damages, step: int, tall
     tally(**statistics)
 
 
-def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
+def test_nsqd_starts_without_its_metadata(tmp_path):
     with NsqdProcess(tmp_path / "nsqd").start() as nsqd:
         nsqd.create("t", "c", "d")
-        with nsqd.connect() as client:
-            client.pub("t", b"x")
+        nsqd.pub("t", b"x")
         nsqd.kill()
         path = nsqd.data_path / METADATA
         path.write_bytes(b"\0" * 100)
@@ -162,6 +160,4 @@ def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:
         assert f"set aside as {METADATA}.damaged" in nsqd.log_text()
         assert (nsqd.data_path / f"{METADATA}.damaged").read_bytes() == b"\0" * 100
         for channel in ("c", "d"):
-            with nsqd.connect() as client:
-                client.sub("t", channel, rdy_count=1)
-                assert bodies([client.message()]) == [b"x"]
+            assert bodies(nsqd.consume("t", channel, 1)) == [b"x"]

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import http.client
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import suppress
+from http.client import HTTPException
 
+import psutil
 import pytest
 
-from tests.support import wire
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.network import Host
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.wire import OK, Client, Closed, bodies, pub
 
 pytestmark = pytest.mark.ours
 
 KIB = 1 << 10
-MakeLimited = Callable[..., NsqdProcess]
 
 
 @pytest.fixture
-def limited(tmp_path: Path) -> Iterator[MakeLimited]:
+def limited(make_nsqd) -> MakeNsqd:
     """`limited(count, *flags)` starts an nsqd that may have `count` descriptors."""
-    processes: list[NsqdProcess] = []
-
-    def make(count: int, *flags: str) -> NsqdProcess:
-        process = NsqdProcess(tmp_path / f"nsqd{len(processes)}", *flags, host=limited_host(count))
-        processes.append(process)
-        return process.start()
-
-    yield make
-    for process in processes:
-        process.destroy()
+    return lambda count, *flags: make_nsqd(*flags, host=limited_host(count))
 
 
 def limited_host(descriptors: int) -> Host:
@@ -41,46 +30,32 @@ def limited_host(descriptors: int) -> Host:
 
 def open_files(nsqd: NsqdProcess) -> int:
     """How many files of its data directory the process has open."""
-    directory = f"/proc/{nsqd.pid}/fd"
-    targets = [os.readlink(f"{directory}/{name}") for name in os.listdir(directory) if _is_there(directory, name)]
-    return sum(target.startswith(f"{nsqd.data_path}/") for target in targets)
+    return sum(file.path.startswith(f"{nsqd.data_path}/") for file in psutil.Process(nsqd.pid).open_files())
 
 
-def _is_there(directory: str, name: str) -> bool:
-    return os.path.lexists(f"{directory}/{name}")
-
-
-def connected(nsqd: NsqdProcess) -> wire.Client | None:
+def connected(nsqd: NsqdProcess) -> Client | None:
     """A connection; None where it is refused: the files that were written to last have to be synced first."""
     client = nsqd.connect()
     try:
         client.identify(heartbeat_interval=-1)
-    except (AssertionError, OSError, wire.Closed):
+    except (AssertionError, OSError, Closed):
         client.close()
         return None
     return client
 
 
-def create_channels(nsqd: NsqdProcess, topic: str, count: int) -> None:
-    nsqd.create(topic, *(f"c{place}" for place in range(count)))
-
-
 @pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)])
-def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
+def test_more_channels_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
-    create_channels(nsqd, "t", count)
+    nsqd.create("t", *(f"c{place}" for place in range(count)))
     nsqd.restart()
-    with nsqd.connect() as publisher, nsqd.connect() as consumer:
-        publisher.pub("t", b"one", b"two")
-        consumer.sub("t", f"c{count - 1}", rdy_count=10)
-        assert [message.body for message in consumer.consume(2)] == [b"one", b"two"]
+    nsqd.pub("t", b"one", b"two")
+    assert bodies(nsqd.consume("t", f"c{count - 1}", 2)) == [b"one", b"two"]
     nsqd.wait_for_channel("t", f"c{count - 1}", depth=0, in_flight_count=0)
     for place in range(0, count, 2):
         nsqd.post(f"/channel/delete?topic=t&channel=c{place}")
     nsqd.restart(clean=False)
-    topic = nsqd.topic_stats("t")
-    assert topic is not None
-    assert {channel["channel_name"]: channel["depth"] for channel in topic["channels"]} == {
+    assert {channel["channel_name"]: channel["depth"] for channel in nsqd.topic_stats("t")["channels"]} == {
         f"c{place}": 0 if place == count - 1 else 2 for place in range(1, count, 2)
     }
     assert open_files(nsqd) < 20
@@ -91,7 +66,7 @@ def test_more_channels_than_descriptors(limited: MakeLimited, descriptors: int, 
 
 
 @pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)])
-def test_more_topics_than_descriptors(limited: MakeLimited, descriptors: int, count: int) -> None:
+def test_more_topics_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     names = [f"t{place}" for place in range(count)]
     with nsqd.connect() as publisher:
@@ -103,47 +78,38 @@ def test_more_topics_than_descriptors(limited: MakeLimited, descriptors: int, co
         assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 3)
         assert nsqd.is_healthy()
     for name in names[:: count // 10]:
-        with nsqd.connect() as consumer:
-            consumer.sub(name, "c", rdy_count=10)
-            assert [message.body for message in consumer.consume(3)] == [b"0", b"1", b"2"]
+        assert bodies(nsqd.consume(name, "c", 3)) == [b"0", b"1", b"2"]
     assert open_files(nsqd) < descriptors * 3 // 4
-    with nsqd.connect() as publisher:
-        publisher.pub(names[0], b"later")
+    nsqd.pub(names[0], b"later")
     for name in names:
         nsqd.post(f"/topic/delete?topic={name}")
     assert nsqd.is_healthy()
     wait_until(lambda: not list(nsqd.data_path.glob("*.log")), what="the logs to go")
 
 
-def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limited: MakeLimited) -> None:
+def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limited):
     nsqd = limited(256, "--sync-every=1")
     names = [f"t{place}" for place in range(400)]
     with nsqd.connect() as publisher:
-        publisher.send(*(wire.pub(name, b"x") for name in names))
-        assert [publisher.next_frame() for _ in names] == [wire.OK] * len(names)
+        publisher.send(*(pub(name, b"x") for name in names))
+        assert [publisher.next_frame() for _ in names] == [OK] * len(names)
     assert nsqd.is_healthy()
     nsqd.restart(clean=False)
     assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 1)
 
 
-def test_more_segments_than_descriptors(limited: MakeLimited) -> None:
+def test_more_segments_than_descriptors(limited):
     nsqd = limited(256, "--max-bytes-per-file=8192")
-    body = b"x" * 4 * KIB
-    count = 600
-    with nsqd.connect() as publisher:
-        for place in range(count):
-            publisher.pub("t", b"%06d" % place + body)
+    sent = [b"%06d" % place + b"x" * 4 * KIB for place in range(600)]
+    nsqd.pub("t", *sent)
     nsqd.restart()
     assert len(list(nsqd.data_path.glob("t.*.log"))) > 300
     assert nsqd.is_healthy()
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "c", rdy_count=100)
-        found = [int(message.body[:6]) for message in consumer.consume(count)]
-    assert sorted(found) == list(range(count))
+    assert sorted(bodies(nsqd.consume("t", "c", len(sent)))) == sent
     wait_until(lambda: len(list(nsqd.data_path.glob("t.*.log"))) < 3, what="the segments to go")
 
 
-def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
+def test_files_leave_room_for_connections(limited):
     """While files wait for a sync, all that are left are kept for files: a connection is refused until then."""
     nsqd = limited(256)
     names = [f"t{place}" for place in range(400)]
@@ -151,37 +117,31 @@ def test_files_leave_room_for_connections(limited: MakeLimited) -> None:
         for name in names:
             publisher.pub(name, b"x")
     *idle, publisher = [wait_until(lambda: connected(nsqd), what="a connection") for _ in range(151)]
-    assert publisher is not None
     with publisher:
         for name in names:
             publisher.pub(name, b"y")
     wait_until(lambda: is_healthy(nsqd), what="health")
     for client in idle:
-        assert client is not None
         client.pub("t0", b"z")
         client.close()
 
 
 def is_healthy(nsqd: NsqdProcess) -> bool:
     """False also where the connection is refused."""
-    try:
+    with suppress(OSError, HTTPException):
         return nsqd.is_healthy()
-    except (OSError, http.client.HTTPException):
-        return False
+    return False
 
 
-def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path: Path) -> None:
+def test_more_segments_than_descriptors_on_a_slow_disk(tmp_path):
     """Threads read: they open files, and only the event loop closes some."""
     with FaultyNsqd(tmp_path / "nsqd", "--max-bytes-per-file=8192", host=limited_host(256)) as nsqd:
         nsqd.start()
-        with nsqd.connect() as publisher:
-            for place in range(400):
-                publisher.pub("t", b"%06d" % place + b"x" * 7 * KIB)
+        sent = [b"%06d" % place + b"x" * 7 * KIB for place in range(400)]
+        nsqd.pub("t", *sent)
         nsqd.restart()
         nsqd.set_rules({"call": "pread", "path": "t.*", "delay_s": 0.15, "share": 0.02})
-        with nsqd.connect() as consumer:
-            consumer.sub("t", "c", rdy_count=100)
-            found = [int(message.body[:6]) for message in consumer.consume(400)]
+        found = bodies(nsqd.consume("t", "c", len(sent)))
         assert nsqd.delayed_calls()[1] > 0, "no thread has read"
-    assert sorted(found) == list(range(400))
+    assert sorted(found) == sent
     assert "Too many open files" not in nsqd.log_text()

@@ -12,7 +12,6 @@ import pytest
 from nsqd_py.diskqueue.journal import journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.errors import StartError
-from tests.faults.conftest import MakeFaulty
 from tests.support import wire
 from tests.support.broker_life import TOPIC, Life
 from tests.support.cluster import hung
@@ -29,7 +28,7 @@ def full(*_: Any, **__: Any) -> int:
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def left(tmp_path) -> Path:
     """What a killed nsqd left: a topic with messages in its log."""
     life = Life(tmp_path, lambda *_: None)
     life.create()
@@ -39,7 +38,7 @@ def left(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_start_names_the_full_disk(left: Path) -> None:
+def test_a_start_names_the_full_disk(left):
     for channel in ("fast", "slow"):  # a lost journal is written again
         (left / journal_name(TOPIC, channel)).unlink()
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +53,7 @@ def test_a_start_names_the_full_disk(left: Path) -> None:
     life.end()
 
 
-def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> None:
+def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left):
     path = left / LOG
     data = bytearray(path.read_bytes())
     place = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 4
@@ -78,7 +77,7 @@ def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> Non
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_no_publish_of_a_pipeline_is_answered_ok(make_faulty: MakeFaulty, is_first: bool) -> None:
+def test_no_publish_of_a_pipeline_is_answered_ok(make_faulty, is_first):
     """Another client published to the second topic before, in the same event-loop iteration: that topic fails first."""
     nsqd = make_faulty()
     for topic in ("a", "b"):

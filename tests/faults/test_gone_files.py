@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from nsqd_py.diskqueue.journal import read_journal
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
-from tests.faults.conftest import MakeFaulty
 from tests.support.disk_calls import WRITES
+from tests.support.lanes import sampled
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.tally import Tally
 from tests.support.wire import Closed, bodies, fin, rdy
 
 pytestmark = pytest.mark.ours
@@ -36,7 +36,7 @@ SLOW_S = 0.4
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
+def nsqd(tmp_path) -> Iterator[NsqdProcess]:
     """With the topic `t`, the channels `all` and `some`, which finished ten messages, and three log files."""
     with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
         nsqd.create("t", "all", "some")
@@ -46,15 +46,12 @@ def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
 
 
 def publish(nsqd: NsqdProcess, low: int, high: int) -> None:
-    with nsqd.connect() as client:
-        for first in range(low, high, BATCH):
-            client.mpub("t", [b"%0*d" % (BODY_BYTES, number) for number in range(first, first + BATCH)])
+    nsqd.publish("t", [b"%0*d" % (BODY_BYTES, number) for number in range(low, high)], BATCH)
 
 
 def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
     """Finish the next messages of the channel, and leave nothing in flight."""
-    with nsqd.connect() as client:
-        client.sub("t", "some", rdy_count=count)
+    with nsqd.consumer("t", "some", count) as client:
         messages = client.messages(count)
         client.send(rdy(0), *(fin(message.id) for message in messages))
         client.round_trip()
@@ -62,8 +59,7 @@ def finish_of_some(nsqd: NsqdProcess, count: int) -> None:
 
 def consumed(nsqd: NsqdProcess, channel: str, count: int) -> list[int]:
     """The numbers of `count` messages of a channel, which are all that it has."""
-    with nsqd.connect() as client:
-        client.sub("t", channel, rdy_count=ALL)
+    with nsqd.consumer("t", channel, ALL) as client:
         numbers = sorted(int(body) for body in bodies(client.consume(count)))
         client.expect_silence(0.1)
     return numbers
@@ -74,15 +70,15 @@ def log_files(nsqd: NsqdProcess) -> list[Path]:
 
 
 def topic_metrics(nsqd: NsqdProcess) -> dict[str, Any]:
-    return nsqd.topic_stats("t") or {}
+    return nsqd.topic_stats("t")
 
 
 def channel_metrics(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
-    return nsqd.channel_stats("t", name) or {}
+    return nsqd.channel_stats("t", name)
 
 
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+def check(capsys) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`check(directory, *flags)`: the status and the report of `--check-data`."""
 
     def run(directory: Path, *flags: str) -> tuple[int, dict[str, Any]]:
@@ -102,9 +98,8 @@ def gone(report: dict[str, Any]) -> list[str]:
 # ---- between two lives
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
-def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally) -> None:
+@pytest.mark.parametrize(("place", "is_clean"), sampled(product((0, 1, 2), (True, False)), (0, True), (1, False), (2, True)))
+def test_a_file_that_is_gone_is_damage(nsqd, check, place, is_clean, tally):
     if is_clean:
         nsqd.stop()
     else:
@@ -152,7 +147,7 @@ def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: i
     tally(faults=1, **verdict.counts())
 
 
-def test_whoever_empties_a_channel_accepts_what_it_lost(nsqd: NsqdProcess, check: Check) -> None:
+def test_whoever_empties_a_channel_accepts_what_it_lost(nsqd, check):
     nsqd.stop()
     log_files(nsqd)[1].unlink()
     nsqd.start()
@@ -175,7 +170,7 @@ def finished(nsqd: NsqdProcess, channel: str) -> SeqRanges:
     return read_journal((nsqd.data_path / f"t:{channel}.cursor").read_bytes()).saved.finished
 
 
-def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:
+def test_files_that_went_since_all_was_finished_are_none(nsqd, check):
     """Also when nsqd is killed right then: what is finished is written down before its file goes."""
     consumed(nsqd, "all", ALL)
     consumed(nsqd, "some", ALL - FINISHED)
@@ -190,7 +185,7 @@ def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, chec
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "cut at a record", "header"])
-def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check: Check, damage: str) -> None:
+def test_the_last_record_is_damaged_after_a_clean_stop(nsqd, check, damage):
     nsqd.stop()
     last = log_files(nsqd)[-1]
     data = bytearray(last.read_bytes())
@@ -215,7 +210,7 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check:
     assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
 
 
-def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> None:
+def test_a_clean_stop_counts_for_one_start(nsqd, check):
     nsqd.restart()
     publish(nsqd, ALL, ALL + BATCH)
     nsqd.kill()
@@ -227,11 +222,11 @@ def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> N
 # ---- while it runs
 
 
-@pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-@pytest.mark.parametrize("publishes", [True, False])
-def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: int, publishes: bool, sync: str) -> None:
-    nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
+@pytest.mark.parametrize(
+    ("place", "publishes", "sync_every"), sampled(product((0, -1), (True, False), (1, 2500)), (-1, True, 1), (0, False, 2500))
+)
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(make_nsqd, place, publishes, sync_every):
+    nsqd = make_nsqd(*FLAGS, f"--sync-every={sync_every}")
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
     harmed = log_files(nsqd)[place]
@@ -250,30 +245,26 @@ def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: i
     publish(nsqd, published, published + BATCH)
     assert nsqd.log_text().count(f"TOPIC(t): {harmed.name} was removed or cut while it was in use") == 1
     assert place == 0 or log_files(nsqd)[-1] != harmed, "nothing more is written to it"
-    with nsqd.connect() as client:
-        client.sub("t", "all", rdy_count=2500)
-        found = {int(body) for body in bodies(client.consume(ALL // 2))}
-    assert found, "what is in memory comes"
-    nsqd.stop()
-    nsqd.start()
+    assert nsqd.consume("t", "all", ALL // 2), "what is in memory comes"
+    nsqd.restart()
     assert "Traceback" not in nsqd.log_text()
-    nsqd.stop()
 
 
 def health(nsqd: NsqdProcess) -> str:
-    return str(nsqd.http("GET", "/health?format=json").json()["status"])
+    return nsqd.http("GET", "/health?format=json").json()["status"]
 
 
 def move(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-@pytest.mark.parametrize("harm", [Path.unlink, move], ids=["removed", "moved"])
-@pytest.mark.parametrize("places", [(0,), (-1,), (0, 1, 2)], ids=["closed", "written to", "all"])
-def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
-    nsqd: NsqdProcess, check: Check, places: tuple[int, ...], harm: Callable[[Path], None], is_clean: bool
-) -> None:
+QUICK = ([0], Path.unlink, False), ([-1], move, True), ([0, 1, 2], Path.unlink, False)
+
+
+@pytest.mark.parametrize(
+    ("places", "harm", "is_clean"), sampled(product(([0], [-1], [0, 1, 2]), (Path.unlink, move), (True, False)), *QUICK)
+)
+def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(nsqd, check, places, harm, is_clean):
     harmed = [log_files(nsqd)[place] for place in places]
     for path in harmed:
         harm(path)
@@ -283,10 +274,7 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
     assert f'nsqd_log_restored_files_total{{topic="t"}} {len(places)}.0' in nsqd.http("GET", "/metrics").text
     wait_until(lambda: health(nsqd) == "ok", what="the next sync")
     publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
-    if is_clean:
-        nsqd.stop()
-    else:
-        nsqd.kill()
+    nsqd.stop() if is_clean else nsqd.kill()
     assert "is written back: nothing is lost" in nsqd.log_text()
     assert check(nsqd.data_path)[0] == 0
     nsqd.start()
@@ -295,7 +283,7 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdProcess, check: Check, place: int) -> None:
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd, check, place):
     log_files(nsqd)[place].unlink()
     nsqd.stop()
     assert check(nsqd.data_path)[0] == 0
@@ -303,7 +291,7 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back(nsqd: NsqdPr
     assert consumed(nsqd, "all", ALL) == list(range(ALL))
 
 
-def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_disk(make_faulty: MakeFaulty, check: Check) -> None:
+def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_disk(make_faulty, check):
     """Whose files the event loop does not look at."""
     nsqd = make_faulty(*FLAGS)
     nsqd.create("t", "all")
@@ -319,10 +307,8 @@ def test_a_file_that_is_removed_right_before_a_stop_is_written_back_to_a_slow_di
     assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
 
 
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
-    make_faulty: MakeFaulty, check: Check, place: int
-) -> None:
+@pytest.mark.parametrize("place", sampled([0, -1], 0))
+def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(make_faulty, check, place):
     nsqd = make_faulty(*FLAGS)
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
@@ -330,7 +316,7 @@ def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
     log_files(nsqd)[place].unlink()
     sent = ALL
 
-    def is_written_back() -> bool:
+    def is_written_back():
         nonlocal sent
         publish(nsqd, sent, sent + BATCH)
         sent += BATCH
@@ -347,54 +333,50 @@ def test_a_file_that_is_removed_is_written_back_while_the_disk_stays_slow(
     assert consumed(nsqd, "all", sent) == list(range(sent))
 
 
-def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd: NsqdProcess) -> None:
+def test_a_file_that_takes_the_name_of_another_one_is_set_aside(nsqd):
     removed = log_files(nsqd)[0]
     removed.unlink()
     removed.write_bytes(b"of another program")
     wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
     wait_until(lambda: topic_metrics(nsqd).get("restored_files") == 1, what="the file to be written again")
     assert removed.with_name(f"{removed.name}.damaged").read_bytes() == b"of another program"
-    nsqd.kill()
-    nsqd.start()
+    nsqd.restart(clean=False)
     assert consumed(nsqd, "all", ALL) == list(range(ALL))
     assert "missing_count" not in topic_metrics(nsqd)
 
 
-def test_a_new_file_that_is_removed_before_it_has_a_message(tmp_path: Path, check: Check) -> None:
-    with NsqdProcess(tmp_path / "data", *FLAGS).start() as nsqd:
-        nsqd.create("t", "all")
-        publish(nsqd, 0, ALL)
-        consumed(nsqd, "all", ALL)
-        wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
-        log_files(nsqd)[0].unlink()
-        wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
-        publish(nsqd, ALL, ALL + BATCH)
-        nsqd.kill()
-        assert check(nsqd.data_path)[0] == 0
-        nsqd.start()
-        assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
+def test_a_new_file_that_is_removed_before_it_has_a_message(nsqd, check):
+    nsqd.post("/channel/delete?topic=t&channel=some")
+    consumed(nsqd, "all", ALL)
+    wait_until(lambda: len(log_files(nsqd)) == 1, what="the old files to go")
+    log_files(nsqd)[0].unlink()
+    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
+    publish(nsqd, ALL, ALL + BATCH)
+    nsqd.kill()
+    assert check(nsqd.data_path)[0] == 0
+    nsqd.start()
+    assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
 
 
-def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:
+def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd):
     cursor = nsqd.data_path / "t:some.cursor"
     cursor.unlink()
     finish_of_some(nsqd, 1)
     wait_until(lambda: cursor.exists() and not unsaved(nsqd, FINISHED + 1), what="the position to be there again")
-    nsqd.kill()
-    nsqd.start()
+    nsqd.restart(clean=False)
     assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
 
 
 VERBS = ("delete", "pause", "unpause", "empty")
 
 
-def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd: NsqdProcess) -> None:
+def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd):
     """The locked directory is another one then."""
 
-    def remove(number: int) -> None:  # at once: nsqd may be writing a file in it
+    def remove(number):  # at once: nsqd may be writing a file in it
         nsqd.data_path.rename(nsqd.data_path.with_name(f"removed{number}"))
 
-    def replace() -> int:
+    def replace():
         nsqd.data_path.mkdir()
         return lock_directory(nsqd.data_path)
 

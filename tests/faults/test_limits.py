@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tally import Tally
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import ERROR, Frame
 
 pytestmark = pytest.mark.ours
@@ -42,7 +41,7 @@ def refusals(nsqd: NsqdProcess) -> list[Frame]:
         ("--max-disk-bytes=300000", "all logs together have the 300000 bytes of --max-disk-bytes"),
     ],
 )
-def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reason: str, tally: Tally) -> None:
+def test_a_limit_is_reached_and_left_again(make_nsqd, flag, reason, tally):
     nsqd = make_nsqd(flag, "--max-bytes-per-file=65536")
     nsqd.create("t", "c")
     count = publish_until_refused(nsqd, "t")
@@ -59,28 +58,25 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     sizes = [path.stat().st_size for path in nsqd.data_path.glob("t.*.log")]
     assert sum(sizes) <= 300_000 + 65_536, "but for what is allocated ahead"
     assert nsqd.log_text().count("publishing is refused") == 1, "not for each message"
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=100)
+    with nsqd.consumer("t", "c", 100) as client:
         first = client.message()
         client.send(wire.req(first.id, 0))
         came = client.consume(count)
         assert len({message.id for message in came}) == count
     wait_until(nsqd.is_healthy, what="room again")
-    with nsqd.connect() as client:
-        client.pub("t", b"after")
+    nsqd.pub("t", b"after")
     tally(faults=1, acknowledged=count + 1)
 
 
-def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd) -> None:
+def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd):
     """Files of the default size are larger than the limit: the only one is closed early, and shrinks."""
     nsqd = make_nsqd("--max-disk-bytes=2000000")
     nsqd.create("t", "c")
     count = publish_until_refused(nsqd, "t")
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=2500)
+    with nsqd.consumer("t", "c", 2500) as client:
         messages = client.messages(count)
         kept = {message.id for message in messages[::10]}
-        client.send(b"".join(wire.fin(message.id) for message in messages if message.id not in kept))
+        client.fin(*(message for message in messages if message.id not in kept))
         published = 0
         while published <= count // 2:  # space is freed in steps
             wait_until(nsqd.is_healthy, what="room again")

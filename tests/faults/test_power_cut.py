@@ -20,7 +20,6 @@ from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.disk_calls import SYNCS, WRITES, Failing
 from tests.support.ledger import History, Verdict, judge
 from tests.support.power_cut import Op, Platter, Tape
-from tests.support.tally import Tally
 from tests.unit.fakes import SECOND, FakeThreadPool
 
 pytestmark = pytest.mark.ours
@@ -114,7 +113,7 @@ def cut_power(tape: Tape, root: Path, chance: random.Random, cuts: int) -> Count
 
 
 @seeds
-def test_a_power_cut(tmp_path: Path, seed: int, tally: Tally) -> None:
+def test_a_power_cut(tmp_path, seed, tally):
     """At every moment of a life, in the slow lane."""
     tape = Tape(tmp_path / "before")
     record(tape, Failing(random.Random(), 0.0, 0), seed)
@@ -125,7 +124,7 @@ def test_a_power_cut(tmp_path: Path, seed: int, tally: Tally) -> None:
 
 @seeds
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_disk_that_fails_and_then_a_power_cut(tmp_path: Path, fault: str, seed: int, tally: Tally) -> None:
+def test_a_disk_that_fails_and_then_a_power_cut(tmp_path, fault, seed, tally):
     error, share, calls = FAULTS[fault]
     failing = Failing(random.Random(seed), share, error, *calls)
     tape = Tape(tmp_path / "before", failing)
@@ -137,7 +136,7 @@ def test_a_disk_that_fails_and_then_a_power_cut(tmp_path: Path, fault: str, seed
 
 
 @seeds
-def test_what_a_failed_sync_covered_is_on_the_disk_after_a_later_one(tmp_path: Path, seed: int, tally: Tally) -> None:
+def test_what_a_failed_sync_covered_is_on_the_disk_after_a_later_one(tmp_path, seed, tally):
     """Where publishes are acknowledged before the sync: its pages are clean for the system, and yet not on the disk."""
     failing = Failing(random.Random(seed), 0.7, errno.EIO, *SYNCS)
     tape = Tape(tmp_path / "before", failing)
@@ -158,7 +157,7 @@ class LatePool(FakeThreadPool):
 
 
 @seeds
-def test_channels_that_come_and_go(tmp_path: Path, seed: int, tally: Tally) -> None:
+def test_channels_that_come_and_go(tmp_path, seed, tally):
     """A publish is acknowledged when it is on the disk, too, which channels it is for."""
     chance = random.Random(seed)
     tape = Tape(tmp_path / "before")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from time import sleep, time
+from time import time
 
 import pytest
 
-from tests.faults.conftest import MakeFaulty
 from tests.support.background import Background
 from tests.support.disk_calls import BY_DESCRIPTOR, BY_PATH, SYNCS, WRITES
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.ledger import compare
 from tests.support.nsqd_process import wait_until
-from tests.support.tally import Tally
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
@@ -40,16 +38,14 @@ class Neighbours(Background):
         self._nsqd = nsqd
         self._topic = topic
         nsqd.create(topic, "c")
-        with nsqd.connect() as client:
-            client.mpub(topic, self.messages)
+        nsqd.publish(topic, self.messages)
 
     def _ping(self) -> None:
         while not self.is_over.wait(0.01):
             assert self._nsqd.http("GET", "/ping").status == 200
 
     def _consume(self) -> None:
-        with self._nsqd.connect() as consumer:
-            consumer.sub(self._topic, "c", rdy_count=1)
+        with self._nsqd.consumer(self._topic, "c", 1) as consumer:
             while not self.is_over.wait(0.01):
                 message = consumer.message()
                 consumer.fin(message)
@@ -75,13 +71,12 @@ class Neighbours(Background):
         pytest.param(WRITES + SYNCS, 0.4, 1, id="sync-every=1", marks=pytest.mark.slow),
     ],
 )
-def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally) -> None:
+def test_only_publishers_wait(make_faulty, calls, call_s, every, tally):
     nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=100ms")
     for topic in ("first", "second"):
         nsqd.create(topic, "c")
-    with nsqd.connect() as client:
-        client.pub("first", b"before")
-    sent: dict[str, list[bytes]] = {"first": [b"before"], "second": []}
+    nsqd.post("/pub?topic=first", b"before")
+    sent = {"first": [b"before"], "second": []}
     with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as first, nsqd.connect() as second:
         nsqd.set_rules(*({"call": call, "delay_s": call_s} for call in calls))
         for _ in range(PUBLISHES // 2):
@@ -101,23 +96,20 @@ def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
-def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tally) -> None:
+def test_each_call_may_be_slow(make_faulty, share, tally):
     """Also those that make a file or a channel, and those that read."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms")
     for topic in ("read", "written"):
         nsqd.create(topic, "c")
     queued = [b"%d" % index + b"x" * 100 for index in range(100)]
-    with nsqd.connect() as client:
-        for start in range(0, len(queued), 20):
-            client.mpub("read", queued[start : start + 20])
+    nsqd.publish("read", queued)
     nsqd.restart()  # now they are in files only
     written: list[bytes] = []
     call_s = 0.3
     with Neighbours(nsqd, "calm") as neighbours, nsqd.connect() as publisher, nsqd.connect() as reader:
         nsqd.set_rules(*({"call": call, "delay_s": call_s, "share": share} for call in CALLS))
         reader.sub("read", "c", rdy_count=1000)
-        with nsqd.connect() as new:
-            new.sub("new", "c", rdy_count=10)
+        with nsqd.consumer("new", "c", 10) as new:
             for number in range(round(3 / share)):  # enough that several calls are slow
                 body = b"%d" % number + b"y" * 3000
                 publisher.pub("written", body)
@@ -135,20 +127,19 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
     tally(kills=1, faults=1, **verdict.counts())
 
 
-def test_the_scrub_goes_on(make_faulty: MakeFaulty) -> None:
+def test_the_scrub_goes_on(make_faulty):
     """Slowly: a disk that stays slow is one that is likely to damage something."""
     nsqd = make_faulty("--max-bytes-per-file=5000", "--sync-timeout=100ms", "--scrub-rate=50MB")
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.mpub("t", [b"x" * 100] * 100)
+    nsqd.publish("t", [b"x" * 100] * 100)
 
-    def publish() -> None:
+    def publish():
         with nsqd.connect() as client:
             while not publishing.is_over.wait(0.2):
                 client.pub("t", b"x" * 100)
 
-    def passes() -> int:
-        return int(nsqd.stats()["scrub"]["passes"])
+    def passes():
+        return nsqd.stats()["scrub"]["passes"]
 
     publishing = Background(publish)
     nsqd.set_rules(*({"call": call, "delay_s": 0.15} for call in WRITES + SYNCS))
@@ -170,8 +161,7 @@ class Traffic(Background):
         nsqd.create(topic, "c")
 
     def _publish_and_consume(self) -> None:
-        with self._nsqd.connect() as publisher, self._nsqd.connect() as consumer:
-            consumer.sub(self._topic, "c", rdy_count=50)
+        with self._nsqd.connect() as publisher, self._nsqd.consumer(self._topic, "c", 50) as consumer:
             while not self.is_over.wait(0.05):
                 body = b"%06d" % self.count + b"x" * 3000
                 publisher.pub(self._topic, body)
@@ -188,12 +178,12 @@ def logs(nsqd: FaultyNsqd, topic: str) -> list[str]:
 SLOW_LOGS = [{"call": call, "path": "t2*", "delay_s": 0.15} for call in (*WRITES, "rename")]
 
 
-def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty, tally):
     """Finished messages would fill it otherwise."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.mpub("t", kept := [b"kept %d" % number for number in range(10)])
+    kept = [b"kept %d" % number for number in range(10)]
+    nsqd.publish("t", kept)
     nsqd.set_rules(*SLOW_LOGS)
     with Traffic(nsqd, "t2") as traffic:
         wait_until(lambda: "the disk is slow" in nsqd.log_text(), what="the disk to be slow")
@@ -223,18 +213,17 @@ def slow_traffic(nsqd: FaultyNsqd, *rules: dict[str, object]) -> None:
         wait_until(lambda: len(set(logs(nsqd, "t2")) - set(first)) > 1, what="more files")
 
 
-def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty, tally):
     """A new topic has files of the same names: the thread must not remove one of those."""
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
-    slow_traffic(nsqd, {"call": "rename", "path": f"t2.{0:020}.log", "delay_s": 4.0})
-    sleep(0.5)
+    removed = f"t2.{0:020}.log"
+    slow_traffic(nsqd, {"call": "rename", "path": removed, "delay_s": 4.0})
+    wait_until(lambda: f"thread rename {removed}" in nsqd.delays(), what="the thread to be about to remove it")
     nsqd.post("/topic/delete?topic=t2")
     nsqd.create("t2", "c")
     expected = [b"%d" % number + b"y" * 3000 for number in range(4)]
-    with nsqd.connect() as client:
-        for body in expected:
-            client.pub("t2", body)
-    sleep(4.0)
+    nsqd.pub("t2", *expected)
+    wait_until(lambda: f"end rename {removed}" in nsqd.delays(), what="the thread to go on")
     nsqd.set_rules()
     nsqd.restart(clean=False)
     assert "missing" not in nsqd.log_text()
@@ -242,7 +231,7 @@ def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty: Ma
     tally(kills=1, faults=1, acknowledged=len(expected))
 
 
-def test_a_file_that_cannot_be_removed_on_a_slow_disk_stays(make_faulty: MakeFaulty, tally: Tally) -> None:
+def test_a_file_that_cannot_be_removed_on_a_slow_disk_stays(make_faulty, tally):
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     nsqd.create("t2", "other")
     slow_traffic(nsqd, {"call": "rename", "path": "t2.*.log", "error": "EIO"})

@@ -12,13 +12,14 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ...]]:
+def daemons(tmp_path_factory) -> Iterator[tuple[ServerProcess, ...]]:
     """nsqd, its nsqlookupd, and an nsqadmin of both."""
     folder = tmp_path_factory.mktemp("daemons")
-    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
-    nsqd = NsqdProcess(folder / "nsqd", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}").start()
-    flags = ("--history-file=", "--poll-interval=250ms", f"--lookupd-http-address={lookupd.http_address}")
-    admin = NsqadminProcess(folder / "nsqadmin.log", *flags).start()
-    yield nsqd, lookupd, admin
-    for process in (admin, nsqd, lookupd):
-        process.destroy()
+    with NsqlookupdProcess(folder / "nsqlookupd.log").start() as lookupd:
+        nsqd_flags = (f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",)
+        admin_flags = ("--history-file=", "--poll-interval=250ms", f"--lookupd-http-address={lookupd.http_address}")
+        with (
+            NsqdProcess(folder / "nsqd", *nsqd_flags).start() as nsqd,
+            NsqadminProcess(folder / "nsqadmin.log", *admin_flags).start() as admin,
+        ):
+            yield nsqd, lookupd, admin

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile_answers import FORMS, MB, answering
-from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
+from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -49,7 +49,7 @@ SIZES = [(form, 30, () if form in SHORT_FORMS else LONG) for form in FORMS] + [(
 
 
 @pytest.mark.parametrize(("form", "size_mb"), [pytest.param(form, size_mb, marks=marks) for form, size_mb, marks in SIZES])
-def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadmin, form: str, size_mb: int) -> None:
+def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin, form, size_mb):
     with answering(FORMS[form](size_mb * MB)) as address:
         admin = make_nsqadmin(f"--nsqd-http-address={address}")
         worst_s = watch(admin, time.monotonic() + 3)
@@ -62,7 +62,7 @@ def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin: MakeNsqadm
 
 
 @pytest.mark.parametrize("nsqds", [5, pytest.param(20, marks=LONG)])
-def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin: MakeNsqadmin, nsqds: int) -> None:
+def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin, nsqds):
     """Of 20 at once it took 797 MB, now 121 MB."""
     body = FORMS["topics"](30 * MB)
     with ExitStack() as stack:
@@ -76,7 +76,7 @@ def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin: MakeNsqad
 
 @pytest.mark.parametrize("form", ["topics", pytest.param("objects", marks=LONG), pytest.param("lists", marks=LONG)])
 @pytest.mark.parametrize("kind", ["nsqd", pytest.param("lookupd", marks=LONG)])
-def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> None:
+def test_nsq_stat_reads_long_figures_in_bounded_memory(form, kind):
     with answering(FORMS[form](40 * MB)) as address:
         command = [sys.executable, "-m", "nsq_apps", "nsq_stat", f"--{kind}-http-address={address}", "--count=1"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -84,14 +84,13 @@ def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> 
             while process.poll() is None:
                 with suppress(OSError, StopIteration):  # it has ended
                     peak = max(peak, peak_mb(process.pid))
-            assert process.stderr is not None
             text = process.stderr.read().decode()
     print(f"nsq-stat, {form} of 40 MB from {kind}: peak {peak:.0f} MB")
     assert "longer than 33554432 bytes" in text
     assert 0 < peak < MOST_STAT_MB
 
 
-def test_an_nsqlookupd_that_names_far_too_many(make_nsqadmin: MakeNsqadmin) -> None:
+def test_an_nsqlookupd_that_names_far_too_many(make_nsqadmin):
     with answering(FORMS["producers"](2 * MB)) as address:
         admin = make_nsqadmin(f"--lookupd-http-address={address}")
         wait_until(lambda: "names 2000 nsqds or more" in admin.http("GET", "/api/v2/attention").text, what="the reason")

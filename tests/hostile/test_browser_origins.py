@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from pathlib import Path
 
 import pytest
 
 from nsqd_py.net.http.browsers import CROSS_SITE, HEADERS, KnownHosts, check_hosts, refusal
 from tests.support.certificates import make_certificates
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, path_of
-from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import MakeNsqd, ServerProcess
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import ServerProcess
 
 HOSTS = KnownHosts(["Node-7", "nsqd.internal.example.", ".corp.example", ""])
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150.0.0.0 Safari/537.36"
@@ -62,12 +59,12 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("names", "is_known"), [(KNOWN, True), (UNKNOWN, False)])
-def test_names_of_hosts(names: list[str], is_known: bool) -> None:
+def test_names_of_hosts(names, is_known):
     assert [name for name in names if HOSTS.knows(name) is not is_known] == []
 
 
 @pytest.mark.parametrize("name", ["*.example.com", "http://a", "a:4151", "a,b", "a b", "", ".", "..a", "[::1]"])
-def test_a_malformed_allowed_host_is_an_error(name: str) -> None:
+def test_a_malformed_allowed_host_is_an_error(name):
     assert "must be a host name" in (check_hosts(("a.example", ".example.com", name)) or "")
 
 
@@ -125,7 +122,7 @@ REQUESTS: list[tuple[str, dict[str, str], str | None]] = [
 
 
 @pytest.mark.parametrize(("method", "headers", "expected"), REQUESTS)
-def test_requests(method: str, headers: dict[str, str], expected: str | None) -> None:
+def test_requests(method, headers, expected):
     fields = {name.encode(): value.encode() for name, value in headers.items()}
     assert fields.keys() <= {b"host", *HEADERS}
     message = refusal(method, b"/pub?topic=t", fields, HOSTS)
@@ -135,7 +132,7 @@ def test_requests(method: str, headers: dict[str, str], expected: str | None) ->
 
 
 @pytest.mark.parametrize("url", [b"http://evil.example/stats", b"http://evil.example@localhost/", b"x://?localhost"])
-def test_an_absolute_url_must_name_a_known_host_too(url: bytes) -> None:
+def test_an_absolute_url_must_name_a_known_host_too(url):
     fields = {b"host": b"localhost", b"user-agent": CHROME.encode()}
     assert (refusal("GET", url, fields, HOSTS) or "").startswith(FOREIGN)
     assert refusal("GET", b"HTTP://127.0.0.1:4151/stats", fields, HOSTS) is None
@@ -186,7 +183,7 @@ def check(daemon: ServerProcess, routes: dict[str, str]) -> None:
             assert sock.recv(4096).split()[1] in (b"400", b"403", b"404"), head
 
 
-def test_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_nsqd(make_nsqd, tmp_path):
     nsqd = make_nsqd(f"--http-unix-socket={tmp_path / 'http.sock'}", ALLOWED, *make_certificates(tmp_path).nsqd_flags)
     check(nsqd, NSQD_ROUTES)
     nsqd.post("/pub?topic=known", b"x")
@@ -206,12 +203,12 @@ def test_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     assert [(topic["topic_name"], topic["message_count"]) for topic in nsqd.stats()["topics"]] == [("known", 4)]
 
 
-def test_nsqlookupd(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_nsqlookupd(make_nsqlookupd):
     lookupd = make_nsqlookupd(ALLOWED)
     check(lookupd, LOOKUPD_ROUTES)
     assert lookupd.topics() == []
 
 
-def test_nsqadmin(make_nsqadmin: MakeNsqadmin, make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_nsqadmin(make_nsqadmin, make_nsqlookupd):
     admin = make_nsqadmin(f"--lookupd-http-address={make_nsqlookupd().http_address}", ALLOWED)
     check(admin, {route: query for route, query in ADMIN_ROUTES.items() if route != "GET /render"})

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support import browser_hostile as hostile
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, identify_nsqd, path_of
-from tests.support.nsqd_process import REPOSITORY, ServerProcess, wait_until
+from tests.support.lanes import sampled
+from tests.support.nsqd_process import wait_until
+from tests.support.tool_process import run_tool
 from tests.support.wire import Client
 
 # One worker runs them all: they share their processes.
@@ -62,11 +63,11 @@ IN_HEADERS = "\xff\xed\xa0\x80"
 SLOW = ("/debug/", "/drain", "/events", "/render", "/graphite")
 
 
-def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
+def test_surrogates_cost_no_500(daemons):
     """In URLs, headers and bodies of all routes."""
     names = ("Cookie", "User-Agent", "X-Forwarded-User", "X-Forwarded-Groups", "Authorization", "If-None-Match")
     headers = dict.fromkeys(names, IN_HEADERS)
-    token = {"X-Nsqadmin-Token": daemons[2].token()}  # type: ignore[attr-defined]
+    token = {"X-Nsqadmin-Token": daemons[2].token()}
     for daemon, table in zip(daemons, (NSQD_ROUTES, LOOKUPD_ROUTES, ADMIN_ROUTES), strict=True):
         for route, query in table.items():
             method, path = path_of(route)
@@ -89,11 +90,10 @@ def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", [EVIL, SURROGATE])
-def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None:
+def test_names_of_clients(daemons, text):
     nsqd, lookupd, admin = daemons
     fields = dict.fromkeys(("client_id", "hostname", "user_agent"), text)
-    with nsqd.connect(**fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:  # type: ignore[attr-defined]
-        client.sub("t", "c")
+    with nsqd.consumer("t", "c", **fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:
         client.pub("t", b"x")
         peer.send(identify_nsqd(broadcast_address=text, hostname=text, version=text) + b"REGISTER t c\n")
         shown = nsqd.http("GET", "/stats").text
@@ -127,25 +127,13 @@ def hostile_lookupd() -> Iterator[str]:
         yield f"127.0.0.1:{lookupd.port}"
 
 
-@pytest.mark.parametrize(
-    ("form", "flags"),
-    [
-        (form, flags)
-        for form in ("go", "table", "csv", "json")
-        for flags in ((), ("--per-node",), ("--standbys",))
-        if form != "go" or not flags
-    ],
-)
-def test_nsq_stat(hostile_lookupd: str, form: str, flags: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", "--once", f"--format={form}", *flags]
-    done = subprocess.run(
-        [*command, f"--lookupd-http-address={hostile_lookupd}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
+FORMS = [("go", ()), *itertools.product(("table", "csv", "json"), ((), ("--per-node",), ("--standbys",)))]
+
+
+@pytest.mark.parametrize(("form", "flags"), sampled(FORMS, *FORMS[::3]))
+def test_nsq_stat(hostile_lookupd, form, flags):
+    lookupd = f"--lookupd-http-address={hostile_lookupd}"
+    done = run_tool("nsq_apps", "nsq_stat", "--once", f"--format={form}", *flags, lookupd)
     assert harm(done.stdout) == []
     assert harm(done.stderr) == []
     assert flags or "before" in done.stdout

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,10 @@ from nsqd_py.diskqueue.journal import SNAPSHOT, encode_entry
 from nsqd_py.net.limits import Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.runtime.logs import ERROR, TEXT, Log
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
-from tests.support.tool_process import ENVIRONMENT, ToolProcess
+from tests.support.harm import content
+from tests.support.lanes import sampled
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.tool_process import ToolProcess
 
 pytestmark = pytest.mark.ours
 
@@ -70,30 +71,21 @@ ODD_STATE: dict[str, tuple[str, Any]] = {
 }
 
 
-def run(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that ends by itself."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *flags], capture_output=True, text=True, timeout=40, env=ENVIRONMENT, cwd=REPOSITORY
-    )
+# One of each file, and of each kind of oddness.
+QUICK = ("clock: no JSON", "stop: text for numbers", "epochs: a huge number", "standby: deeply nested")
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("case", ODD_STATE)
-def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("case", sampled(ODD_STATE, *QUICK))
+def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path, case):
     """The checksum is right, so it was no accident: nothing is guessed, and nothing deleted."""
     name, odd = ODD_STATE[case]
-    (tmp_path / name).write_bytes(checked(odd))
-    before = content(tmp_path)
-    result = run(
-        "nsq_apps.nsqd", f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--log-level=fatal"
-    )
-    assert result.returncode == 1, result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert name in result.stderr
-    assert content(tmp_path) == before
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    (data_path / name).write_bytes(checked(odd))
+    before = content(data_path)
+    (sentence,) = NsqdProcess(data_path, "--log-level=fatal").fails_to_start().splitlines()
+    assert name in sentence
+    assert content(data_path) == before
 
 
 @pytest.mark.parametrize(
@@ -109,7 +101,7 @@ def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path
     ],
     ids=lambda odd: str(odd[:40]),
 )
-def test_odd_metadata_costs_pauses_only(nsqd: NsqdProcess, odd: bytes) -> None:
+def test_odd_metadata_costs_pauses_only(nsqd, odd):
     nsqd.create("t", "c")
     nsqd.http("POST", "/pub?topic=t", b"kept")
     nsqd.stop()
@@ -126,7 +118,7 @@ def test_odd_metadata_costs_pauses_only(nsqd: NsqdProcess, odd: bytes) -> None:
     [((1 << 64) - 1, [], []), (0, [(0, (1 << 64) - 1)], []), (0, [], [(1 << 63, (1 << 63) + 1, 0, 1)])],
     ids=["floor", "finished", "waiting"],
 )
-def test_an_impossible_position_is_damage_that_is_kept(nsqd: NsqdProcess, entry: Any) -> None:
+def test_an_impossible_position_is_damage_that_is_kept(nsqd, entry):
     """The numbers of later messages would not fit into their files."""
     nsqd.create("t", "c")
     nsqd.http("POST", "/pub?topic=t", b"kept")
@@ -143,42 +135,36 @@ def test_an_impossible_position_is_damage_that_is_kept(nsqd: NsqdProcess, entry:
 # ---- links
 
 
-@pytest.mark.parametrize("make", ["link", "fifo"])
-@pytest.mark.parametrize("name", ["t:c.cursor", "t.cursor", "t.00000000000000000000.log", "nsqd.clock", "nsqd.epochs"])
-def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd: NsqdProcess, tmp_path: Path, name: str, make: str) -> None:
-    nsqd.create("t", "c")
-    nsqd.http("POST", "/pub?topic=t", b"kept")
-    nsqd.stop()
+@pytest.fixture
+def victim(tmp_path) -> Path:
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET)
+    return victim
+
+
+NAMES = ("t:c.cursor", "t.cursor", "t.00000000000000000000.log", "nsqd.clock", "nsqd.epochs")
+QUICK_WAYS = ("t:c.cursor", "link"), ("t.00000000000000000000.log", "fifo"), ("nsqd.clock", "link")
+
+
+@pytest.mark.parametrize(("name", "make"), sampled(itertools.product(NAMES, ("link", "fifo")), *QUICK_WAYS))
+def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd, victim, name, make):
+    nsqd.create("t", "c")
+    nsqd.post("/pub?topic=t", b"kept")
+    nsqd.stop()
     place = nsqd.data_path / name
     place.unlink(missing_ok=True)
-    put(place, victim, make)
-    result = run(
-        "nsq_apps.nsqd",
-        f"--data-path={nsqd.data_path}",
-        "--tcp-address=127.0.0.1:0",
-        "--http-address=127.0.0.1:0",
-        "--log-level=fatal",
-    )
-    assert victim.read_bytes() == SECRET
-    assert result.returncode == 1
-    assert len(result.stderr.splitlines()) == 1, result.stderr
-    assert name in result.stderr
-    assert ("symbolic link" if make == "link" else "not a regular file") in result.stderr
-
-
-def put(place: Path, victim: Path, make: str) -> None:
     if make == "link":
         place.symlink_to(victim)
     else:
         os.mkfifo(place)
+    (sentence,) = NsqdProcess(nsqd.data_path, "--log-level=fatal").fails_to_start().splitlines()
+    assert victim.read_bytes() == SECRET
+    assert name in sentence
+    assert ("symbolic link" if make == "link" else "not a regular file") in sentence
 
 
 @pytest.mark.parametrize("name", ["nsqd.dat.tmp", "t:c.cursor.tmp", "t:c.cursor", "u.00000000000000000000.log"])
-def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd: NsqdProcess, tmp_path: Path, name: str) -> None:
-    victim = tmp_path / "victim"
-    victim.write_bytes(SECRET)
+def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd, victim, name):
     nsqd.create("t", "c")
     place = nsqd.data_path / name
     place.unlink(missing_ok=True)
@@ -192,33 +178,29 @@ def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd: NsqdProcess, 
 
 
 @pytest.fixture
-def output_dir(tmp_path: Path) -> Path:
+def output_dir(tmp_path) -> Path:
     directory = tmp_path / "output"
     directory.mkdir()
     return directory
 
 
-@contextlib.contextmanager
-def archiving(nsqd: NsqdProcess, output_dir: Path, *flags: str) -> Iterator[ToolProcess]:
-    tool = ToolProcess(
+def archiving(nsqd: NsqdProcess, directory: Path, *flags: str) -> ToolProcess:
+    return ToolProcess(
         "nsq_apps",
         "nsq_to_file",
         "--topic=t",
         f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-        f"--output-dir={output_dir}",
         "--filename-format=<TOPIC><REV>.log",
         "--sync-interval=100ms",
         *flags,
-        log_path=output_dir.parent / "tool.log",
+        log_path=directory / "tool.log",
     )
-    with tool:
-        yield tool
 
 
 def log_of_archiving(nsqd: NsqdProcess, output_dir: Path) -> str:
     """The log of a tool that has archived one message."""
     nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir) as tool:
+    with archiving(nsqd, output_dir.parent, f"--output-dir={output_dir}") as tool:
         wait_until(lambda: has_message(output_dir, b"one"))
         assert tool.stop() == 0
     return tool.log_text()
@@ -226,14 +208,10 @@ def log_of_archiving(nsqd: NsqdProcess, output_dir: Path) -> str:
 
 @pytest.mark.parametrize("flags", [(), ("--rotate-interval=1h",), ("--format=framed",)], ids=str)
 @pytest.mark.parametrize("name", ["t.log", "_nsq_manifest"])
-def test_nsq_to_file_does_not_append_through_links(
-    nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, name: str, flags: tuple[str, ...]
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_bytes(SECRET)
+def test_nsq_to_file_does_not_append_through_links(nsqd, output_dir, victim, name, flags):
     (output_dir / name).symlink_to(victim)
     nsqd.http("POST", "/pub?topic=t", b"one")
-    with archiving(nsqd, output_dir, *flags) as tool:
+    with archiving(nsqd, output_dir.parent, f"--output-dir={output_dir}", *flags) as tool:
         wait_until(lambda: "symbolic link" in tool.log_text() or has_message(output_dir, b"one"))
         tool.stop()
     assert victim.read_bytes() == SECRET
@@ -271,7 +249,7 @@ CLAIM = {
     ],
     ids=str,
 )
-def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, odd: dict[str, Any]) -> None:
+def test_a_claim_with_odd_content_is_left_alone(nsqd, output_dir, tmp_path, odd):
     """A claim names the file that a start repairs: cuts a torn line, and moves."""
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET + b"a torn line")
@@ -287,9 +265,7 @@ def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
-def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
-    nsqd: NsqdProcess, output_dir: Path, tmp_path: Path
-) -> None:
+def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(nsqd, output_dir, tmp_path):
     output_dir.chmod(0o1777)
     claim, file = output_dir / f"{PREFIX}00.json", output_dir / "victim.log"
     claim.write_bytes(json.dumps({**CLAIM, "output_dir": str(output_dir), "work_name": file.name}).encode())
@@ -301,7 +277,7 @@ def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
 
 
 @pytest.mark.parametrize("line", [b"5\n", b"[]\n", DEEP + b"\n"], ids=lambda line: str(line[:3]))
-def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, output_dir: Path, line: bytes) -> None:
+def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd, output_dir, line):
     (output_dir / "_nsq_manifest").write_bytes(line)
     assert "Traceback" not in log_of_archiving(nsqd, output_dir)
 
@@ -309,28 +285,18 @@ def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, outp
 # ---- nsq-to-file's directory
 
 
-def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
-    nsqd: NsqdProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(nsqd, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     nsqd.http("POST", "/pub?topic=t", b"one")
     home = tmp_path / "data" / "nsq-to-file"
-    with ToolProcess(
-        "nsq_apps",
-        "nsq_to_file",
-        "--topic=t",
-        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-        "--filename-format=<TOPIC>.log",
-        "--sync-interval=100ms",
-        log_path=tmp_path / "tool.log",
-    ) as tool:
+    with archiving(nsqd, tmp_path) as tool:
         wait_until(lambda: has_message(home, b"one"))
         assert tool.stop() == 0
     assert home.stat().st_mode & 0o007 == 0
     assert f"writing to {home}" in tool.log_text()
 
 
-def test_nsq_to_file_warns_of_a_directory_that_everyone_can_write_to(nsqd: NsqdProcess, output_dir: Path) -> None:
+def test_nsq_to_file_warns_of_a_directory_that_everyone_can_write_to(nsqd, output_dir):
     output_dir.chmod(0o1777)
     assert f"everyone can write to {output_dir}" in log_of_archiving(nsqd, output_dir)
 
@@ -362,7 +328,7 @@ GOOD_HEAD = {"fine_step_s": 10, "series": [], "nodes": [], "marks": []}
     ],
     ids=range(8),
 )
-def test_nsqadmin_starts_with_an_odd_history(make_nsqadmin: Any, tmp_path: Path, data: bytes) -> None:
+def test_nsqadmin_starts_with_an_odd_history(make_nsqadmin, tmp_path, data):
     path = tmp_path / "history.db"
     path.write_bytes(data)
     admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", f"--history-file={path}")
@@ -385,7 +351,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0, 0o660), (0o022, 0o640), (0o077, 0o600)])
-def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode: int) -> None:
+def test_a_unix_socket_is_never_open_to_everyone(tmp_path, mask, mode):
     with umask(mask):
         log, loop = Log("", ERROR, form=TEXT), gevent.get_hub().loop
         table = Connections(0, 0, TimeLimits(), log, loop)
@@ -394,7 +360,7 @@ def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode
     listener.close()
 
 
-def test_the_history_and_its_lock_belong_to_their_user(tmp_path: Path) -> None:
+def test_the_history_and_its_lock_belong_to_their_user(tmp_path):
     with umask(0):
         file = HistoryFile(str(tmp_path / "history.db"), Log("", ERROR, form=TEXT))
         file.open(History(10))

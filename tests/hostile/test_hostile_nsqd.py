@@ -117,9 +117,7 @@ CASES: dict[str, tuple[Callable[[], Pieces], dict[str, bool], str]] = {
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("is_deflated", [False, True])
-def test_a_handshake_of_heartbeats_without_end_has_its_time(
-    shell: str, is_deflated: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handshake_of_heartbeats_without_end_has_its_time(shell, is_deflated, caplog):
     heartbeats = frames.HEARTBEAT * 10_000
     pieces = deflated(heartbeats * 100, oks=1) if is_deflated else endless(b"", heartbeats, 100 * GB)
     with flooding(pieces, deflate=is_deflated, auth_required=True) as (address, _):
@@ -145,15 +143,15 @@ NONSENSE = {
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("nonsense", NONSENSE)
-def test_a_consumer_goes_on_after_nonsense(shell: str, nonsense: str) -> None:
+def test_a_consumer_goes_on_after_nonsense(shell, nonsense):
     """The next connection brings a message, twice: once as one is finished, it is not in flight."""
 
-    def say_nonsense(sock: socket.socket) -> None:
+    def say_nonsense(sock):
         agree(sock)
         sock.sendall(message(1) + frames.OK + message(2) + NONSENSE[nonsense])
         sock.shutdown(socket.SHUT_WR)
 
-    def behave(sock: socket.socket) -> None:
+    def behave(sock):
         agree(sock)
         sock.sendall(frames.OK + frames.HEARTBEAT * 10_000 + message(3) * 2)
         with sock.makefile("rb") as commands:
@@ -172,7 +170,7 @@ def test_a_consumer_goes_on_after_nonsense(shell: str, nonsense: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_consumer_refuses_more_than_it_asked_for(shell: str, case: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_refuses_more_than_it_asked_for(shell, case, caplog):
     pieces, features, reason = CASES[case]
     with flooding(pieces, **features) as (address, flood):
         log = logging.getLogger(f"hostile.{shell}")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import gevent
 import pytest
@@ -23,7 +20,8 @@ from nsqd_py.net.http.client import HttpClient
 from tests.support.disk_calls import WRITES
 from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TIME_TO_LIVE, TXN, FakeEtcd
 from tests.support.faulty_nsqd import FaultyNsqd
-from tests.support.network import free_ports
+from tests.support.lanes import sampled
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Closed, pub
 from tests.unit.fakes import FakeLog
@@ -52,11 +50,10 @@ def store_of(etcd: FakeEtcd, timeout_s: float = PATIENCE_S) -> EtcdStore:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
+def test_an_odd_answer_is_no_answer(etcd, odd):
     store = store_of(etcd)
     asked_oddly = store_of(etcd, TIMEOUT_S) if odd in ENDLESS else store
     lease = store.acquire("a:1", store.look())
-    assert lease is not None
     look = store.look(lease.handle)
     assert look.lives_s is not None
     etcd.odd = {TIME_TO_LIVE: ODD[odd]}
@@ -92,7 +89,7 @@ def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
         max_leaves=20,
     )
 )
-def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
+def test_the_reader_of_answers_raises_nothing_else(answer):
     for read in (
         lambda: int(answers.lease_id(answer, TTL_S)),
         lambda: answers.is_renewed(answer, "7", TTL_S) in (True, False),
@@ -108,7 +105,7 @@ def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("holder", ["", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "a:\u0665", "a" * 999 + ":1"])
-def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
+def test_holders_that_are_not_addresses(etcd, holder):
     with pytest.raises(ValueError, match="is not an address"):
         check_holder(holder)
     store = store_of(etcd)
@@ -119,7 +116,7 @@ def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
     assert look.handle, "it holds the lease"
 
 
-def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd: FakeEtcd) -> None:
+def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
     with FakeEtcd() as other:
         other.odd = {TXN: ODD["503"]}
         store = EtcdStore(parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5))
@@ -160,7 +157,7 @@ class Store:
         return Look(turn=1, is_released=True)
 
 
-def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
+def test_the_end_of_the_keeper_is_the_end_of_the_lease():
     for defect in ("look", "acquire", "renew"):
         store, changes, log = Store(), [], FakeLog()
         keeper = LeaseKeeper(store, "a:1", 0.3, log, lambda: True, lambda: changes.append(keeper.is_held))  # noqa: B023
@@ -178,7 +175,7 @@ def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
         keeper.close()
 
 
-def test_serving_ends_with_the_lease_though_nothing_else_runs() -> None:
+def test_serving_ends_with_the_lease_though_nothing_else_runs():
     """The process was suspended: the first thing that runs is the end, before any input is read."""
     now_s = [100.0]
     keeper = LeaseKeeper(Store(), "a:1", 1000, FakeLog(), lambda: True, lambda: None, lambda: now_s[0])
@@ -208,11 +205,11 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def nsqd(etcd: FakeEtcd, tmp_path: Path) -> Iterator[NsqdProcess]:
-    tcp_port, http_port = free_ports(2)
+def nsqd(etcd, tmp_path) -> Iterator[FaultyNsqd]:
     flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
     NsqdProcess(tmp_path / "nsqd").start().stop()  # else it lets one with messages take the lease first
-    with NsqdProcess(tmp_path / "nsqd", *flags, ports=(tcp_port, http_port)) as nsqd:
+    with FaultyNsqd(tmp_path / "nsqd", *flags, ports=port_pairs(1)[0]).start() as nsqd:
+        wait_until(lambda: publishes(nsqd), what="a publish")
         yield nsqd
 
 
@@ -225,10 +222,8 @@ def publishes(nsqd: NsqdProcess) -> bool:
     return True
 
 
-@pytest.mark.parametrize("odd", ['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"])
-def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdProcess, odd: str) -> None:
-    nsqd.start()
-    wait_until(lambda: publishes(nsqd), what="a publish")
+@pytest.mark.parametrize("odd", sampled(['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"], "[1]", "drip"))
+def test_a_primary_serves_no_longer_than_its_lease(etcd, nsqd, odd):
     etcd.odd = {KEEPALIVE: ODD[odd]}
     wait_until(lambda: "kvs" not in etcd.answer(RANGE, _ORDERS), what="the end of the lease")
     assert not publishes(nsqd)
@@ -237,37 +232,29 @@ def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdPro
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
-def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeEtcd, nsqd: NsqdProcess) -> None:
-    nsqd.start()
-    wait_until(lambda: publishes(nsqd), what="a publish")
+def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd, nsqd):
     with nsqd.connect() as client:
         client.pub("t", b"1")
         nsqd.signal(signal.SIGSTOP)
         client.send(b"PUB t\n" + (1).to_bytes(4, "big") + b"2")
-        time.sleep(TTL_S)
+        wait_until(lambda: "kvs" not in etcd.answer(RANGE, _ORDERS), what="the end of the lease")
         nsqd.signal(signal.SIGCONT)
         with pytest.raises((Closed, OSError)):
             client.frame()
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
-def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(etcd: FakeEtcd, tmp_path: Path) -> None:
+def test_a_primary_whose_disk_stalled_past_its_lease_answers_nothing(nsqd):
     """The write is done in an iteration of the event loop, at the end of which the answer would leave."""
-    ports = free_ports(2)
-    flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
-    NsqdProcess(tmp_path / "nsqd").start().stop()
-    with FaultyNsqd(tmp_path / "nsqd", *flags, ports=(ports[0], ports[1])) as nsqd:
-        nsqd.start()
-        wait_until(lambda: publishes(nsqd), what="a publish")
-        with nsqd.connect() as client:
-            client.pub("t", b"1")
-            nsqd.set_rules(*({"call": call, "path": "t.*.log", "delay_s": TTL_S + 1} for call in WRITES))
-            client.send(pub("t", b"2"))
-            with pytest.raises((Closed, OSError)):
-                client.frame()
-        assert nsqd.delayed_calls()[0], "the event loop has written"
-        nsqd.set_rules()
-        wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
+    with nsqd.connect() as client:
+        client.pub("t", b"1")
+        nsqd.set_rules(*({"call": call, "path": "t.*.log", "delay_s": TTL_S + 1} for call in WRITES))
+        client.send(pub("t", b"2"))
+        with pytest.raises((Closed, OSError)):
+            client.frame()
+    assert nsqd.delayed_calls()[0], "the event loop has written"
+    nsqd.set_rules()
+    wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
 _ORDERS = {"key": answers.encoded("nsqd-py/orders")}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,14 +12,14 @@ from nsq_tools.to_file.finishing import make_directories
 from nsqd_py.go_import.take_over import ImportFolder
 from nsqd_py.runtime.private_files import open_directory
 from nsqd_py.standby.aside import Aside
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, nsqd_command
-from tests.support.standby_processes import DEADLINE_S
+from tests.support.harm import content
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path) -> Path:
     """A directory of somebody else, whose files have the names of ours."""
     directory = tmp_path / "victim"
     (directory / "files").mkdir(parents=True)
@@ -30,28 +28,19 @@ def victim(tmp_path: Path) -> Path:
     return directory
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-def run(*flags: str) -> tuple[int, str]:
-    process = subprocess.run([*nsqd_command(), *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S)
-    return process.returncode, process.stderr
-
-
 def is_refused(link: Path, victim: Path, *flags: str) -> None:
     """Run nsqd-py with a link in place of a directory: one sentence names the link, and the victim has what it had."""
     before = content(victim)
     link.symlink_to(victim)
-    status, errors = run(*flags)
+    refused = run_tool("nsq_apps.nsqd", *flags)
     assert content(victim) == before
-    assert status == 1
-    assert len(errors.splitlines()) == 1
-    assert f"{link} is a symbolic link" in errors
+    assert refused.returncode == 1
+    (sentence,) = refused.stderr.splitlines()
+    assert f"{link} is a symbolic link" in sentence
     assert os.readlink(link) == str(victim)
 
 
-def test_a_backup(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path) -> None:
+def test_a_backup(make_nsqd, victim, tmp_path):
     nsqd = make_nsqd("--accept-standbys")
     nsqd.post("/pub?topic=t", b"hello")
     flags = (f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
@@ -59,17 +48,18 @@ def test_a_backup(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_restore(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_a_restore(make_nsqd, tmp_path):
     nsqd = make_nsqd("--accept-standbys")
     nsqd.post("/pub?topic=t", b"hello")
-    assert run(f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}") == (0, "")
+    made = run_tool("nsq_apps.nsqd", f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    assert (made.returncode, made.stderr) == (0, "")
     empty = tmp_path / "empty"
     empty.mkdir()
     is_refused(tmp_path / "data", empty, f"--restore-from={tmp_path / 'copy'}", f"--data-path={tmp_path / 'data'}")
 
 
 @pytest.mark.parametrize("name", ["go", "go.tmp"])
-def test_an_export_to_go(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path, name: str) -> None:
+def test_an_export_to_go(make_nsqd, victim, tmp_path, name):
     """All files of the victim have names of Go's nsqd: they look like an export that was interrupted."""
     for path in (victim / "files/precious", *victim.glob("*.log"), *victim.glob("*.cursor")):
         path.unlink()
@@ -80,7 +70,7 @@ def test_an_export_to_go(make_nsqd: MakeNsqd, victim: Path, tmp_path: Path, name
     is_refused(tmp_path / name, victim, f"--data-path={nsqd.data_path}", f"--export-to-go={tmp_path / 'go'}")
 
 
-def test_an_import_from_go(victim: Path, tmp_path: Path) -> None:
+def test_an_import_from_go(victim, tmp_path):
     for name in ("files/precious", "nsqd.dat", "t.diskqueue.000000.dat"):
         (victim / name).unlink()
     (victim / "files").rmdir()
@@ -90,7 +80,7 @@ def test_an_import_from_go(victim: Path, tmp_path: Path) -> None:
     is_refused(data / "import", victim, f"--data-path={data}", *flags)
 
 
-def test_the_folder_for_the_files_of_go(victim: Path, tmp_path: Path) -> None:
+def test_the_folder_for_the_files_of_go(victim, tmp_path):
     """It is planted after the import was committed, when its name is known."""
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
     folder = ImportFolder(tmp_path)
@@ -103,7 +93,7 @@ def test_the_folder_for_the_files_of_go(victim: Path, tmp_path: Path) -> None:
     assert content(victim) == before
 
 
-def test_the_directories_of_a_standby(victim: Path, tmp_path: Path) -> None:
+def test_the_directories_of_a_standby(victim, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     log = data / "u.00000000000000000000.log"
@@ -128,7 +118,7 @@ def by_stranger(link: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another user")
 @pytest.mark.parametrize("give", [lambda link: None, by_stranger])
-def test_directories_below_the_output_dir(victim: Path, tmp_path: Path, give: Callable[[Path], None]) -> None:
+def test_directories_below_the_output_dir(victim, tmp_path, give):
     output = tmp_path / "output"
     (output / "2026").mkdir(parents=True)
     (output / "2026" / "11").symlink_to(victim)
@@ -142,7 +132,7 @@ def test_directories_below_the_output_dir(victim: Path, tmp_path: Path, give: Ca
         assert (victim / "29").is_dir()
 
 
-def test_the_notes_about_tables(victim: Path, tmp_path: Path) -> None:
+def test_the_notes_about_tables(victim, tmp_path):
     output = tmp_path / "output"
     output.mkdir()
     destinations._leave_pointer(str(output), "s3://bucket/table")
@@ -157,7 +147,7 @@ def test_the_notes_about_tables(victim: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
-def test_a_directory_of_another_user_is_not_our_own(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_not_our_own(tmp_path):
     tmp_path.joinpath("theirs").mkdir()
     os.chown(tmp_path / "theirs", STRANGER, STRANGER)
     with pytest.raises(OSError, match="belongs to another user"):

@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +21,9 @@ from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
 from tests.support.commands import runner
+from tests.support.lanes import sampled
 from tests.support.network import free_ports
-from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import wait_until
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import auth
 
@@ -69,7 +67,7 @@ def values_for(setting: Setting) -> tuple[str, ...]:
 # ---- the declarations
 
 
-def test_an_option_that_sounds_like_a_secret_is_declared_as_one() -> None:
+def test_an_option_that_sounds_like_a_secret_is_declared_as_one():
     open_ones = {
         f"{program.command} --{setting.name}"
         for program in PROGRAMS
@@ -82,14 +80,14 @@ def test_an_option_that_sounds_like_a_secret_is_declared_as_one() -> None:
     assert not open_ones, "declare these as URL, WEBHOOK, URLS or NAMED_SECRETS, or list them here"
 
 
-def test_the_name_of_a_file_that_has_a_secret_is_shown() -> None:
+def test_the_name_of_a_file_that_has_a_secret_is_shown():
     (program,) = (program for program in PROGRAMS if program.command == "spark-replay")
     words = ["--conf=@/run/s3", "--producer-opt", "@/run/auth"]
     assert shown_words(words, program.settings) == words
 
 
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
-def test_no_text_shows_a_secret(case: tuple[Program[Any], Setting]) -> None:
+def test_no_text_shows_a_secret(case):
     program, setting = case
     for value in values_for(setting):
         kept = (value,) if setting.kind.word.endswith("...") else value
@@ -135,7 +133,7 @@ def test_no_text_shows_a_secret(case: tuple[Program[Any], Setting]) -> None:
         (without_logins, "GET http://u:p@h/a@b and nsq://t@h", "GET http://***@h/a@b and nsq://***@h"),
     ],
 )
-def test_what_is_shown(hide: Any, text: str, shown: str) -> None:
+def test_what_is_shown(hide, text, shown):
     assert hide(text) == shown
 
 
@@ -157,9 +155,7 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
-def test_no_error_of_a_start_shows_a_secret(
-    case: tuple[Program[Any], Setting], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_error_of_a_start_shows_a_secret(case, tmp_path, capfd):
     program, setting = case
     run = runner(capfd)
     is_named = setting.kind.hide is hidden_value
@@ -176,7 +172,7 @@ def test_no_error_of_a_start_shows_a_secret(
 # ---- running daemons
 
 
-def test_a_running_nsqd_shows_no_secret(make_nsqd: MakeNsqd) -> None:
+def test_a_running_nsqd_shows_no_secret(make_nsqd):
     address = f"http://user:{CANARY}@127.0.0.1:1/auth?key={CANARY}"
     without_scheme = f"--auth-http-address=user:{CANARY}@127.0.0.1:1"
     nsqd = make_nsqd("--auth-http-address", address, without_scheme, "--log-level=debug")
@@ -189,7 +185,7 @@ def test_a_running_nsqd_shows_no_secret(make_nsqd: MakeNsqd) -> None:
     assert not [where for where, text in shown.items() if CANARY in text]
 
 
-def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -> None:
+def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path):
     lease = f"etcd://user:{CANARY}@127.0.0.1:1/orders"
     ports = (f"--tcp-address=127.0.0.1:{free_ports(1)[0]}", "--http-address=127.0.0.1:0")
     flags = (f"--data-path={tmp_path}", *ports, "--broadcast-address=127.0.0.1", f"--lease={lease}")
@@ -199,10 +195,8 @@ def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -
         assert CANARY not in nsqd.log_text()
 
 
-@pytest.mark.parametrize("with_nsqlookupd", [False, True])
-def test_nsqadmin_shows_no_secret(
-    with_nsqlookupd: bool, make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
-) -> None:
+@pytest.mark.parametrize("with_nsqlookupd", sampled([False, True], True))
+def test_nsqadmin_shows_no_secret(with_nsqlookupd, make_nsqd, make_nsqlookupd, make_nsqadmin):
     nsqlookupd = make_nsqlookupd()
     registration = ("--broadcast-address=127.0.0.1", f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd = make_nsqd(f"--auth-http-address=http://user:{CANARY}@127.0.0.1:1/", *registration)
@@ -247,7 +241,7 @@ def test_nsqadmin_shows_no_secret(
 
 
 @pytest.mark.parametrize("program", LOGGING_TOOLS, ids=lambda program: program.command)
-def test_a_running_tool_logs_no_secret(program: Program[Any], tmp_path: Path) -> None:
+def test_a_running_tool_logs_no_secret(program, tmp_path):
     known = {setting.name for setting in program.settings}
     lookupds = f"--lookupd-http-address=http://user:{CANARY}@127.0.0.1:1"
     flags = [lookupds] if "lookupd-http-address" in known else []
@@ -269,7 +263,7 @@ def test_a_running_tool_logs_no_secret(program: Program[Any], tmp_path: Path) ->
 # ---- files and the environment
 
 
-def test_an_option_may_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_may_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     secret, config = tmp_path / "secret", tmp_path / "nsqd.toml"
     secret.write_text("etcd://user:file@h/orders\n", "utf-8")
     assert NSQD.read([f"--lease=@{secret}"]).lease == "etcd://user:file@h/orders"
@@ -289,12 +283,12 @@ def test_an_option_may_come_from_a_file_or_the_environment(tmp_path: Path, monke
         NSQD.read([])
 
 
-def test_a_list_in_the_environment_has_a_value_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_in_the_environment_has_a_value_a_line(monkeypatch):
     monkeypatch.setenv("NSQADMIN_LOOKUPD_HTTP_ADDRESS", "user:a,b@a:1\nb:2")
     assert NSQADMIN.read([]).lookupd_http_address == ("user:a,b@a:1", "b:2")
 
 
-def test_the_password_of_a_lease_may_come_from_a_file(tmp_path: Path) -> None:
+def test_the_password_of_a_lease_may_come_from_a_file(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("p:w/@\n", "utf-8")
     assert parse_lease_url("etcd://user@h:1/orders", str(secret)).login == "user:p:w/@"
@@ -303,7 +297,7 @@ def test_the_password_of_a_lease_may_come_from_a_file(tmp_path: Path) -> None:
             parse_lease_url(url, str(secret))
 
 
-def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path):
     config = tmp_path / "nsqd.toml"
     (tmp_path / "address").write_text("http://token@h/auth", "utf-8")
     lines = ['lease = "etcd://user:secret@127.0.0.1/orders"', f'auth_http_addresses = ["@{tmp_path}/address", "h:1"]']
@@ -317,7 +311,7 @@ def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path:
 # ---- guessed tokens
 
 
-def test_guesses_are_slowed_and_nothing_else_waits(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+def test_guesses_are_slowed_and_nothing_else_waits(make_nsqd, make_nsqadmin, tmp_path):
     accounts = tmp_path / "accounts"
     accounts.write_text(f"token:ci:{hashlib.sha256(b'right').hexdigest()}\n", "utf-8")
     nsqd = make_nsqd(f"--http-auth-file={accounts}")

@@ -10,12 +10,15 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 
-import psutil
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.background import Background
+from tests.support.lanes import sampled
+from tests.support.memory import resident_bytes
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.together import run_in_threads
 from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
 
 pytestmark = pytest.mark.ours
@@ -36,11 +39,11 @@ def mixed_body() -> bytes:
     return mpub_body(list(itertools.islice(itertools.cycle([b"a", b"bc"]), 800_000)))
 
 
-def exchange(port: int, data: bytes, *, ends: bool = True) -> bytes:
+def exchange(port: int, data: bytes) -> bytes:
     """Send something, then take all answers, of which the last 64 KiB are given, until the other side closes."""
     answers = b""
     with socket.create_connection(("127.0.0.1", port), timeout=ATTACK_S) as sock:
-        sender = threading.Thread(target=send_all, args=(sock, data, ends))
+        sender = threading.Thread(target=send_all, args=(sock, data))
         sender.start()
         with suppress(ConnectionError):
             while received := sock.recv(1 << 20):
@@ -49,11 +52,10 @@ def exchange(port: int, data: bytes, *, ends: bool = True) -> bytes:
     return answers
 
 
-def send_all(sock: socket.socket, data: bytes, ends: bool) -> None:
+def send_all(sock: socket.socket, data: bytes) -> None:
     with suppress(OSError):
         sock.sendall(data)
-        if ends:
-            sock.shutdown(socket.SHUT_WR)
+        sock.shutdown(socket.SHUT_WR)
 
 
 def http_post(path: str, body: bytes) -> bytes:
@@ -78,16 +80,9 @@ def nested_lists(most_bytes: int) -> bytes:
     return MAGIC + b"IDENTIFY\n" + sized(body)
 
 
-# In `make test` there is one input for each way in, and each kind of work that is divided into slices; the table of
+# In `make test` there is an input for each kind of work that is divided into slices; the table of
 # `test_table.py` has smaller ones for each command and route.
-QUICK = {
-    "HTTP mpub of lines",
-    "HTTP pubs",
-    "TCP MPUB of many",
-    "deflated bad FINs",
-    "snappy of nothing",
-    "IDENTIFYs of nested lists",
-}
+QUICK = ("HTTP pubs", "TCP MPUB of many", "deflated bad FINs", "IDENTIFYs of nested lists")
 # By name: to which port, and what.
 INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "HTTP mpub of lines": ("http", lambda: http_post("/mpub?topic=t", b"a\nbc\n" * 1_040_000)),
@@ -111,26 +106,17 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
-class Neighbour:
+class Neighbour(Background):
     """Publishes and pings all the while; `worst_s` is its longest wait for an answer.
 
     A wait is the lesser of wall time and nsqd's CPU time, so that it does not depend on other programs.
     """
 
     def __init__(self, nsqd: NsqdProcess) -> None:
+        super().__init__(self._run)
         self.worst_s = 0.0
         self.rounds = 0
         self._nsqd = nsqd
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Neighbour:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
 
     def go_on(self, rounds: int) -> None:
         """Wait until it has done these rounds."""
@@ -139,7 +125,7 @@ class Neighbour:
 
     def _run(self) -> None:
         with self._nsqd.connect() as client:
-            while not self._is_over.is_set():
+            while not self.is_over.is_set():
                 self._measure(lambda: client.pub("neighbour", b"hello"))
                 self._measure(self._nsqd.is_healthy)
                 self.rounds += 1
@@ -163,13 +149,9 @@ def worst_wait_s(nsqd: NsqdProcess, port: int, data: bytes) -> float:
 
 def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
     """As `worst_wait_s`, once."""
-    threads = [threading.Thread(target=exchange, args=(port, data)) for _ in range(ATTACKERS)]
     with Neighbour(nsqd) as neighbour:
         began_s = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads([partial(exchange, port, data)] * ATTACKERS, 2 * ATTACK_S)
         took_s = time.perf_counter() - began_s
     worst_ms = neighbour.worst_s * 1000
     print(f"worst {worst_ms:.0f} ms of {neighbour.rounds} rounds in {took_s:.1f} s, log {nsqd.log_path.stat().st_size}")
@@ -177,10 +159,9 @@ def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
     return neighbour.worst_s
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in INPUTS])
-def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
+@pytest.mark.parametrize("name", sampled(INPUTS, *QUICK))
+def test_a_neighbour_hardly_waits(nsqd, name):
     port, make_input = INPUTS[name]
-    nsqd = make_nsqd()
     nsqd.create("t", "c")
     assert worst_wait_s(nsqd, nsqd.http_port if port == "http" else nsqd.tcp_port, make_input()) < MOST_S
     assert nsqd.log_path.stat().st_size < LOG_BYTES
@@ -203,10 +184,9 @@ AT_ONCE: dict[str, tuple[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", AT_ONCE)
-def test_a_neighbour_goes_on_while_hundreds_send_at_once(make_nsqd: MakeNsqd, name: str) -> None:
+@pytest.mark.parametrize("name", sampled(AT_ONCE, "MPUB of tiny messages", "heads of requests"))
+def test_a_neighbour_goes_on_while_hundreds_send_at_once(nsqd, name):
     port, data = AT_ONCE[name]
-    nsqd = make_nsqd()
     nsqd.create("t", "c")
     address = "127.0.0.1", nsqd.http_port if port == "http" else nsqd.tcp_port
     rounds = []
@@ -225,9 +205,8 @@ def test_a_neighbour_goes_on_while_hundreds_send_at_once(make_nsqd: MakeNsqd, na
     assert max(rounds) >= LEAST_ROUNDS
 
 
-def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make_nsqd: MakeNsqd) -> None:
+def test_clients_that_cause_errors_without_end_leave_the_others_their_share(nsqd):
     """Ten that sent 1.6 million bad FINs each took all that the backlog gives: 80 % of a processor."""
-    nsqd = make_nsqd()
     nsqd.create("t", "c")
     data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
     with ExitStack() as stack:
@@ -236,9 +215,9 @@ def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make
             client.sendall(data)
             threading.Thread(target=receive_all, args=(client,), daemon=True).start()
         wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") >= ATTACKERS, what="them to be slow")
-        used_s, began_s = cpu_s(nsqd), time.monotonic()
+        used_s, began_s = nsqd.loop_cpu_s, time.monotonic()
         wait_until(lambda: time.monotonic() - began_s > 1.5, what="a while")
-        part = (cpu_s(nsqd) - used_s) / (time.monotonic() - began_s)
+        part = (nsqd.loop_cpu_s - used_s) / (time.monotonic() - began_s)
         with nsqd.connect() as neighbour:
             neighbour.pub("t", b"x")
     print(f"{part:.2f} of a processor")
@@ -251,14 +230,8 @@ def receive_all(sock: socket.socket) -> None:
             pass
 
 
-def cpu_s(nsqd: NsqdProcess) -> float:
-    times = psutil.Process(nsqd.pid).cpu_times()
-    return float(times.user + times.system)
-
-
-def test_a_client_that_is_served_slowly_is_served(make_nsqd: MakeNsqd) -> None:
+def test_a_client_that_is_served_slowly_is_served(nsqd):
     """All of its commands in their order."""
-    nsqd = make_nsqd()
     with nsqd.connect() as client:
         client.send(sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y"))
         assert client.frame() == OK
@@ -270,60 +243,47 @@ def test_a_client_that_is_served_slowly_is_served(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.parametrize("subscribers", [100, pytest.param(4_000, marks=pytest.mark.slow)])
-def test_bad_fins_beside_many_subscribers(make_nsqd: MakeNsqd, subscribers: int) -> None:
+def test_bad_fins_beside_many_subscribers(make_nsqd, subscribers):
     nsqd = make_nsqd("--max-connections=10000", "--max-connections-per-address=0")
     nsqd.create("t", "c")
-    clients = []
-    for _ in range(subscribers):
-        client = nsqd.connect()
-        client.send(sub("t", "c"), rdy(1))
-        clients.append(client)
-    for client in clients:
-        assert client.frame() == OK
-    worst_s = worst_wait_s(nsqd, nsqd.tcp_port, MAGIC + sub("t", "c") + BAD_FINS)
-    for client in clients:
-        client.close()
-    assert worst_s < MOST_S
+    with ExitStack() as stack:
+        clients = [stack.enter_context(nsqd.connect()) for _ in range(subscribers)]
+        for client in clients:
+            client.send(sub("t", "c"), rdy(1))
+        for client in clients:
+            assert client.frame() == OK
+        assert worst_wait_s(nsqd, nsqd.tcp_port, MAGIC + sub("t", "c") + BAD_FINS) < MOST_S
     assert nsqd.log_path.stat().st_size < LOG_BYTES
 
 
-def test_all_messages_of_a_long_mpub_are_there(make_nsqd: MakeNsqd) -> None:
+def test_all_messages_of_a_long_mpub_are_there(nsqd):
     """In their order, whichever way they came, and none twice."""
-    nsqd = make_nsqd()
     nsqd.create("t", "c")
     wanted = [b"%d" % number for number in range(20_000)]
-    body = mpub_body(wanted)
-    with nsqd.connect() as client:
-        client.mpub("t", wanted)
+    nsqd.mpub("t", wanted)
     nsqd.post("/mpub?topic=t", b"\n".join(wanted))
-    nsqd.post("/mpub?topic=t&binary=true", body)
-    with nsqd.connect() as client:
-        client.sub("t", "c", 2500)
-        found = bodies(client.consume(3 * len(wanted)))
-    assert found == wanted * 3
+    nsqd.post("/mpub?topic=t&binary=true", mpub_body(wanted))
+    assert bodies(nsqd.consume("t", "c", 3 * len(wanted))) == wanted * 3
 
 
-def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
+def test_a_long_mpub_that_is_wrong_at_its_end_publishes_nothing(nsqd):
     nsqd.create("t", "c")
     wrong = int32(9_001) + sized(b"a") * 9_000 + int32(0)
     answer = exchange(nsqd.tcp_port, MAGIC + b"MPUB t\n" + sized(wrong))
     assert b"E_BAD_MESSAGE MPUB invalid message(9000) body size 0" in answer
     assert nsqd.http("POST", "/mpub?topic=t&binary=true", wrong).status == 413
-    assert nsqd.channel_stats("t", "c")["message_count"] == 0  # type: ignore[index]
+    assert nsqd.channel_stats("t", "c")["message_count"] == 0
 
 
 @pytest.mark.parametrize("behind", [b"", b"NOP\n" * 100, b"PUB t\n" + int32(1)])
-def test_commands_behind_a_long_mpub_come_after_it(make_nsqd: MakeNsqd, behind: bytes) -> None:
-    nsqd = make_nsqd()
+def test_commands_behind_a_long_mpub_come_after_it(nsqd, behind):
     long = b"MPUB t\n" + sized(mpub_body([b"a", b"bc"] * 50_000))
     answers = exchange(nsqd.tcp_port, MAGIC + long + pub("t", b"x") * 2 + behind)
     assert answers[:30] == sized(b"\0\0\0\0OK") * 3
-    assert nsqd.topic_stats("t")["message_count"] == 100_002  # type: ignore[index]
+    assert nsqd.topic_stats("t")["message_count"] == 100_002
 
 
-def test_an_introduction_of_more_than_64_kib_is_refused(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
+def test_an_introduction_of_more_than_64_kib_is_refused(nsqd):
     limit = 64 * 1024
     with nsqd.connect() as client:
         assert client.ask(b"IDENTIFY\n" + sized(b"{" + b" " * (limit - 2) + b"}")) == OK
@@ -332,9 +292,8 @@ def test_an_introduction_of_more_than_64_kib_is_refused(make_nsqd: MakeNsqd) -> 
         assert refusal.data == f"E_BAD_BODY IDENTIFY body too big {limit + 1} > {limit}".encode()
 
 
-def test_a_standstill_of_the_daemon_costs_no_client_its_connection(make_nsqd: MakeNsqd) -> None:
+def test_a_standstill_of_the_daemon_costs_no_client_its_connection(nsqd):
     """Neither one whose bytes wait to be read, nor one that had no heartbeat to answer."""
-    nsqd = make_nsqd()
     with nsqd.connect(heartbeat_interval=1000) as busy, nsqd.connect(heartbeat_interval=1000) as idle:
         nsqd.signal(signal.SIGSTOP)
         busy.send(NOP)
@@ -347,12 +306,10 @@ def test_a_standstill_of_the_daemon_costs_no_client_its_connection(make_nsqd: Ma
             client.pub("t", b"x")
 
 
-def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(make_nsqd: MakeNsqd) -> None:
+def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(nsqd):
     """Their answers would fill the memory: 400 kB of input have 100 MB of them."""
-    nsqd = make_nsqd()
-    process = psutil.Process(nsqd.pid)
     data = deflated(sub("t", "c") + b"FIN 0123456789abcdef\n" * 1_600_000)
-    before = process.memory_info().rss
+    before_bytes = resident_bytes(nsqd)
     with ExitStack() as stack:
         for _ in range(ATTACKERS):
             client = stack.enter_context(socket.socket())
@@ -361,13 +318,13 @@ def test_compressed_commands_of_a_client_that_reads_nothing_are_not_unpacked(mak
             client.sendall(data)
         for _ in range(100):
             assert nsqd.is_healthy()
-        gained_mb = (process.memory_info().rss - before) / 1e6
+        gained_mb = (resident_bytes(nsqd) - before_bytes) / 1e6
     print(f"{gained_mb:.0f} MB more for {ATTACKERS} connections, log {nsqd.log_path.stat().st_size}")
     assert gained_mb < 100
     assert nsqd.log_path.stat().st_size < LOG_BYTES
 
 
-def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd):
     """As they come, and as they go with their connections."""
     lookupd = make_nsqlookupd()
     body = b'{"broadcast_address":"h","hostname":"h","tcp_port":1,"http_port":2,"version":"1"}'
@@ -376,14 +333,12 @@ def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd: MakeNsqloo
         begin + b"".join(b"REGISTER %c%d c%d\n" % (97 + place, number % 100, number) for number in range(5_000))
         for place in range(ATTACKERS)
     ]
-    threads = [threading.Thread(target=exchange, args=(lookupd.tcp_port, data)) for data in inputs]
     worst_s = 0.0
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads) or lookupd.http("GET", "/nodes").json()["producers"]:
-        began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
-        assert lookupd.is_healthy()
-        worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
+    with Background(*(partial(exchange, lookupd.tcp_port, data) for data in inputs)) as senders:
+        while not all(each.done() for each in senders.running) or lookupd.http("GET", "/nodes").json()["producers"]:
+            began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
+            assert lookupd.is_healthy()
+            worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
     print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
     wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
     assert worst_s < MOST_S

@@ -14,8 +14,8 @@ from nsqd_py.standby.messages import FENCE, FOLLOW
 from tests.support.auth_server import AuthServer
 from tests.support.member import SECRET, ack, caller_of, fence_of, join, member, plain_offer, secret_file, standby
 from tests.support.network import Relay, free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, is_primary, is_standby, wait_until_it_follows
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import DEADLINE_S, is_primary, wait_until_it_follows, wait_until_it_gives_way
 from tests.support.wire import ERROR, OK, Client, Closed, Frame, auth, pub
 
 pytestmark = pytest.mark.ours
@@ -26,12 +26,12 @@ WRONG_PROOF = b"E_INVALID cannot STANDBY: the proof of membership is wrong"
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> str:
+def secret(tmp_path) -> str:
     return secret_file(tmp_path / "secret")
 
 
 @pytest.fixture
-def primary(make_nsqd: MakeNsqd, secret: str) -> NsqdProcess:
+def primary(make_nsqd, secret) -> NsqdProcess:
     """A primary with a message, which a member has followed before: so it keeps its epochs."""
     nsqd = make_nsqd("--accept-standbys", secret)
     has_a_past(nsqd)
@@ -63,7 +63,7 @@ def received(client: Client) -> list[Frame]:
 
 @pytest.mark.parametrize("purpose", [FOLLOW, FENCE])
 @pytest.mark.parametrize("has_secret", [True, False])
-def test_a_stranger_neither_reads_nor_fences(make_nsqd: MakeNsqd, secret: str, purpose: str, has_secret: bool) -> None:
+def test_a_stranger_neither_reads_nor_fences(make_nsqd, secret, purpose, has_secret):
     """Also where each process of this machine is a member: the messages of an older version prove nothing."""
     nsqd = make_nsqd("--accept-standbys", *([secret] if has_secret else []))
     has_a_past(nsqd, SECRET if has_secret else b"")
@@ -76,7 +76,7 @@ def test_a_stranger_neither_reads_nor_fences(make_nsqd: MakeNsqd, secret: str, p
 
 
 @pytest.mark.parametrize("purpose", [FOLLOW, FENCE])
-def test_a_client_with_all_permissions_is_no_member(make_nsqd: MakeNsqd, secret: str, purpose: str) -> None:
+def test_a_client_with_all_permissions_is_no_member(make_nsqd, secret, purpose):
     with contextlib.closing(AuthServer()) as server:  # it permits everything
         nsqd = make_nsqd("--accept-standbys", secret, f"--auth-http-address={server.address}")
         has_a_past(nsqd)
@@ -88,7 +88,7 @@ def test_a_client_with_all_permissions_is_no_member(make_nsqd: MakeNsqd, secret:
         assert is_unharmed(nsqd)
 
 
-def test_a_wrong_secret_is_refused_late_and_quietly(primary: NsqdProcess) -> None:
+def test_a_wrong_secret_is_refused_late_and_quietly(primary):
     """No part of the answer depends on the secret, and many attempts write few lines."""
     strangers = [primary.connect() for _ in range(60)]
     for stranger in strangers:
@@ -104,14 +104,14 @@ def test_a_wrong_secret_is_refused_late_and_quietly(primary: NsqdProcess) -> Non
     assert is_unharmed(primary)
 
 
-def test_a_connection_that_does_not_prove_itself_is_closed(primary: NsqdProcess) -> None:
+def test_a_connection_that_does_not_prove_itself_is_closed(primary):
     with primary.connect() as stranger:
         stranger.ask(member(caller_of(primary).hello()))
         assert received(stranger) == []
     wait_until(lambda: "no proof of membership in time" in primary.log_text(), what="the line of the refusal")
 
 
-def test_strangers_take_no_places(primary: NsqdProcess, tmp_path: Path, secret: str) -> None:
+def test_strangers_take_no_places(primary, tmp_path, secret):
     with contextlib.ExitStack() as stack:
         for number in range(40):
             stranger = stack.enter_context(primary.connect())
@@ -120,7 +120,7 @@ def test_strangers_take_no_places(primary: NsqdProcess, tmp_path: Path, secret: 
             assert len(primary.stats()["standbys"]["list"]) == 1
 
 
-def test_the_ack_of_a_stranger_releases_no_publisher(make_nsqd: MakeNsqd, secret: str) -> None:
+def test_the_ack_of_a_stranger_releases_no_publisher(make_nsqd, secret):
     nsqd = make_nsqd("--standby-acks=1", "--standby-timeout=1s", secret)
     with nsqd.connect() as stranger, nsqd.connect() as publisher:
         stranger.ask(member(caller_of(nsqd).hello()))
@@ -142,7 +142,7 @@ def following(primary: NsqdProcess, directory: Path, *flags: str, port: int = 0)
 # ---- strangers with the proof of someone else
 
 
-def test_a_proof_is_worth_nothing_on_another_connection(primary: NsqdProcess) -> None:
+def test_a_proof_is_worth_nothing_on_another_connection(primary):
     caller = caller_of(primary)
     with primary.connect() as first, primary.connect() as second:
         proof = caller.prove(first.ask(member(caller.hello())).data)
@@ -151,7 +151,7 @@ def test_a_proof_is_worth_nothing_on_another_connection(primary: NsqdProcess) ->
         assert second.ask(member(proof)).data.startswith(WRONG_PROOF)
 
 
-def test_a_proof_for_one_purpose_is_worth_nothing_for_another(primary: NsqdProcess) -> None:
+def test_a_proof_for_one_purpose_is_worth_nothing_for_another(primary):
     with primary.connect() as client:
         caller = join(client, caller_of(primary))
         answer = client.ask(standby(caller.signed(fence_of(primary, "127.0.0.1:1"))))
@@ -163,7 +163,7 @@ def test_a_proof_for_one_purpose_is_worth_nothing_for_another(primary: NsqdProce
     assert is_unharmed(primary)
 
 
-def test_a_relay_gets_nothing_of_both(primary: NsqdProcess, tmp_path: Path, secret: str) -> None:
+def test_a_relay_gets_nothing_of_both(primary, tmp_path, secret):
     """A member wants to reach the address of a stranger, who passes every byte on to the primary."""
     (port,) = free_ports(1)
     relay = Relay(("127.0.0.1", port), ("127.0.0.1", primary.tcp_port))
@@ -176,7 +176,7 @@ def test_a_relay_gets_nothing_of_both(primary: NsqdProcess, tmp_path: Path, secr
         relay.close()
 
 
-def test_a_proof_that_is_sent_back_to_its_author(make_nsqd: MakeNsqd, secret: str) -> None:
+def test_a_proof_that_is_sent_back_to_its_author(make_nsqd, secret):
     """An nsqd tries to follow a stranger, who lets it solve its own challenge."""
     with contextlib.closing(Stranger()) as stranger:
         victim = make_nsqd("--accept-standbys", secret, f"--standby-of={stranger.address}")
@@ -252,13 +252,13 @@ class Stranger:
         self._server.close()
 
 
-def test_a_new_primary_that_proves_nothing_gets_and_changes_nothing(primary: NsqdProcess) -> None:
+def test_a_new_primary_that_proves_nothing_gets_and_changes_nothing(primary):
     """Even if a member names it: it gets neither the secret, nor a word about the messages."""
     with contextlib.closing(Stranger()) as stranger:
         with primary.connect() as client:
             caller = join(client, caller_of(primary, purpose=FENCE))
             assert client.ask(standby(caller.signed(fence_of(primary, stranger.address)))) == OK
-        wait_until(lambda: is_standby(primary), DEADLINE_S, "the fence")
+        wait_until_it_gives_way(primary)
         for answer in (b'{"proof": "' + b"00" * 32 + b'"}', b"OK", b"\x06{}"):
             link = stranger.accept()
             link.hello()
@@ -274,7 +274,7 @@ def test_a_new_primary_that_proves_nothing_gets_and_changes_nothing(primary: Nsq
         assert (primary.data_path / "orders:c.cursor").exists()
 
 
-def test_a_member_without_the_epochs_of_the_logs_does_not_fence(primary: NsqdProcess) -> None:
+def test_a_member_without_the_epochs_of_the_logs_does_not_fence(primary):
     with primary.connect() as client:
         caller = join(client, caller_of(primary, purpose=FENCE))
         document = fence_of(primary, "127.0.0.1:1").replace(b'"orders"', b'"other"')
@@ -284,7 +284,7 @@ def test_a_member_without_the_epochs_of_the_logs_does_not_fence(primary: NsqdPro
 
 
 @pytest.mark.parametrize("address", ["203.0.113.5:4150", "127.evil.example:4150", "nowhere", "b:4150"])
-def test_without_a_secret_no_fence_names_another_machine(make_nsqd: MakeNsqd, address: str) -> None:
+def test_without_a_secret_no_fence_names_another_machine(make_nsqd, address):
     nsqd = make_nsqd("--accept-standbys")
     has_a_past(nsqd, b"")
     with nsqd.connect() as client:
@@ -297,11 +297,11 @@ def test_without_a_secret_no_fence_names_another_machine(make_nsqd: MakeNsqd, ad
 # ---- the secret
 
 
-def test_the_secret_changes_without_a_stop(primary: NsqdProcess, tmp_path: Path) -> None:
+def test_the_secret_changes_without_a_stop(primary, tmp_path):
     new = b"the next secret of the group"
     path = tmp_path / "secret"
 
-    def is_refused(secret: bytes) -> bool:
+    def is_refused(secret):
         with primary.connect() as client:
             caller = caller_of(primary, secret)
             return client.ask(member(caller.prove(client.ask(member(caller.hello())).data))).kind == ERROR
@@ -320,7 +320,7 @@ def test_the_secret_changes_without_a_stop(primary: NsqdProcess, tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", ["9", "9" * 15, "9" * 4000], ids=len)
-def test_a_member_cannot_acknowledge_what_was_not_sent(primary: NsqdProcess, number: str) -> None:
+def test_a_member_cannot_acknowledge_what_was_not_sent(primary, number):
     with primary.connect() as client:
         client.send(standby(join(client, caller_of(primary)).signed(plain_offer())), f"ACK {number}\n".encode())
         assert any(frame.data.startswith(b"E_INVALID") for frame in received(client))

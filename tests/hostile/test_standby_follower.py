@@ -30,8 +30,9 @@ from nsqd_py.standby.messages import (
     topic_frame,
 )
 from tests.support.hostile_primary import frame, hostile_primary
+from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of
+from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, wait_until_it_follows
 
 pytestmark = pytest.mark.ours
 
@@ -47,7 +48,7 @@ Frames = Callable[[int], list[bytes]]
 
 
 @pytest.fixture(scope="module")
-def primary_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def primary_path(tmp_path_factory) -> Path:
     """The data path of a primary with three messages that its channel has not finished."""
     path = tmp_path_factory.mktemp("primary") / "data"
     with NsqdProcess(path).start() as nsqd:
@@ -112,15 +113,6 @@ ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY: dict[str, Frames] = {
         end(),
     ],
 }
-# A later epoch proves that the primary has the messages, so that it may finish them; they are kept, and not counted.
-NOT_COUNTED: dict[str, Frames] = {
-    "finished-after-a-promotion": lambda size: [
-        *listed({LOG: size}, CREATED, Epoch(200, END)),
-        *new_version(JOURNAL, ALL_FINISHED),
-        file_frame(REMOVE, LOG),
-        end(),
-    ]
-}
 
 
 def attack(path: Path, frames: Frames, tmp_path: Path, count: int = len(BODIES)) -> None:
@@ -140,22 +132,30 @@ def attack(path: Path, frames: Frames, tmp_path: Path, count: int = len(BODIES))
     assert BODIES in found
 
 
+@pytest.fixture
+def path(primary_path, tmp_path) -> Path:
+    """A copy of it, for one test."""
+    return Path(shutil.copytree(primary_path, tmp_path / "data"))
+
+
 @pytest.mark.parametrize("name", [*ATTACKS, *ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY])
-def test_what_a_primary_had_is_set_aside(name: str, primary_path: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
+def test_what_a_primary_had_is_set_aside(name, path, tmp_path):
     attack(path, (ATTACKS | ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY)[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", NOT_COUNTED)
-def test_what_a_primary_had_not_finished_is_kept_for_a_week(name: str, primary_path: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
-    attack(path, NOT_COUNTED[name], tmp_path, count=0)
+def test_what_a_primary_had_not_finished_is_kept_for_a_week(path, tmp_path):
+    """A later epoch proves that the primary has the messages, so that it may finish them; they are kept, and not counted."""
+
+    def finished_after_a_promotion(size):
+        listing = listed({LOG: size}, CREATED, Epoch(200, END))
+        return [*listing, *new_version(JOURNAL, ALL_FINISHED), file_frame(REMOVE, LOG), end()]
+
+    attack(path, finished_after_a_promotion, tmp_path, count=0)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_what_a_standby_copied_is_set_aside(name: str, primary_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sampled(ATTACKS, "no-files", "removed-after-a-promotion", "replaced-and-removed"))
+def test_what_a_standby_copied_is_set_aside(name, path, tmp_path):
     """It was never a primary, and the messages are not finished."""
-    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
     write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
     attack(path, ATTACKS[name], tmp_path)
 
@@ -197,20 +197,19 @@ ODD_ANSWERS: dict[str, list[bytes]] = {
 }
 
 
-def test_an_odd_answer_ends_in_another_attempt(primary_path: Path, tmp_path: Path) -> None:
+def test_an_odd_answer_ends_in_another_attempt(path):
     """Each of them as a sentence in /stats; in the end the standby follows as if nothing had been."""
-    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
     write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
     # Between two of them it follows for a moment, so that the pauses stay short.
     answers = [odd for each in ODD_ANSWERS.values() for odd in (each, [*LIST, end(), frame(b"E_CLOSED", 1)])]
 
-    def script(offer: dict[str, Any]) -> Iterator[bytes]:
+    def script(offer):
         yield from answers.pop(0) if answers else [*LIST, end()]
 
     with hostile_primary(script) as primary, NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd:
         wait_until(lambda: figures_of(nsqd)["error"], what="a reason")
         wait_until(lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts")
-        wait_until(lambda: figures_of(nsqd)["state"] == "following", what="the standby to follow")
+        wait_until_it_follows(nsqd)
         assert figures_of(nsqd)["error"] == ""
         assert "Traceback" not in nsqd.log_text()
         assert nsqd.http("GET", "/ping").text == "OK"

@@ -16,7 +16,6 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTE_TABLE
 from nsqd_py.protocol.commands import COMMANDS as NSQD_COMMAND_TABLE
 from nsqlookupd_py.connection import COMMANDS as LOOKUPD_COMMAND_TABLE
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTE_TABLE
-from tests.support.certificates import Certificates
 from tests.support.hostile_attack import TRANSPORTS, Open, attack, nsqd_over, plain
 from tests.support.hostile_table import (
     ADMIN_ROUTES,
@@ -42,32 +41,28 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("hostile table")]
 
 
 @pytest.fixture(scope="module")
-def nsqd(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def nsqd(certificates, tmp_path_factory) -> Iterator[NsqdProcess]:
     with NsqdProcess(tmp_path_factory.mktemp("hostile") / "nsqd", *certificates.nsqd_flags).start() as process:
         process.create("hostile", "c#ephemeral")
         yield process
 
 
 @pytest.fixture(scope="module")
-def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
+def lookupd(tmp_path_factory) -> Iterator[NsqlookupdProcess]:
     with NsqlookupdProcess(tmp_path_factory.mktemp("hostile") / "nsqlookupd.log").start() as process:
         process.create_channel("neighbour", "c")
         yield process
 
 
 @pytest.fixture(scope="module")
-def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
+def admin(tmp_path_factory) -> Iterator[NsqadminProcess]:
     """An nsqadmin with an nsqlookupd that no other test fills with topics."""
     folder = tmp_path_factory.mktemp("hostile")
-    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
-    lookupd.create_channel("hostile", "c")
-    log_path = folder / "nsqadmin.log"
-    flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.http_address}")
-    process = NsqadminProcess(log_path, *flags)
-    process.start()
-    yield process
-    process.destroy()
-    lookupd.destroy()
+    with NsqlookupdProcess(folder / "nsqlookupd.log").start() as lookupd:
+        lookupd.create_channel("hostile", "c")
+        flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.http_address}")
+        with NsqadminProcess(folder / "nsqadmin.log", *flags).start() as admin:
+            yield admin
 
 
 def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what: str) -> None:
@@ -87,7 +82,7 @@ def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what
 
 
 def routes_of(table: tuple[object, ...]) -> set[str]:
-    return {f"{route.method} {route.path}" for route in table}  # type: ignore[attr-defined]
+    return {f"{route.method} {route.path}" for route in table}
 
 
 def admin_routes() -> set[str]:
@@ -99,7 +94,7 @@ def admin_routes() -> set[str]:
     return {*found, *(f"GET {path}" for path in pages)}
 
 
-def test_every_route_and_command_has_a_row() -> None:
+def test_every_route_and_command_has_a_row():
     assert NSQD_ROUTES.keys() == routes_of(NSQD_ROUTE_TABLE)
     assert LOOKUPD_ROUTES.keys() == routes_of(LOOKUPD_ROUTE_TABLE)
     assert ADMIN_ROUTES.keys() == admin_routes()
@@ -126,14 +121,14 @@ def commands(table: dict[str, list[Input]], *, transports: bool) -> list[object]
 
 
 @pytest.mark.parametrize(("command", "number", "transport"), commands(NSQD_COMMANDS, transports=True))
-def test_nsqd_commands(nsqd: NsqdProcess, certificates: Certificates, command: str, number: int, transport: str) -> None:
+def test_nsqd_commands(nsqd, certificates, command, number, transport):
     name, make = NSQD_COMMANDS[command][number]
     check(nsqd, [nsqd_over(nsqd.tcp_port, transport, certificates)], [make()], f"nsqd {command} {name} {transport}")
     assert nsqd.http("GET", "/ping").body == b"OK"
 
 
 @pytest.mark.parametrize(("command", "number", "transport"), commands(LOOKUPD_COMMANDS, transports=False))
-def test_nsqlookupd_commands(lookupd: NsqlookupdProcess, command: str, number: int, transport: str) -> None:
+def test_nsqlookupd_commands(lookupd, command, number, transport):
     name, make = LOOKUPD_COMMANDS[command][number]
     check(lookupd, [plain(lookupd.tcp_port, b"  V1")], [make()], f"nsqlookupd {command} {name}")
 
@@ -146,17 +141,17 @@ def routes(table: dict[str, str], *, slow: str = "none") -> list[object]:
 
 
 @pytest.mark.parametrize("route", routes(NSQD_ROUTES))
-def test_nsqd_routes(nsqd: NsqdProcess, route: str) -> None:
+def test_nsqd_routes(nsqd, route):
     check(nsqd, [plain(nsqd.http_port)], http_inputs(route, NSQD_ROUTES[route]), f"nsqd {route}")
     assert nsqd.http("GET", "/ping").body == b"OK"
 
 
 @pytest.mark.parametrize("route", routes(LOOKUPD_ROUTES, slow="/debug/"))
-def test_nsqlookupd_routes(lookupd: NsqlookupdProcess, route: str) -> None:
+def test_nsqlookupd_routes(lookupd, route):
     lookupd.create_channel("neighbour", "c")
     check(lookupd, [plain(lookupd.http_port)], http_inputs(route, LOOKUPD_ROUTES[route]), f"nsqlookupd {route}")
 
 
 @pytest.mark.parametrize("route", routes(ADMIN_ROUTES))
-def test_nsqadmin_routes(admin: NsqadminProcess, route: str) -> None:
+def test_nsqadmin_routes(admin, route):
     check(admin, [plain(admin.http_port)], http_inputs(route, ADMIN_ROUTES[route]), f"nsqadmin {route}")

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 
 pytestmark = pytest.mark.ours
 
@@ -30,7 +30,7 @@ def ask_and_never_read(nsqd: NsqdProcess, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("path", ["/topic/read?topic=t&seq=0&max_bytes=99999999", "/channel/peek?topic=t&channel=c&n=1000"])
-def test_answers_that_nobody_reads_take_bounded_memory(make_nsqd: MakeNsqd, path: str) -> None:
+def test_answers_that_nobody_reads_take_bounded_memory(make_nsqd, path):
     nsqd = make_nsqd("--mem-queue-size=0")
     nsqd.post("/topic/create?topic=other")
     nsqd.post("/topic/create?topic=t")

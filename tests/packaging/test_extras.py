@@ -54,7 +54,7 @@ def needed(names: list[str]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def bare(tmp_path_factory) -> dict[str, str]:
     """The environment of an interpreter (`python -S`) that finds only these distributions and the checkout."""
     folder = tmp_path_factory.mktemp("packages")
     for name in needed(requirements()):
@@ -73,7 +73,7 @@ def run(bare: dict[str, str], directory: Path, command: str, *flags: str, stdin:
 
 
 @pytest.fixture
-def nsqd(bare: dict[str, str], tmp_path: Path) -> Iterator[tuple[str, str]]:
+def nsqd(bare, tmp_path) -> Iterator[tuple[str, str]]:
     """The addresses of an nsqd for TCP and HTTP."""
     flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={tmp_path}")
     with (tmp_path / "log").open("wb") as log:
@@ -87,11 +87,11 @@ def nsqd(bare: dict[str, str], tmp_path: Path) -> Iterator[tuple[str, str]]:
         assert process.wait(40) == 0
 
 
-def test_there_are_few_requirements() -> None:
+def test_there_are_few_requirements():
     assert len(requirements()) <= 8
 
 
-def test_messages_pass_and_metrics_name_their_extra(bare: dict[str, str], nsqd: tuple[str, str], tmp_path: Path) -> None:
+def test_messages_pass_and_metrics_name_their_extra(bare, nsqd, tmp_path):
     address = f"--nsqd-tcp-address={nsqd[0]}"
     assert run(bare, tmp_path, "to_nsq", "--topic=orders", address, stdin="first\nsecond\n").returncode == 0
     tail = run(bare, tmp_path, "nsq_tail", "--topic=orders", "--channel=me", "--n=2", address, "--consumer-opt=snappy")
@@ -105,9 +105,7 @@ def test_messages_pass_and_metrics_name_their_extra(bare: dict[str, str], nsqd: 
 
 
 @pytest.mark.parametrize(("command", "extra", "flags"), FLAGS, ids=[f"{command} {extra}" for command, extra, _ in FLAGS])
-def test_a_flag_says_which_extra_it_needs(
-    bare: dict[str, str], tmp_path: Path, command: str, extra: str, flags: list[str]
-) -> None:
+def test_a_flag_says_which_extra_it_needs(bare, tmp_path, command, extra, flags):
     (tmp_path / "passwords").write_text("ann:$2y$10$zkcRkqXz0hCzjUu9sN6Eb.Aa9xPCcWPcLmAYIXwsRmA4BhyVFK5TW\n")
     refused = run(bare, tmp_path, command, *flags)
     assert refused.returncode in (1, 2)

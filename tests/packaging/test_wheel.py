@@ -84,7 +84,7 @@ def build(what: str, source: Path, target: Path, **environment: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory) -> Path:
     pytest.importorskip("setuptools")
     pytest.importorskip("wheel")
     directory = tmp_path_factory.mktemp("sdist")
@@ -102,29 +102,29 @@ def build_wheel(sdist: Path, directory: Path, **environment: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(sdist, tmp_path_factory) -> Path:
     return build_wheel(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def names(wheel: Path) -> set[str]:
+def names(wheel) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
 @pytest.fixture(scope="module")
-def metadata(wheel: Path) -> Message:
+def metadata(wheel) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         return Parser().parsestr(archive.read(f"{dist_info()}/METADATA").decode())
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(wheel, tmp_path_factory) -> Installed:
     pytest.importorskip("pip")
     return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
-def test_man_finds_a_page_for_each_command(installed: Installed) -> None:
+def test_man_finds_a_page_for_each_command(installed):
     """`man` looks next to the directories of PATH."""
     pages = sorted((installed.bin.parent / "share/man/man1").iterdir())
     commands = {path.name for path in installed.bin.iterdir() if path.name.startswith(("nsq", "to-nsq", "spark-replay"))}
@@ -168,12 +168,12 @@ def commands() -> list[str]:
 # ---- what is in them
 
 
-def test_the_names_that_an_installation_adds(names: set[str]) -> None:
+def test_the_names_that_an_installation_adds(names):
     tops = {name.partition("/")[0] for name in names}
     assert tops == {*PACKAGES, dist_info(), f"nsqd_py-{PROJECT_VERSION}.data"}
 
 
-def test_every_module_is_in_the_wheel(names: set[str]) -> None:
+def test_every_module_is_in_the_wheel(names):
     tracked = files_of_the_checkout()
     for package, folder in PACKAGES.items():
         prefix = f"{folder}/" if folder else ""
@@ -184,7 +184,7 @@ def test_every_module_is_in_the_wheel(names: set[str]) -> None:
         assert f"{package}/py.typed" in found
 
 
-def test_the_sdist_has_what_a_distribution_packages(sdist: Path) -> None:
+def test_the_sdist_has_what_a_distribution_packages(sdist):
     with tarfile.open(sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "CHANGELOG.md", "setup.py", "setup.cfg", "pyproject.toml"} <= found
@@ -192,7 +192,7 @@ def test_the_sdist_has_what_a_distribution_packages(sdist: Path) -> None:
     assert not any(name.endswith(".pyc") for name in found)
 
 
-def test_the_metadata(metadata: Message) -> None:
+def test_the_metadata(metadata):
     assert (metadata["Name"], metadata["Version"]) == ("nsqd-py", PROJECT_VERSION)
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert str(metadata.get_payload()).strip() == (REPOSITORY / "README.md").read_text("utf-8").strip()
@@ -207,7 +207,7 @@ def test_the_metadata(metadata: Message) -> None:
 # ---- installed
 
 
-def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed: Installed) -> None:
+def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed):
     assert len(commands()) >= 11
     version = installed.run("python", "-c", "import importlib.metadata as m; print(m.version('nsqd-py'))").strip()
     for command in commands():
@@ -219,7 +219,7 @@ def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed
         assert "--version" in installed.run(command, "--help")
 
 
-def test_it_is_the_wheel_that_runs(installed: Installed) -> None:
+def test_it_is_the_wheel_that_runs(installed):
     packages = [name for name in PACKAGES if name != "pyspark_nsq"]  # which imports pyspark
     ask = "\n".join(f"import {name}; print({name}.__file__)" for name in packages)
     paths = installed.run("python", "-c", ask).split()
@@ -227,7 +227,7 @@ def test_it_is_the_wheel_that_runs(installed: Installed) -> None:
     assert all(path.startswith(str(installed.bin.parent)) for path in paths), paths
 
 
-def test_an_embedded_cluster_and_the_commands_pass_messages(installed: Installed) -> None:
+def test_an_embedded_cluster_and_the_commands_pass_messages(installed):
     code = """
 import subprocess, nsqd_py
 with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
@@ -240,7 +240,7 @@ with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
     assert installed.run("python", "-c", code) == "first\nsecond\n['orders']\n"
 
 
-def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
+def test_units_dashboards_and_examples_are_found_after_an_installation(installed):
     paths = [Path(line) for line in installed.run("python", "-m", "nsq_apps.contrib").splitlines()]
     names = ("grafana", "integrations", "prometheus", "systemd")
     folders = [REPOSITORY / "contrib" / name for name in names]
@@ -261,7 +261,7 @@ def modules_to_compile() -> set[str]:
     return {f"{folder}/{name}" for folder, names in ast.literal_eval(folders).items() for name in names.split()}
 
 
-def test_modules_to_compile_are_there_and_nothing_refers_to_their_objects_weakly() -> None:
+def test_modules_to_compile_are_there_and_nothing_refers_to_their_objects_weakly():
     """On Python 3.11, mypyc frees a weak reference to an object of a generic class that it compiled, which others hold."""
     assert all((REPOSITORY / f"{module}.py").is_file() for module in modules_to_compile())
     servers = [path for folder in ("nsqd_py", "nsqlookupd_py") for path in (REPOSITORY / folder).rglob("*.py")]
@@ -270,7 +270,7 @@ def test_modules_to_compile_are_there_and_nothing_refers_to_their_objects_weakly
 
 
 @pytest.mark.slow
-def test_a_wheel_with_compiled_modules(sdist: Path, tmp_path: Path) -> None:
+def test_a_wheel_with_compiled_modules(sdist, tmp_path):
     """It has the sources too, for tracebacks."""
     pytest.importorskip("mypyc")
     if shutil.which("cc") is None:

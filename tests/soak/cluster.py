@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.soak.topics import SoakTopic
 from tests.support.cluster import start_all
 from tests.support.faulty_nsqd import FaultyNsqd
-from tests.support.network import free_ports
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
@@ -44,8 +45,7 @@ class Cluster:
     """The processes. They are gone when it is left."""
 
     def __init__(self, directory: Path) -> None:
-        ports = free_ports(2 * (NSQDS + LOOKUPDS))
-        pairs = list(zip(ports[::2], ports[1::2], strict=True))
+        pairs = port_pairs(NSQDS + LOOKUPDS)
         self.lookupds = [
             NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair) for number, pair in enumerate(pairs[:LOOKUPDS])
         ]
@@ -104,12 +104,10 @@ class Cluster:
         )
 
 
-def _left(nsqd: str, topic: dict[str, object]) -> Iterator[str]:
-    channels = topic["channels"]
-    assert isinstance(channels, list)
+def _left(nsqd: str, topic: dict[str, Any]) -> Iterator[str]:
     if topic["depth"]:
         yield f"{nsqd} {topic['topic_name']}: depth {topic['depth']}"
-    for channel in channels:
+    for channel in topic["channels"]:
         counts = {name: channel[name] for name in ("depth", "in_flight_count", "deferred_count") if channel[name]}
         if counts:
             yield f"{nsqd} {topic['topic_name']}/{channel['channel_name']}: {counts}"

@@ -101,7 +101,7 @@ class Nuisances:
             self._litter_topics,
         ]
         for step in steps:
-            self._workers.repeat(lambda step=step: self._bear(step), PAUSE_S)  # type: ignore[misc]
+            self._workers.repeat(lambda step=step: self._bear(step), PAUSE_S)
 
     def _bear(self, step: Callable[[], None]) -> None:
         """Do it, whatever the server answers, also nothing."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from tests.soak.slopes import Trend, trend
 from tests.soak.topics import SoakTopic
 from tests.soak.troubles import Troubles
 from tests.soak.workers import Workers
-from tests.support.ledger import Verdict
 from tests.support.nsqd_process import wait_until
 
 DRAIN_DEADLINE_S = 180.0
@@ -66,36 +67,11 @@ class Result:
 
     def document(self, plan: Plan) -> dict[str, Any]:
         """Return what the JSON file holds."""
-        return {
-            "minutes": plan.minutes,
-            "rate": plan.rate,
-            "seed": plan.seed,
-            "problems": self.problems,
-            "published": self.published,
-            "acknowledged": self.acknowledged,
-            "lost": self.lost,
-            "repeated": self.repeated,
-            "counts": dict(sorted(self.counts.items())),
-            "trends": {
-                process: {name: [round(t.level, 2), round(t.growth, 2), round(t.allowed, 2)] for name, t in of.items()}
-                for process, of in self.trends.items()
-            },
+        trends = {
+            process: {name: [round(t.level, 2), round(t.growth, 2), round(t.allowed, 2)] for name, t in of.items()}
+            for process, of in self.trends.items()
         }
-
-
-@dataclass
-class Judged:
-    """What is kept of the verdict on a chapter."""
-
-    problems: list[str]
-    acknowledged: int
-    lost: int
-    repeated: int
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> Judged:
-        problems = list(verdict.lines()) if verdict.findings else []
-        return cls(problems, verdict.acknowledged, len(verdict.of("lost")), verdict.again)
+        return asdict(plan) | asdict(self) | {"counts": dict(sorted(self.counts.items())), "trends": trends}
 
 
 def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
@@ -122,8 +98,10 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         consumers.stop()
         problems += _end(cluster)
     trends = _trends(sampler.series)
-    verdicts = [verdict for topic in topics for verdict in map(Judged.of, topic.verdicts())]
-    problems += [problem for verdict in verdicts for problem in verdict.problems]
+    judged = Counter(acknowledged=0, lost=0, repeated=0)
+    for verdict in itertools.chain.from_iterable(topic.verdicts() for topic in topics):
+        problems += verdict.lines() if verdict.findings else ()
+        judged.update(acknowledged=verdict.acknowledged, lost=len(verdict.of("lost")), repeated=verdict.again)
     if plan.minutes >= SHORTEST_JUDGED_MINUTES:
         problems += _judge_trends(trends)
     return Result(
@@ -131,9 +109,7 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         counts=dict(disturbing.counts + nuisances.workers.counts + publishing.counts),
         trends=trends,
         published=sum(topic.published for topic in topics),
-        acknowledged=sum(verdict.acknowledged for verdict in verdicts),
-        lost=sum(verdict.lost for verdict in verdicts),
-        repeated=sum(verdict.repeated for verdict in verdicts),
+        **judged,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.support.nsqd_process import REPOSITORY
 
 @pytest.mark.ours
 @pytest.mark.slow
-def test_a_short_soak_passes_and_writes_its_result(tmp_path: Path) -> None:
+def test_a_short_soak_passes_and_writes_its_result(tmp_path):
     output = tmp_path / "soak"
     command = [sys.executable, "-m", "tests.soak", "--minutes=0.5", f"--output={output}"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.soak import topics
@@ -11,7 +9,7 @@ from tests.soak.topics import SoakTopic, body_of
 
 
 @pytest.fixture
-def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SoakTopic:
+def topic(tmp_path, monkeypatch) -> SoakTopic:
     monkeypatch.setattr(topics, "PER_CHAPTER", 10)
     return SoakTopic(tmp_path, "orders", ("billing", "archive"))
 
@@ -22,7 +20,7 @@ def publish(topic: SoakTopic, count: int) -> list[bytes]:
     return list(one.bodies)
 
 
-def test_all_that_was_acknowledged_comes_to_each_channel(topic: SoakTopic) -> None:
+def test_all_that_was_acknowledged_comes_to_each_channel(topic):
     bodies = [body for count in (1, 3, 4, 5, 10, 9, 1) for body in publish(topic, count)]
     topic.sending(2).failed("no answer")
     for channel in topic.channels:
@@ -37,7 +35,7 @@ def test_all_that_was_acknowledged_comes_to_each_channel(topic: SoakTopic) -> No
     assert topic.published == 35
 
 
-def test_what_is_lost_or_strange_is_found(topic: SoakTopic) -> None:
+def test_what_is_lost_or_strange_is_found(topic):
     bodies = [body for _ in range(6) for body in publish(topic, 4)]
     for body in bodies:
         topic.receive("billing", body)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.standby.hosts import Hosts
 from tests.support.etcd import ETCD
 from tests.support.network import NamespaceNetwork, Unavailable
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.standby_processes import standby_of
 
 MakeHosts = Callable[..., Hosts]
 
@@ -22,6 +24,31 @@ def processes() -> Iterator[list[NsqdProcess]]:
     yield started
     for process in started:
         process.destroy()
+
+
+Start = Callable[..., NsqdProcess]
+
+
+@pytest.fixture
+def start(tmp_path, processes) -> Start:
+    """`start(name, *flags)` starts an nsqd on the directory of this name."""
+
+    def start_nsqd(name: str, *flags: str, **settings: Any) -> NsqdProcess:
+        processes.append(NsqdProcess(tmp_path / name, *flags, **settings).start())
+        return processes[-1]
+
+    return start_nsqd
+
+
+@pytest.fixture
+def follow(tmp_path, processes) -> Start:
+    """`follow(primary, *flags)` starts a standby, and waits until it has everything that there was."""
+
+    def start_standby(primary: NsqdProcess, *flags: str, name: str = "b", wait: bool = True) -> NsqdProcess:
+        processes.append(standby_of(primary, tmp_path / name, *flags, wait=wait))
+        return processes[-1]
+
+    return start_standby
 
 
 @pytest.fixture
@@ -36,14 +63,13 @@ def needs_namespaces() -> None:
 
 
 @pytest.fixture
-def make_hosts(needs_namespaces: None, tmp_path: Path) -> Iterator[MakeHosts]:
+def make_hosts(needs_namespaces, tmp_path) -> Iterator[MakeHosts]:
     """make_hosts(*flags) starts the hosts, with flags for both nsqds."""
-    made: list[Hosts] = []
+    with ExitStack() as stack:
 
-    def make(*flags: str) -> Hosts:
-        made.append(Hosts(tmp_path, 2, *flags))
-        return made[0]
+        def make(*flags: str) -> Hosts:
+            hosts = Hosts(tmp_path, 2, *flags)
+            stack.callback(hosts.end)
+            return hosts
 
-    yield make
-    for hosts in made:
-        hosts.end()
+        yield make

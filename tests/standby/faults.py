@@ -1,7 +1,7 @@
 """What happens to the two nsqds of `Hosts`, their store, their disks and their networks. Each fault ends a primary's
 service, but for those that say otherwise; afterwards, `Hosts.repair` repairs what is broken.
 
-A fault returns the time from which the gap in the service counts: when it began, or when its cause was over.
+A fault returns the time at which it began, from which the gap in the service counts; None if that is when it is over.
 """
 
 from __future__ import annotations
@@ -77,12 +77,11 @@ def freeze(scene: Scene) -> None:
     scene.primary.signal(signal.SIGSTOP)
 
 
-def kill_both(scene: Scene) -> float:
+def kill_both(scene: Scene) -> None:
     """The standby dies too, at a random moment of its promotion."""
     scene.primary.kill()
     scene.rest(5.0)
     scene.standby.kill()
-    return time.monotonic()
 
 
 @the_other_takes_over
@@ -91,57 +90,50 @@ def power_cut(scene: Scene) -> None:
     scene.primary.cut_power(scene.chance)
 
 
-def power_cut_both(scene: Scene) -> float:
+def power_cut_both(scene: Scene) -> None:
     scene.primary.signal(signal.SIGSTOP)  # nearly at the same time
     scene.standby.cut_power(scene.chance)
     scene.primary.cut_power(scene.chance)
-    return time.monotonic()
 
 
 # ---- the store
 
 
-def store_frozen(scene: Scene) -> float:
+def store_frozen(scene: Scene) -> None:
     """etcd answers nobody until the primary has given up."""
     scene.hosts.etcd.process.send_signal(signal.SIGSTOP)
     _wait_until_nobody_serves(scene)
-    return time.monotonic()
 
 
-def store_killed(scene: Scene) -> float:
+def store_killed(scene: Scene) -> None:
     """etcd is away until the primary has given up."""
     scene.hosts.etcd.process.kill()
     scene.hosts.etcd.process.wait()
     _wait_until_nobody_serves(scene)
-    return time.monotonic()
 
 
 def _wait_until_nobody_serves(scene: Scene) -> None:
     wait_until(lambda: scene.hosts.primary() is None, DEADLINE_S, "the primary to stop serving")
 
 
-def key_deleted(scene: Scene) -> float:
+def key_deleted(scene: Scene) -> None:
     """Somebody deletes the key of the lease. Either nsqd may be the next primary."""
     _operator(scene).delete(_KEY)
-    return time.monotonic()
 
 
-def key_overwritten(scene: Scene) -> float:
+def key_overwritten(scene: Scene) -> None:
     """Somebody overwrites the key of the lease, with a value that stays or one that a lease ends."""
     operator = _operator(scene)
     operator.put(_KEY, "somebody", scene.chance.choice(("0", operator.grant(2))))
-    return time.monotonic()
 
 
-def lease_revoked(scene: Scene) -> float:
+def lease_revoked(scene: Scene) -> float | None:
     """Somebody revokes the lease; the primary may die too."""
     operator = _operator(scene)
     pair = operator.pair(_KEY)
     if pair is not None and "lease" in pair:
         operator.revoke(pair["lease"])
-    if scene.chance.random() < 0.3:
-        return kill(scene)
-    return time.monotonic()
+    return kill(scene) if scene.chance.random() < 0.3 else None
 
 
 def _operator(scene: Scene) -> EtcdOperator:
@@ -196,11 +188,10 @@ def no_standby(scene: Scene) -> float:
     return kill(scene)
 
 
-def no_clients(scene: Scene) -> float:
+def no_clients(scene: Scene) -> None:
     """Clients do not reach the primary for a while. It stays the primary."""
     scene.hosts.network.cut(scene.primary.host, scene.hosts.client_host)
     scene.rest(5.0)
-    return time.monotonic()
 
 
 def slow_link(scene: Scene) -> float:
@@ -230,7 +221,7 @@ def slow_disk(scene: Scene) -> float:
     return kill(scene)
 
 
-def full_disk(scene: Scene) -> float:
+def full_disk(scene: Scene) -> float | None:
     """The standby's disk is full for a while. The primary dies before or after there is space again."""
     scene.standby.fill_disk()
     scene.rest(2 * _REFUSED_AFTER_S)
@@ -238,13 +229,13 @@ def full_disk(scene: Scene) -> float:
         scene.primary.kill()
         scene.rest(4.0)
         scene.standby.free_disk()
-        return time.monotonic()
+        return None
     scene.standby.free_disk()
     scene.rest(1.0)
     return kill(scene)
 
 
-FAULTS: dict[str, Callable[[Scene], float]] = {
+FAULTS: dict[str, Callable[[Scene], float | None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
         kill,

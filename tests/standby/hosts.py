@@ -95,7 +95,6 @@ class Hosts:
             return (primary, other) if is_following else None
 
         found = wait_until(whole, DEADLINE_S, "a primary and its standby")
-        assert found is not None
         return found
 
     def wait_until_it_serves(self, nsqd: NsqdProcess) -> None:

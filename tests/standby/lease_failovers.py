@@ -61,7 +61,6 @@ class Report:
 
     @property
     def lost(self) -> list[Finding]:
-        assert self.verdict is not None
         return self.verdict.of("lost")
 
     def late(self) -> Iterator[tuple[str, Late]]:
@@ -90,7 +89,6 @@ class Report:
             yield _row(fault, [each for each in self.happened if each.fault == fault])
         yield _row("all failovers", [each for each in self.happened if each.fault not in STAYS])
         verdict = self.verdict
-        assert verdict is not None
         lost = {finding.body for finding in self.lost}
         yield f"{verdict.acknowledged:,} messages acknowledged, {len(lost)} lost"
         if self.alone:
@@ -107,7 +105,6 @@ def answered_alone(logs: Sequence[Path], verdict: Verdict) -> set[str]:
     wall_s = time.time() - time.monotonic()
     found = set()
     for publish in verdict.story.acknowledged():
-        assert publish.answered_ns is not None
         at_s = publish.answered_ns / 1e9 + wall_s
         if any(start <= at_s <= end for start, end in spans):
             found.add(publish.body)
@@ -189,7 +186,7 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     epoch = serving.newest_epoch
     happened = Happened(fault, time.monotonic())
     report.happened.append(happened)
-    gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
+    gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance)) or time.monotonic()
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
         epoch = serving.newest_epoch  # the standby may have served before it died too
     time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on in the meantime

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.standby.conftest import MakeHosts
 from tests.standby.hosts import DEADLINE_S
 from tests.support.nsqd_process import wait_until
 from tests.support.wire import Client, bodies
@@ -15,7 +14,7 @@ TOPIC, CHANNEL = "t", "c"
 ALONE, AFTER = ([b"%s %d" % (name, number) for number in range(20)] for name in (b"alone", b"after"))
 
 
-def test_a_standby_that_is_back_in_time_has_all_of_it(make_hosts: MakeHosts) -> None:
+def test_a_standby_that_is_back_in_time_has_all_of_it(make_hosts):
     hosts = make_hosts("--standby-on-timeout=alone")
     primary, standby = hosts.wait_until_whole()
     primary.create(TOPIC, CHANNEL)

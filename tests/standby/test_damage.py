@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +11,18 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from tests.standby.conftest import Start
+from tests.support.harm import flip
+from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, promote, standby_of, wait_until_it_has_all
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    consume_all,
+    figures_of,
+    promote,
+    wait_until_it_follows,
+    wait_until_it_has_all,
+)
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
@@ -22,49 +34,33 @@ FLAGS = ("--max-bytes-per-file=16000", "--accept-standbys")
 FAST = "--scrub-rate=50MB"
 
 
-def body(number: int) -> bytes:
-    return b"%0*d" % (BODY_BYTES, number)
-
-
-BODIES = [body(number) for number in range(COUNT)]
+BODIES = [b"%0*d" % (BODY_BYTES, number) for number in range(COUNT)]
 
 
 @pytest.fixture
-def primary(tmp_path: Path, processes: list[NsqdProcess]) -> NsqdProcess:
+def primary(start, request) -> NsqdProcess:
     """With 300 records in three files."""
-    processes.append(NsqdProcess(tmp_path / "a", *FLAGS, FAST).start())
-    primary = processes[-1]
+    primary = start("a", *FLAGS, *getattr(request, "param", (FAST,)))
     primary.create("t", "c")
-    with primary.connect() as client:
-        for each in BODIES:
-            client.pub("t", each)
+    primary.pub("t", *BODIES)
     return primary
 
 
 @pytest.fixture
-def follow(primary: NsqdProcess, tmp_path: Path, processes: list[NsqdProcess]) -> Callable[..., NsqdProcess]:
+def follow(primary, follow) -> Start:
     """follow(*flags) starts a standby, which has everything."""
 
     def start(*flags: str, wait: bool = True) -> NsqdProcess:
-        processes.append(standby_of(primary, tmp_path / "b", *FLAGS, *flags, wait=wait))
+        standby = follow(primary, *FLAGS, *flags, wait=wait)
         if wait:
             wait_until_it_has_all(primary)
-        return processes[-1]
+        return standby
 
     return start
 
 
 def logs(nsqd: NsqdProcess) -> list[Path]:
     return sorted(nsqd.data_path.glob("t.*.log"))
-
-
-def flip(path: Path, *places: int) -> None:
-    with path.open("r+b") as file:
-        for place in places:
-            file.seek(place)
-            byte = file.read(1)[0]
-            file.seek(place)
-            file.write(bytes([byte ^ 16]))
 
 
 def record_at(index: int) -> int:
@@ -89,8 +85,7 @@ def damage_lines(nsqd: NsqdProcess, count: int) -> list[str]:
 
 
 def cut(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
+    os.truncate(path, path.stat().st_size // 2)
 
 
 def replace(path: Path) -> None:
@@ -102,23 +97,25 @@ def replace(path: Path) -> None:
 CHANGES: dict[str, Callable[[Path], object]] = {"removed": Path.unlink, "cut": cut, "replaced": replace}
 
 
-@pytest.mark.parametrize("how", CHANGES)
-@pytest.mark.parametrize("place", [0, -1], ids=["a closed file", "the last file"])
-def test_a_file_that_another_program_changes_is_copied_again(
-    how: str, place: int, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+# To a closed file, and to the last one.
+changes = pytest.mark.parametrize(
+    ("how", "place"), sampled(itertools.product(CHANGES, (0, -1)), ("removed", 0), ("cut", -1), ("replaced", 0))
+)
+
+
+@changes
+def test_a_file_that_another_program_changes_is_copied_again(how, place, primary, follow):
     standby = follow("--scrub-rate=0")
     path = logs(standby)[place]
     CHANGES[how](path)
     wait_until(lambda: figures_of(standby)["changed_files"] == 1, DEADLINE_S, "the standby to see it")
-    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow again")
+    wait_until_it_follows(standby)
     lines = [line for line in standby.log_text().splitlines() if path.name in line and "it is copied again" in line]
     assert len(lines) == 1
     assert f"was {how}" in lines[0]
     assert figures_of(standby)["damaged_files"] == 0
     assert "nsqd_copy_changed_files_total 1.0" in standby.http("GET", "/metrics").text
-    with primary.connect() as client:
-        client.pub("t", b"later")
+    primary.post("/pub?topic=t", b"later")
     wait_until_it_has_all(primary)
     primary.kill()
     promote(standby)
@@ -126,20 +123,16 @@ def test_a_file_that_another_program_changes_is_copied_again(
 
 
 @pytest.mark.parametrize("name", ["t:c.cursor", "nsqd.dat"])
-def test_a_small_file_that_is_removed_is_copied_again(
-    name: str, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+def test_a_small_file_that_is_removed_is_copied_again(name, primary, follow):
     standby = follow()
     before = (standby.data_path / name).read_bytes()
     (standby.data_path / name).unlink()
     wait_until(lambda: (standby.data_path / name).exists(), DEADLINE_S, f"{name} to come back")
     assert (standby.data_path / name).read_bytes() == before
-    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow again")
+    wait_until_it_follows(standby)
 
 
-def test_while_the_primary_is_away_the_standby_says_what_it_lacks(
-    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+def test_while_the_primary_is_away_the_standby_says_what_it_lacks(primary, follow):
     standby = follow()
     path = logs(standby)[1]
     primary.kill()
@@ -151,7 +144,7 @@ def test_while_the_primary_is_away_the_standby_says_what_it_lacks(
     assert "nsqd_copy_damaged_files 1.0" in standby.http("GET", "/metrics").text
 
 
-def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+def test_damage_of_the_primary_is_found_as_it_arrives(primary, follow):
     """A new standby does not take flipped bits for good ones. It has everything else."""
     primary.stop()
     for path in logs(primary)[:2]:
@@ -167,7 +160,7 @@ def test_damage_of_the_primary_is_found_as_it_arrives(primary: NsqdProcess, foll
     assert all("are not repaired: the primary has them neither" in line for line in lines)
 
 
-def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+def test_a_standby_repairs_its_bytes_from_its_primary(primary, follow):
     """Also a header; both are the files of before then."""
     standby = follow(FAST)
     path = logs(standby)[1]
@@ -186,7 +179,7 @@ def test_a_standby_repairs_its_bytes_from_its_primary(primary: NsqdProcess, foll
     assert "all are repaired from the primary" in line
 
 
-def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, follow: Callable[..., NsqdProcess]) -> None:
+def test_a_primary_repairs_its_bytes_from_its_standby(primary, follow):
     follow("--scrub-rate=0")
     files = logs(primary)
     before = [path.read_bytes() for path in files]
@@ -197,7 +190,7 @@ def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, foll
     damaged = FILE_HEADER_BYTES + 2 * len(files) * RECORD_BYTES
     wait_until(lambda: primary.stats()["scrub"]["repaired_bytes"] == damaged, DEADLINE_S, "its count")
     assert primary.stats()["scrub"]["damaged_bytes"] == damaged
-    assert primary.topic_stats("t")["repaired_bytes"] == damaged  # type: ignore[index]
+    assert primary.topic_stats("t")["repaired_bytes"] == damaged
     lines = damage_lines(primary, len(files))
     assert all("repaired from a standby" in line for line in lines)
     assert list(primary.data_path.glob("*.damaged")) == []
@@ -205,30 +198,20 @@ def test_a_primary_repairs_its_bytes_from_its_standby(primary: NsqdProcess, foll
 
 
 @pytest.mark.calm  # on a slow disk, some of it was read before it is damaged
-def test_a_consumer_gets_what_was_damaged_where_it_reads(tmp_path: Path, processes: list[NsqdProcess]) -> None:
+@pytest.mark.parametrize("primary", [("--scrub-rate=0", "--mem-queue-size=0")], indirect=True)
+def test_a_consumer_gets_what_was_damaged_where_it_reads(primary, follow):
     """Without a scrub. The messages come a moment later, each once."""
-    flags = (*FLAGS, "--scrub-rate=0", "--mem-queue-size=0")
-    primary = NsqdProcess(tmp_path / "a", *flags).start()
-    processes.append(primary)
-    primary.create("t", "c")
-    with primary.connect() as client:
-        for each in BODIES:
-            client.pub("t", each)
-    processes.append(standby_of(primary, tmp_path / "b", *flags))
-    wait_until_it_has_all(primary)
+    follow("--scrub-rate=0", "--mem-queue-size=0")
     for path in logs(primary)[:3]:
         flip(path, record_at(1), record_at(2))
     assert sorted(consume_all(primary, "t", "c")) == BODIES
     wait_until(lambda: primary.stats()["scrub"]["repaired_bytes"] >= 6 * RECORD_BYTES, what="the count of what was repaired")
     assert primary.stats()["scrub"]["repaired_bytes"] == 6 * RECORD_BYTES
-    assert "lost_count" not in (primary.channel_stats("t", "c") or {})
+    assert "lost_count" not in primary.channel_stats("t", "c")
 
 
-@pytest.mark.parametrize("how", CHANGES)
-@pytest.mark.parametrize("place", [0, -1], ids=["a closed file", "the last file"])
-def test_a_primary_completes_its_files_from_its_standby(
-    how: str, place: int, primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+@changes
+def test_a_primary_completes_its_files_from_its_standby(how, place, primary, follow):
     follow("--scrub-rate=0")
     path = logs(primary)[place]
     end = FILE_HEADER_BYTES + RECORD_BYTES * ((path.stat().st_size - FILE_HEADER_BYTES) // RECORD_BYTES if place == 0 else 3)
@@ -237,37 +220,26 @@ def test_a_primary_completes_its_files_from_its_standby(
     # The scrub may find that a file was cut, too, and complete it first.
     wait_until(lambda: is_counted(primary), DEADLINE_S, "the count")
     wait_until(lambda: path.exists() and path.read_bytes()[:end] == before, DEADLINE_S, "the repair")
-    with primary.connect() as client:
-        client.pub("t", b"later")
+    primary.post("/pub?topic=t", b"later")
     primary.restart()
     assert sorted(consume_all(primary, "t", "c")) == [*BODIES, b"later"]
-    assert "missing_count" not in (primary.topic_stats("t") or {})
+    assert "missing_count" not in primary.topic_stats("t")
 
 
-def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(
-    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+def test_what_was_lost_without_a_standby_is_delivered_when_one_is_back(primary, follow):
     follow("--scrub-rate=0").stop()
     primary.create("t", "late")  # it keeps the file
     primary.post("/channel/seek?topic=t&channel=late&to=earliest")
     primary.restart()
     flip(logs(primary)[0], record_at(1), record_at(2))
-    assert consume_some(primary, COUNT - 2) == [*BODIES[:1], *BODIES[3:]]
-    assert (primary.channel_stats("t", "c") or {})["lost_count"] == 2
+    assert sorted(bodies(primary.consume("t", "c", COUNT - 2))) == [*BODIES[:1], *BODIES[3:]]
+    assert primary.channel_stats("t", "c")["lost_count"] == 2
     follow("--scrub-rate=0")
-    assert consume_some(primary, 2) == BODIES[1:3]
-    assert "lost_count" not in (primary.channel_stats("t", "c") or {})
+    assert sorted(bodies(primary.consume("t", "c", 2))) == BODIES[1:3]
+    assert "lost_count" not in primary.channel_stats("t", "c")
 
 
-def consume_some(nsqd: NsqdProcess, count: int) -> list[bytes]:
-    with nsqd.connect() as client:
-        client.sub("t", "c", 2000)
-        return sorted(bodies(client.consume(count, DEADLINE_S)))
-
-
-def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(
-    primary: NsqdProcess, follow: Callable[..., NsqdProcess]
-) -> None:
+def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(primary, follow):
     """In its place: each half has what the other one lacks, and a new copy would take the damage of the primary."""
     standby = follow("--scrub-rate=0")
     standby.stop()
@@ -276,5 +248,5 @@ def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(
     flip(path, record_at(1), record_at(5))
     standby.start()
     wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
-    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+    wait_until_it_follows(standby)
     assert figures_of(standby)["repaired_bytes"] == 2 * RECORD_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from pathlib import Path
@@ -9,10 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.harm import flip
 from tests.support.ledger import History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, drain_into, figures_of, promote, standby_of, wait_until_it_has_all
-from tests.support.tally import Tally
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    drain_into,
+    figures_of,
+    promote,
+    wait_until_it_follows,
+    wait_until_it_has_all,
+)
+from tests.support.together import join_thread
 from tests.support.wire import mpub
 
 pytestmark = pytest.mark.ours
@@ -40,12 +49,7 @@ class Pair:
         before = self.repaired_bytes(half)
         for _ in range(FLIPS_AT_ONCE):
             path = self.picks.choice(closed_logs(half))
-            place = self.picks.randrange(path.stat().st_size)
-            with path.open("r+b") as file:
-                file.seek(place)
-                byte = file.read(1)[0]
-                file.seek(place)
-                file.write(bytes([byte ^ 1 << self.picks.randrange(8)]))
+            flip(path, self.picks.randrange(path.stat().st_size), mask=1 << self.picks.randrange(8))
             self.flips += 1
         wait_until(lambda: self.repaired_bytes(half) > before, SCRUBBED_S, "a repair")
         self.wait_until_sound()
@@ -56,8 +60,7 @@ class Pair:
         path = self.picks.choice(closed_logs(half))
         size_bytes, before = path.stat().st_size, self.count(half)
         if how == "cut":
-            with path.open("r+b") as file:
-                file.truncate(self.picks.randrange(size_bytes - ON_THE_WAY_BYTES))
+            os.truncate(path, self.picks.randrange(size_bytes - ON_THE_WAY_BYTES))
         else:
             path.unlink()
         self.changes += 1
@@ -68,13 +71,11 @@ class Pair:
 
     def count(self, half: NsqdProcess) -> int:
         """What the half counts: files that another program changed, and bytes that the scrub found first."""
-        files = (
-            figures_of(half)["changed_files"] if half is self.standby else (half.topic_stats("t") or {}).get("removed_files", 0)
-        )
-        return int(files + half.stats()["scrub"]["damaged_bytes"])
+        files = figures_of(half)["changed_files"] if half is self.standby else half.topic_stats("t").get("removed_files", 0)
+        return files + half.stats()["scrub"]["damaged_bytes"]
 
     def repaired_bytes(self, half: NsqdProcess) -> int:
-        return int(half.stats()["scrub"]["repaired_bytes"])
+        return half.stats()["scrub"]["repaired_bytes"]
 
     def wait_until_sound(self) -> None:
         """Wait until both halves have read all of their files, and nothing is damaged any more."""
@@ -92,7 +93,7 @@ class Pair:
         except AssertionError as error:
             error.add_note(f"passes before: {before}, scrubs: {scrubs}, standby: {figures_of(self.standby)}")
             raise
-        wait_until(lambda: figures_of(self.standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+        wait_until_it_follows(self.standby)
 
 
 def closed_logs(nsqd: NsqdProcess) -> list[Path]:
@@ -164,13 +165,9 @@ class Consumer(threading.Thread):
         pytest.param(25, True, 10_000, marks=pytest.mark.slow),
     ],
 )
-def test_nothing_is_lost(
-    rounds: int, promotes: bool, most_files: int, tmp_path: Path, processes: list[NsqdProcess], tally: Tally
-) -> None:
-    primary = NsqdProcess(tmp_path / "a", *FLAGS).start()
-    processes.append(primary)
-    standby = standby_of(primary, tmp_path / "b", *FLAGS)
-    processes.append(standby)
+def test_nothing_is_lost(rounds, promotes, most_files, start, follow, tmp_path, tally):
+    primary = start("a", *FLAGS)
+    standby = follow(primary, *FLAGS)
     primary.create("t", "fast", "slow")
     history = History(tmp_path / "history.jsonl")
     history.created("t", "fast", "slow")
@@ -186,8 +183,7 @@ def test_nothing_is_lost(
         pair.change(pair.picks.choice(["cut", "removed"]))
     for publisher in publishers:
         publisher.ended.set()
-        publisher.join(DEADLINE_S)
-        assert not publisher.is_alive()
+        join_thread(publisher, DEADLINE_S)
         assert publisher.refused == []
     if promotes:
         wait_until_it_has_all(primary)
@@ -200,12 +196,11 @@ def test_nothing_is_lost(
         history.stopped()
         history.started()
         primary.start()
-    consumer.join(DEADLINE_S)
-    assert not consumer.is_alive()
+    join_thread(consumer, DEADLINE_S)
     survivor = standby if promotes else primary
     for channel in ("fast", "slow"):
         drain_into(history, survivor, "t", channel)
-        assert "lost_count" not in (survivor.channel_stats("t", channel) or {})
+        assert "lost_count" not in survivor.channel_stats("t", channel)
     # Consumers get what is around the damage at once, and what is in it when it is repaired.
     verdict = judge(history, without=["reordered"]).require_sound()
     tally(faults=pair.flips + pair.changes, **verdict.counts())

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.fake_etcd import GRANT, KEEPALIVE, RANGE, TXN, FakeEtcd, raw
-from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby, wait_until_it_has_all
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    consume_all,
+    figures_of,
+    is_primary,
+    lease_holders,
+    state_of,
+    wait_for_a_primary,
+    wait_until_it_follows,
+    wait_until_it_gives_way,
+    wait_until_it_has_all,
+    wait_until_it_serves,
+)
 from tests.support.wire import pub
 
-DEADLINE_S = 40.0
 NAME = "orders"
 
 
-@pytest.fixture
-def lookupd(tmp_path: Path) -> Iterator[NsqlookupdProcess]:
-    with NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
-        yield lookupd
+Pair = tuple[FakeEtcd, NsqdProcess, NsqdProcess]
 
 
 @pytest.fixture
-def pair(tmp_path: Path, lookupd: NsqlookupdProcess) -> Iterator[tuple[FakeEtcd, NsqdProcess, NsqdProcess]]:
+def pair(tmp_path, processes) -> Iterator[Pair]:
     """The first has messages before there is a lease, and so is the primary."""
-    with FakeEtcd() as etcd:
-        ports = free_ports(4)
+    with FakeEtcd() as etcd, NsqlookupdProcess(tmp_path / "nsqlookupd.log").start() as lookupd:
         flags = (
             f"--lease=etcd://{etcd.address}/{NAME}",
             "--lease-ttl=5s",
@@ -36,27 +41,14 @@ def pair(tmp_path: Path, lookupd: NsqlookupdProcess) -> Iterator[tuple[FakeEtcd,
             f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
         )
         NsqdProcess(tmp_path / "a").start().stop()
-        nsqds = [
-            NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
-            for number, name in enumerate("ab")
-        ]
-        try:
-            yield etcd, *(nsqd.start() for nsqd in nsqds)
-        finally:
-            for nsqd in nsqds:
-                nsqd.destroy()
+        processes += lease_holders(tmp_path, "ab", *flags)
+        yield etcd, *(nsqd.start() for nsqd in processes)
 
 
-def wait_until_both_may_serve(etcd: FakeEtcd) -> None:
-    """Until the note of the lease says that the standby has everything, too."""
-    wait_until(lambda: len(etcd.note(NAME)["members"]) == 2, DEADLINE_S, "the standby to be in sync")
-
-
-def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
+def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair):
     etcd, first, second = pair
-    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
-    wait_until(lambda: has_state(second, "following"), DEADLINE_S, "the standby to follow")
-    wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
+    wait_until_it_serves(first)
+    wait_until_it_follows(second)
     assert figures_of(second)["primary"] == f"127.0.0.1:{first.tcp_port}"
     assert second.http("POST", "/promote").status == 409
     first.create("t", "c")
@@ -65,20 +57,20 @@ def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: tuple
     wait_until_it_has_all(first)
     note = etcd.note(NAME)
     first.stop()
-    wait_until(lambda: is_primary(second), DEADLINE_S, "the standby to serve")
+    wait_until_it_serves(second)
     assert etcd.note(NAME)["epoch"] > note["epoch"]
     first.start()  # it follows now
     assert figures_of(first)["primary"] == f"127.0.0.1:{second.tcp_port}"
-    wait_until(lambda: figures_of(first)["state"] == "following", DEADLINE_S, "the old primary to follow")
+    wait_until_it_follows(first)
     assert sorted(consume_all(second, "t", "c")) == [b"1", b"2"]
 
 
-def test_an_old_copy_does_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
+def test_an_old_copy_does_not_serve(pair):
     etcd, first, second = pair
-    wait_until_both_may_serve(etcd)
+    wait_until(lambda: len(etcd.note(NAME)["members"]) == 2, DEADLINE_S, "the standby to be in sync")
     first.kill()
     etcd.end_lease()
-    wait_until(lambda: is_primary(second), DEADLINE_S, "the standby to serve")
+    wait_until_it_serves(second)
     second.kill()
     etcd.end_lease()
     first.launch()  # its epoch is older than that of the last primary
@@ -89,14 +81,7 @@ def test_an_old_copy_does_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProce
     assert figures_of(first)["primary"] == f"127.0.0.1:{second.tcp_port}"
 
 
-def has_state(nsqd: NsqdProcess, state: str) -> bool:
-    try:
-        return bool(figures_of(nsqd)["state"] == state)
-    except (OSError, AssertionError, KeyError):  # it is between two roles, or a primary
-        return False
-
-
-def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
+def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair):
     etcd, first, second = pair
     lease = {
         "name": NAME,
@@ -107,15 +92,15 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tup
         "losses": 0,
         "last_loss": "",
     }
-    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
+    wait_until_it_serves(first)
     assert first.stats()["lease"] == lease
     assert "\nnsqd_lease_losses_total 0.0\n" in first.http("GET", "/metrics").text
-    wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
+    wait_until_it_follows(second)
     assert second.stats()["lease"] == lease
     etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))
-    wait_until(lambda: is_standby(first), DEADLINE_S, "the first to end serving")
+    wait_until_it_gives_way(first)
     for nsqd, state in ((first, "waiting"), (second, "connecting")):
-        wait_until(lambda: has_state(nsqd, state), DEADLINE_S, f"the state {state}")  # noqa: B023
+        wait_until(lambda: state_of(nsqd) == state, DEADLINE_S, f"the state {state}")  # noqa: B023
         assert "no answer from etcd" in nsqd.stats()["lease"]["error"]
         assert ("could not be renewed in time" in nsqd.stats()["lease"]["last_loss"]) is (nsqd is first)
         assert nsqd.http("POST", "/promote").json() == {"message": "LEASE_DECIDES"}
@@ -125,4 +110,4 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tup
         refusal = b"E_PUB_FAILED PUB failed nsqd is a standby of none: no nsqd has the lease"
         assert client.ask(pub("t", b"1")).data == refusal
     etcd.odd = {}
-    wait_until(lambda: is_primary(first) or is_primary(second), DEADLINE_S, "one of them to serve again")
+    wait_for_a_primary([first, second])

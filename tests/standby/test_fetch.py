@@ -14,9 +14,9 @@ from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_hi
 from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES
 from nsqd_py.standby.link import FollowRefused
 from nsqd_py.standby.messages import FETCH
-from tests.support import standby_processes
 from tests.support.member import caller_of, join, member, secret_file, standby
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.standby_processes import standby_of, wait_until_it_has_all
 from tests.support.wire import ERROR, RESPONSE
 
 pytestmark = pytest.mark.ours
@@ -26,26 +26,20 @@ FILE_BYTES = 65_536
 MESSAGES = [b"%04d" % number * 50 for number in range(800)]
 
 
+Pair = tuple[NsqdProcess, NsqdProcess]
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NsqdProcess, NsqdProcess]]:
+def pair(tmp_path_factory) -> Iterator[Pair]:
     """A primary with three log files, and its standby; the group has a secret."""
     folder = tmp_path_factory.mktemp("fetch")
     secret = secret_file(folder / "secret")
     flags = (secret, "--standby-acks=1", f"--max-bytes-per-file={FILE_BYTES}")
-    primary = NsqdProcess(folder / "a", *flags).start()
-    try:
+    with NsqdProcess(folder / "a", *flags).start() as primary, standby_of(primary, folder / "b", *flags) as second:
         primary.create("t", "c")
-        second = standby_processes.standby_of(primary, folder / "b", *flags)
-        try:
-            with primary.connect() as client:
-                for start in range(0, len(MESSAGES), 20):
-                    client.mpub("t", MESSAGES[start : start + 20])
-            standby_processes.wait_until_it_has_all(primary)
-            yield primary, second
-        finally:
-            second.destroy()
-    finally:
-        primary.destroy()
+        primary.publish("t", MESSAGES)
+        wait_until_it_has_all(primary)
+        yield primary, second
 
 
 def fetch_link(nsqd: NsqdProcess, *flags: str) -> FetchLink:
@@ -58,7 +52,7 @@ def log_files(nsqd: NsqdProcess) -> list[Path]:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["primary", "standby"])
-def test_a_member_gets_the_files_of_a_log(pair: tuple[NsqdProcess, NsqdProcess], which: int) -> None:
+def test_a_member_gets_the_files_of_a_log(pair, which):
     asked = pair[which]
     with fetch_link(asked) as link:
         assert link.node() == (0, True)
@@ -75,20 +69,21 @@ def test_a_member_gets_the_files_of_a_log(pair: tuple[NsqdProcess, NsqdProcess],
         assert list(link.list_logs()) == [("t", log)]
 
 
-def test_both_sides_are_in_the_same_epoch(pair: tuple[NsqdProcess, NsqdProcess]) -> None:
+def test_both_sides_are_in_the_same_epoch(pair):
     with fetch_link(pair[0]) as mine, fetch_link(pair[1]) as theirs:
         assert is_same_history(mine.list_log("t").epochs, theirs.list_log("t").epochs)
         assert not is_same_history((), ())
         assert [file[:2] for file in mine.list_log("t").files] == [file[:2] for file in theirs.list_log("t").files]
 
 
-def test_what_is_not_there_is_said_and_the_connection_goes_on(pair: tuple[NsqdProcess, NsqdProcess]) -> None:
+def test_what_is_not_there_is_said_and_the_connection_goes_on(pair):
     with fetch_link(pair[1]) as link:
         first = link.list_log("t").files[0]
+        other = first._replace(salt=first.salt ^ 1)
         with pytest.raises(FetchFailed, match="another version here"):
-            link.fetch_bytes(first._replace(salt=first.salt ^ 1), 0, 100)
+            link.fetch_bytes(other, 0, 100)
         with pytest.raises(FetchFailed, match="another version here"):
-            link.end_of(first._replace(salt=first.salt ^ 1))
+            link.end_of(other)
         with pytest.raises(FetchFailed, match="No such file"):
             link.end_of(RemoteFile(log_file_name("t", 1 << 40), 1, 1))
         with pytest.raises(FetchFailed, match="damaged there too"):
@@ -109,7 +104,7 @@ def test_what_is_not_there_is_said_and_the_connection_goes_on(pair: tuple[NsqdPr
         ({"fetch": "node", "format": 2}, "format 2"),
     ],
 )
-def test_a_request_that_is_not_valid(pair: tuple[NsqdProcess, NsqdProcess], request_fields: dict[str, object], text: str) -> None:
+def test_a_request_that_is_not_valid(pair, request_fields, text):
     with pair[1].connect() as client:
         caller = join(client, caller_of(pair[1], purpose=FETCH))
         answer = client.ask(standby(caller.signed(json.dumps({"format": FORMAT, **request_fields}).encode())))
@@ -118,7 +113,7 @@ def test_a_request_that_is_not_valid(pair: tuple[NsqdProcess, NsqdProcess], requ
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["primary", "standby"])
-def test_nobody_else_gets_anything(pair: tuple[NsqdProcess, NsqdProcess], which: int, tmp_path: Path) -> None:
+def test_nobody_else_gets_anything(pair, which, tmp_path):
     asked = pair[which]
     request = json.dumps({"format": FORMAT, "fetch": "node"}).encode()
     with asked.connect() as client:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.etcd import ETCD, Etcd
-from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby
-from tests.support.wire import Client, pub
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    consume_all,
+    is_standby,
+    lease_holders,
+    wait_for_a_primary,
+    wait_until_it_follows,
+    wait_until_it_serves,
+)
+from tests.support.wire import pub
 
 pytestmark = [pytest.mark.ours, pytest.mark.skipif(ETCD is None, reason="no etcd here")]
 
 TOPIC, CHANNEL = "t", "c"
-DEADLINE_S = 40.0
-NAMES = "abc"
 
 
 class Group(NamedTuple):
@@ -31,8 +35,7 @@ class Group(NamedTuple):
     standbys: list[NsqdProcess]
 
     def note(self) -> dict[str, Any]:
-        note: dict[str, Any] = json.loads(self.etcd.store("orders").note().text)
-        return note
+        return json.loads(self.etcd.store("orders").note().text)
 
     def members(self) -> set[str]:
         return set(self.note()["members"].values())
@@ -43,38 +46,26 @@ class Group(NamedTuple):
 
 
 @pytest.fixture
-def group(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
-    etcd = Etcd(tmp_path)
-    ports = free_ports(2 * len(NAMES))
-    flags = (
-        f"--lease={etcd.url('orders')}",
-        "--lease-ttl=2s",
-        "--standby-acks=1",
-        "--standby-timeout=4s",
-        *getattr(request, "param", ()),
-    )
-    nsqds = [
-        NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
-        for number, name in enumerate(NAMES)
-    ]
-    try:
-        etcd.wait_until_it_answers()
-        for nsqd in nsqds:
+def group(tmp_path, request, processes) -> Iterator[Group]:
+    with Etcd(tmp_path) as etcd:
+        flags = (
+            f"--lease={etcd.url('orders')}",
+            "--lease-ttl=2s",
+            "--standby-acks=1",
+            "--standby-timeout=4s",
+            *getattr(request, "param", ()),
+        )
+        processes += lease_holders(tmp_path, "abc", *flags)
+        for nsqd in processes:
             nsqd.start()
-        first = wait_until(lambda: next((nsqd for nsqd in nsqds if is_primary(nsqd)), None), DEADLINE_S, "a primary")
-        others = [nsqd for nsqd in nsqds if nsqd is not first]
+        first = wait_for_a_primary(processes)
+        others = [nsqd for nsqd in processes if nsqd is not first]
         for nsqd in others:
-            wait_until(lambda: figures_of(nsqd)["state"] == "following", DEADLINE_S, "a standby")  # noqa: B023
+            wait_until_it_follows(nsqd)
         first.create(TOPIC, CHANNEL)
         group = Group(etcd, first, others)
-        group.wait_for_members(*nsqds)
+        group.wait_for_members(*processes)
         yield group
-    finally:
-        for nsqd in nsqds:
-            if nsqd.is_running:
-                nsqd.signal(signal.SIGCONT)
-            nsqd.destroy()
-        etcd.end()
 
 
 def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
@@ -83,11 +74,11 @@ def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
 
 
 def refuses(nsqd: NsqdProcess) -> bool:
-    with Client(nsqd.tcp_port) as client:
+    with nsqd.connect() as client:
         return client.ask(pub(TOPIC, b"refused")).data.startswith(b"E_PUB_FAILED")
 
 
-def test_the_one_that_has_all_wins_and_others_wait_for_it(group: Group) -> None:
+def test_the_one_that_has_all_wins_and_others_wait_for_it(group):
     has_all, lags = group.standbys
     lags.signal(signal.SIGSTOP)
     bodies = [b"%d" % number for number in range(20)]
@@ -99,12 +90,12 @@ def test_the_one_that_has_all_wins_and_others_wait_for_it(group: Group) -> None:
     wait_until(lambda: "waiting for one of" in lags.log_text(), DEADLINE_S, "the one that lags to wait")
     assert is_standby(lags)
     has_all.signal(signal.SIGCONT)
-    wait_until(lambda: is_primary(has_all), DEADLINE_S, "the one that has all to serve")
+    wait_until_it_serves(has_all)
     group.wait_for_members(has_all, lags)  # it has caught up
     assert sorted(consume_all(has_all, TOPIC, CHANNEL)) == sorted(bodies)
 
 
-def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(group: Group) -> None:
+def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(group):
     first, second = group.standbys
     second.stop()
     publish(group.primary, b"1")
@@ -115,11 +106,11 @@ def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(grou
     publish(group.primary, b"2")
     group.wait_for_members(group.primary, second)
     group.primary.kill()
-    wait_until(lambda: is_primary(second), DEADLINE_S, "the last standby to serve")
+    wait_until_it_serves(second)
     assert sorted(consume_all(second, TOPIC, CHANNEL)) == [b"1", b"2"]
 
 
-def test_without_standbys_the_set_stays_and_publishers_are_refused(group: Group) -> None:
+def test_without_standbys_the_set_stays_and_publishers_are_refused(group):
     for standby in group.standbys:
         standby.stop()
     before = group.note()
@@ -129,11 +120,11 @@ def test_without_standbys_the_set_stays_and_publishers_are_refused(group: Group)
     has_all = next(nsqd for nsqd in group.standbys if f"127.0.0.1:{nsqd.tcp_port}" in group.members())
     group.primary.kill()
     has_all.start()
-    wait_until(lambda: is_primary(has_all), DEADLINE_S, "the one that has all to serve")
+    wait_until_it_serves(has_all)
 
 
 @pytest.mark.parametrize("group", [("--standby-on-timeout=alone",)], indirect=True)
-def test_what_was_answered_alone_waits_for_the_primary(group: Group) -> None:
+def test_what_was_answered_alone_waits_for_the_primary(group):
     for standby in group.standbys:
         standby.signal(signal.SIGSTOP)
     publish(group.primary, b"alone")
@@ -144,7 +135,7 @@ def test_what_was_answered_alone_waits_for_the_primary(group: Group) -> None:
         standby.signal(signal.SIGCONT)
         wait_until(lambda: "waiting for one of" in standby.log_text(), DEADLINE_S, "the standby to wait")  # noqa: B023
     group.primary.start()
-    wait_until(lambda: is_primary(group.primary), DEADLINE_S, "the primary to serve again")
+    wait_until_it_serves(group.primary)
     group.wait_for_members(group.primary, *group.standbys)
     wait_until(lambda: group.primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the end of being alone")
     assert consume_all(group.primary, TOPIC, CHANNEL) == [b"alone"]

@@ -19,7 +19,6 @@ SHORT = ("unheard", "power-cut")
 def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
     report = run(directory, count, 2, faults, 0, print, "--sync-every=1")
     verdict = report.verdict
-    assert verdict is not None
     tally(faults=len(report.happened), acknowledged=verdict.acknowledged, lost=len(report.lost), doubled=verdict.again)
     print(*report.table(), sep="\n")
     assert report.violations() == []
@@ -28,11 +27,11 @@ def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
 
 
 @pytest.mark.slow  # it compares moments of two machines
-def test_two_failovers(tmp_path: Path, tally: Tally) -> None:
+def test_two_failovers(tmp_path, tally):
     fail_over(tmp_path, tally, len(SHORT), *SHORT)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(FAULTS.keys() - STAYS))
-def test_failovers_of_each_kind(tmp_path: Path, tally: Tally, fault: str) -> None:
+def test_failovers_of_each_kind(tmp_path, tally, fault):
     fail_over(tmp_path, tally, EACH, fault, *STAYS)

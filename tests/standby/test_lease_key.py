@@ -5,26 +5,25 @@ Two clients publish to both nsqds all the time. Whoever answers OK serves.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.background import Background
 from tests.support.etcd import ETCD, Etcd
 from tests.support.etcd_operator import EtcdOperator
 from tests.support.fake_etcd import FakeEtcd
-from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import figures_of, is_primary, is_standby
+from tests.support.standby_processes import DEADLINE_S, is_primary, lease_holders, state_of, wait_until_it_serves
 from tests.support.wire import Client, Closed, pub
 
 pytestmark = pytest.mark.ours
 
-DEADLINE_S = 40.0
 TTL_S = 2
 PREFIX = "nsqd-py/"
 KEY = f"{PREFIX}orders"
@@ -42,77 +41,39 @@ class Ok(NamedTuple):
     answered_s: float
 
 
-class Publisher(threading.Thread):
-    """Publishes to one nsqd without end, and connects again when it must."""
+class Group(Background):
+    """Two nsqds that share a lease, and what they answer to those who publish and connect again when they must."""
 
-    def __init__(self, nsqd: NsqdProcess, answered: list[Ok]) -> None:
-        super().__init__(daemon=True)
-        self.is_over = threading.Event()
-        self._nsqd = nsqd
-        self._answered = answered
+    def __init__(self, directory: Path, address: str, acks: int) -> None:
+        flags = (f"--lease=etcd://{address}/orders", f"--lease-ttl={TTL_S}s", f"--standby-acks={acks}", "--standby-timeout=2s")
+        self.nsqds = lease_holders(directory, "ab", *flags)
+        self.operator = EtcdOperator(address)
+        self.answered: list[Ok] = []
+        super().__init__(*(partial(self._publish_to, nsqd) for nsqd in self.nsqds))
 
-    def run(self) -> None:
+    def _publish_to(self, nsqd: NsqdProcess) -> None:
         while not self.is_over.wait(_PAUSE_S):
-            try:
-                with Client(self._nsqd.tcp_port) as client:
-                    self._publish(client)
-            except (OSError, Closed, AssertionError):
-                continue
+            with suppress(OSError, Closed), nsqd.connect() as client:
+                self._publish(nsqd, client)
 
-    def _publish(self, client: Client) -> None:
+    def _publish(self, nsqd: NsqdProcess, client: Client) -> None:
         while not self.is_over.wait(_PAUSE_S):
             asked_s = time.monotonic()
             client.send(pub("t", b"1"))
             if client.frame(_REQUEST_S).data != b"OK":
                 return
-            self._answered.append(Ok(self._nsqd, asked_s, time.monotonic()))
-
-
-class Group:
-    """Two nsqds that share a lease, and what they answer."""
-
-    def __init__(self, directory: Path, address: str, acks: int) -> None:
-        self.operator = EtcdOperator(address)
-        self.answered: list[Ok] = []
-        ports = free_ports(4)
-        flags = (f"--lease=etcd://{address}/orders", f"--lease-ttl={TTL_S}s", f"--standby-acks={acks}", "--standby-timeout=2s")
-        self.nsqds = [
-            NsqdProcess(directory / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
-            for number, name in enumerate("ab")
-        ]
-        self._publishers = [Publisher(nsqd, self.answered) for nsqd in self.nsqds]
-
-    def start(self) -> None:
-        for nsqd in self.nsqds:
-            nsqd.start()
-        for publisher in self._publishers:
-            publisher.start()
-
-    def end(self) -> None:
-        for publisher in self._publishers:
-            publisher.is_over.set()
-        for publisher in self._publishers:
-            if publisher.ident is not None:
-                publisher.join()
-        for nsqd in self.nsqds:
-            nsqd.destroy()
+            self.answered.append(Ok(nsqd, asked_s, time.monotonic()))
 
     def primary(self) -> NsqdProcess:
         """Wait until one nsqd serves and the other one follows it; return the one that serves."""
 
         def whole() -> NsqdProcess | None:
             for nsqd, other in (self.nsqds, reversed(self.nsqds)):
-                if is_primary(nsqd) and is_standby(other) and self._follows(other) and self._answers(nsqd):
+                if is_primary(nsqd) and state_of(other) == "following" and self._answers(nsqd):
                     return nsqd
             return None
 
-        return wait_until(whole, DEADLINE_S, "a primary and its standby")  # type: ignore[return-value]
-
-    def _follows(self, nsqd: NsqdProcess) -> bool:
-        try:
-            return bool(figures_of(nsqd)["state"] == "following")
-        except (OSError, AssertionError, KeyError):
-            return False
+        return wait_until(whole, DEADLINE_S, "a primary and its standby")
 
     def _answers(self, nsqd: NsqdProcess) -> bool:
         return any(ok.nsqd is nsqd and ok.asked_s > time.monotonic() - 1 for ok in self.answered[-20:])
@@ -120,11 +81,8 @@ class Group:
     def wait_for_a_publish(self) -> NsqdProcess:
         """Wait for an OK to a request of later than now; return who gave it."""
         now_s = time.monotonic()
-        found = wait_until(
-            lambda: next((ok for ok in self.answered[-20:] if ok.asked_s > now_s), None), DEADLINE_S, "an nsqd that serves"
-        )
-        assert found is not None
-        return found.nsqd
+        new = wait_until(lambda: [ok for ok in self.answered[-20:] if ok.asked_s > now_s], DEADLINE_S, "an nsqd that serves")
+        return new[0].nsqd
 
     def wait_for_a_loss(self, nsqd: NsqdProcess) -> str:
         """Wait for the next line in which an nsqd says that it has lost the lease; return all of its log since then."""
@@ -149,48 +107,20 @@ def check_never_two_serve(answered: list[Ok]) -> None:
     assert changes <= 1, f"the nsqds that answered changed {changes} times"
 
 
-@contextmanager
-def running_etcd(directory: Path, kind: str) -> Iterator[str]:
-    """Run an etcd, a real one or the one in memory, and yield its address."""
-    if kind == "memory":
-        with FakeEtcd() as fake:
-            yield fake.address
-        return
-    if ETCD is None:
-        pytest.skip("no etcd here")
-    etcd = Etcd(directory)
-    try:
-        etcd.wait_until_it_answers()
-        yield etcd.address
-    finally:
-        etcd.end()
-
-
-GROUPS = [
-    ("etcd", 0),
-    ("memory", 1),
-    pytest.param(("etcd", 1), marks=pytest.mark.slow),
-    pytest.param(("memory", 0), marks=pytest.mark.slow),
-]
+GROUPS = [("memory", 1), *(pytest.param(each, marks=pytest.mark.slow) for each in (("memory", 0), ("etcd", 0), ("etcd", 1)))]
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")
-def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+def group(request, tmp_path_factory) -> Iterator[Group]:
     kind, acks = request.param
+    if kind == "etcd" and ETCD is None:
+        pytest.skip("no etcd here")
     directory = tmp_path_factory.mktemp("group")
-    with running_etcd(directory, kind) as address:
-        group = Group(directory, address, acks)
-        try:
-            group.start()
-            yield group
-        finally:
-            group.end()
-
-
-def lease_of(operator: EtcdOperator) -> str:
-    pair = operator.pair(KEY)
-    assert pair is not None
-    return str(pair["lease"])
+    with FakeEtcd() if kind == "memory" else Etcd(directory) as etcd, ExitStack() as stack:
+        group = Group(directory, etcd.address, acks)
+        for nsqd in group.nsqds:
+            stack.enter_context(nsqd).start()
+        yield stack.enter_context(group)
 
 
 def delete(operator: EtcdOperator) -> None:
@@ -211,9 +141,7 @@ def overwrite_with_an_address(operator: EtcdOperator) -> None:
 
 def overwrite_with_its_value(operator: EtcdOperator) -> None:
     """It looks as before, but no lease ends it."""
-    pair = operator.pair(KEY)
-    assert pair is not None
-    operator.put(KEY, pair["value"])
+    operator.put(KEY, operator.pair(KEY)["value"])
 
 
 def overwrite_with_another_lease(operator: EtcdOperator) -> None:
@@ -223,13 +151,12 @@ def overwrite_with_another_lease(operator: EtcdOperator) -> None:
 def create_again(operator: EtcdOperator) -> None:
     """With the same lease and the same value."""
     pair = operator.pair(KEY)
-    assert pair is not None
     operator.delete(KEY)
     operator.put(KEY, pair["value"], pair["lease"])
 
 
 def revoke(operator: EtcdOperator) -> None:
-    operator.revoke(lease_of(operator))
+    operator.revoke(operator.pair(KEY)["lease"])
 
 
 WAYS: dict[Callable[[EtcdOperator], None], str] = {
@@ -245,7 +172,7 @@ WAYS: dict[Callable[[EtcdOperator], None], str] = {
 
 
 @pytest.mark.parametrize("change", WAYS, ids=lambda change: change.__name__)
-def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[EtcdOperator], None]) -> None:
+def test_never_two_serve_and_one_serves_again(group, change):
     primary = group.primary()
     group.mark()
     change(group.operator)
@@ -260,7 +187,7 @@ def test_never_two_serve_and_one_serves_again(group: Group, change: Callable[[Et
     assert f"\nnsqd_lease_losses_total {float(lease['losses'])}\n" in primary.http("GET", "/metrics").text
 
 
-def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
+def test_a_primary_that_dies_as_its_key_is_deleted(group):
     primary = group.primary()
     group.mark()
     began_s = time.monotonic()
@@ -268,7 +195,7 @@ def test_a_primary_that_dies_as_its_key_is_deleted(group: Group) -> None:
     group.operator.delete(KEY)
     is_in_time = time.monotonic() < began_s + _NOT_NEAR_ITS_END * TTL_S
     (other,) = [nsqd for nsqd in group.nsqds if nsqd is not primary]
-    wait_until(lambda: is_primary(other), DEADLINE_S, "the other nsqd to serve")
+    wait_until_it_serves(other)
     # On a slow machine the lease may have come near its end before the key was deleted: then nobody has to wait.
     assert not is_in_time or "as the last holder may still serve" in group.new_log(other)
     primary.start()

@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 
-from tests.standby.conftest import MakeHosts
 from tests.support.wire import MESSAGE, Client, Closed
 
 pytestmark = pytest.mark.ours
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.ours
 COUNT, SIZE_BYTES = 200, 20_000
 
 
-def test_what_the_network_held_back_is_not_delivered_later(make_hosts: MakeHosts) -> None:
+def test_what_the_network_held_back_is_not_delivered_later(make_hosts):
     """The consumer's system acknowledges nothing, so most of the messages wait in the primary's socket."""
     hosts = make_hosts()
     primary, standby = hosts.wait_until_whole()

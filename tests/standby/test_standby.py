@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,6 @@ from tests.support.standby_processes import (
     drain_into,
     figures_of,
     promote,
-    standby_of,
     wait_until_it_follows,
     wait_until_it_has_all,
 )
@@ -31,44 +27,20 @@ from tests.support.wire import pub, sub
 
 pytestmark = pytest.mark.ours
 
-Start = Callable[..., NsqdProcess]
 
-
-@pytest.fixture
-def primary_with(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
-    def start(*flags: str) -> NsqdProcess:
-        processes.append(NsqdProcess(tmp_path / "a", *flags).start())
-        return processes[-1]
-
-    return start
-
-
-@pytest.fixture
-def follow(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
-    def start(primary: NsqdProcess, *flags: str, name: str = "b", wait: bool = True) -> NsqdProcess:
-        processes.append(standby_of(primary, tmp_path / name, *flags, wait=wait))
-        return processes[-1]
-
-    return start
-
-
-def test_a_standby_copies_follows_and_takes_over(primary_with: Start, follow: Start) -> None:
+def test_a_standby_copies_follows_and_takes_over(start, follow):
     """The first copy has files that were compacted and rolled; all that follows is in the promoted one too."""
-    primary = primary_with("--accept-standbys", "--max-bytes-per-file=20000")
+    primary = start("a", "--accept-standbys", "--max-bytes-per-file=20000")
     primary.create("orders", "fast", "slow")
     primary.create("paused", "c")
-    with primary.connect() as client:
-        for start in range(0, 300, 10):
-            client.mpub("orders", [b"%04d" % number + b"x" * 500 for number in range(start, start + 10)])
-        client.mpub("paused", [b"waits"])
+    primary.publish("orders", [b"%04d" % number + b"x" * 500 for number in range(300)], batch=10)
+    primary.pub("paused", b"waits")
     primary.post("/topic/pause?topic=paused")
-    with primary.connect() as consumer:
-        consumer.sub("orders", "slow", 2000)
+    with primary.consumer("orders", "slow", 2000) as consumer:
         received = consumer.messages(300)
         consumer.fin(*[message for message in received if message.body[:4] not in (b"0003", b"0200")])
         consumer.round_trip()
-    before = consume_all(primary, "orders", "fast")
-    assert len(before) == 300
+    assert len(consume_all(primary, "orders", "fast")) == 300
     wait_until(lambda: _is_sparse(primary), DEADLINE_S, "a sparse file")
 
     standby = follow(primary)
@@ -97,8 +69,8 @@ def _is_sparse(primary: NsqdProcess) -> bool:
     return False
 
 
-def test_a_standby_refuses_clients_and_shows_its_lag(primary_with: Start, follow: Start) -> None:
-    primary = primary_with("--accept-standbys")
+def test_a_standby_refuses_clients_and_shows_its_lag(start, follow):
+    primary = start("a", "--accept-standbys")
     primary.create("t", "c")
     standby = follow(primary)
     address = f"127.0.0.1:{primary.tcp_port}"
@@ -117,8 +89,8 @@ def test_a_standby_refuses_clients_and_shows_its_lag(primary_with: Start, follow
     assert "nsqd_standby_lag_messages" in standby.http("GET", "/metrics").text
 
 
-def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(primary_with: Start, follow: Start, tmp_path: Path) -> None:
-    primary = primary_with("--standby-acks=1", "--standby-timeout=30s")
+def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(start, follow, tmp_path):
+    primary = start("a", "--standby-acks=1", "--standby-timeout=30s")
     standby = follow(primary)
     primary.create("t", "c")
     history = History(tmp_path / "history.jsonl")
@@ -135,10 +107,8 @@ def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(primary_wit
     judge(history).require_sound()
 
 
-def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(
-    primary_with: Start, follow: Start, tmp_path: Path, processes: list[NsqdProcess]
-) -> None:
-    primary = primary_with("--accept-standbys")
+def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(start, follow):
+    primary = start("a", "--accept-standbys")
     primary.create("t", "c")
     primary.post("/pub?topic=t", b"both")
     standby = follow(primary, "--accept-standbys")
@@ -146,31 +116,27 @@ def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(
     for number in range(3):
         primary.post("/pub?topic=t", b"alone %d" % number)
     primary.kill()
-    processes.append(NsqdProcess(standby.data_path, "--promote", "--accept-standbys").start())
-    new_primary = processes[-1]
+    new_primary = start("b", "--promote", "--accept-standbys")
     new_primary.post("/pub?topic=t", b"new")
 
     old = follow(new_primary, name="a")
     assert figures_of(old)["set_aside_messages"] == 3
     assert "3 messages are here, but not in the logs of" in old.log_text()
-    kept = list(old.data_path.glob("standby-alone-*/t.*.log"))
-    assert len(kept) == 1
-    assert b"alone 2" in kept[0].read_bytes()
+    (kept,) = old.data_path.glob("standby-alone-*/t.*.log")
+    assert b"alone 2" in kept.read_bytes()
     new_primary.kill()
     promote(old)
     assert consume_all(old, "t", "c") == [b"both", b"new"]
 
 
-def test_a_standby_that_was_away_gets_what_is_new(primary_with: Start, follow: Start) -> None:
-    primary = primary_with("--accept-standbys", "--max-bytes-per-file=100000")
+def test_a_standby_that_was_away_gets_what_is_new(start, follow):
+    primary = start("a", "--accept-standbys", "--max-bytes-per-file=100000")
     primary.create("t", "c")
     primary.create("gone", "c")
     primary.post("/pub?topic=gone", b"of the old log")
     standby = follow(primary)
     standby.kill()
-    with primary.connect() as client:
-        for start in range(0, 1000, 100):
-            client.mpub("t", [b"%d " % number + b"x" * 500 for number in range(start, start + 100)])
+    primary.publish("t", [b"%d " % number + b"x" * 500 for number in range(1000)], batch=100)
     primary.post("/topic/delete?topic=gone")
     primary.create("gone", "c")
     primary.post("/pub?topic=gone", b"of the new log")
@@ -184,8 +150,8 @@ def test_a_standby_that_was_away_gets_what_is_new(primary_with: Start, follow: S
     assert "damage" not in standby.log_text()
 
 
-def test_a_publish_is_refused_when_no_standby_acknowledges_it(primary_with: Start, follow: Start) -> None:
-    primary = primary_with("--standby-acks=1", "--standby-timeout=300ms")
+def test_a_publish_is_refused_when_no_standby_acknowledges_it(start, follow):
+    primary = start("a", "--standby-acks=1", "--standby-timeout=300ms")
     primary.create("t", "c")
     with primary.connect() as client:
         assert client.ask(pub("t", b"x")).data.startswith(b"E_PUB_FAILED PUB failed")
@@ -194,12 +160,12 @@ def test_a_publish_is_refused_when_no_standby_acknowledges_it(primary_with: Star
     assert primary.http("POST", "/pub?topic=t", b"z").status == 200
 
 
-def test_with_tls_and_a_secret_where_clients_need_permissions(primary_with: Start, follow: Start, tmp_path: Path) -> None:
+def test_with_tls_and_a_secret_where_clients_need_permissions(start, follow, tmp_path):
     certificates = make_certificates(tmp_path / "certificates")
     secret = secret_file(tmp_path / "secret")
     with contextlib.closing(AuthServer()) as server:
-        primary = primary_with(
-            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret, f"--auth-http-address={server.address}"
+        primary = start(
+            "a", "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret, f"--auth-http-address={server.address}"
         )
         flags = ("--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}")
         stranger = follow(primary, *flags, secret_file(tmp_path / "other", b"another secret, also long"), wait=False)
@@ -209,7 +175,7 @@ def test_with_tls_and_a_secret_where_clients_need_permissions(primary_with: Star
         assert server.asked == []
 
 
-def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path: Path) -> None:
+def test_with_names_in_certificates(start, follow, tmp_path):
     """One name is that of the servers, the other one that of the standby's certificate."""
     certificates = make_certificates(tmp_path / "certificates")
     flags = (
@@ -223,70 +189,58 @@ def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path
         f"--standby-tls-key={certificates.client_key}",
     )
 
-    def names(*names: str) -> list[str]:
+    def names(*names):
         return [*flags, *(f"--standby-tls-allowed-names={name}" for name in names)]
 
-    primary = primary_with("--accept-standbys", *names("Client@example.org", "localhost"))
+    primary = start("a", "--accept-standbys", *names("Client@example.org", "localhost"))
     stranger = follow(primary, *names("b.example.org"), wait=False)
     refusal = "the certificate has none of the names of --standby-tls-allowed-names"
     wait_until(lambda: refusal in stranger.log_text(), DEADLINE_S, "the standby to refuse the primary")
     stranger.kill()
     follow(primary, *names("localhost"))
     primary.kill()
-    with NsqdProcess(primary.data_path, "--accept-standbys", *names("a.example.org", "localhost")).start() as other:
-        refused = follow(other, *names("localhost"), name="c", wait=False)
-        wait_until(lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal")
-        assert refusal in other.log_text()
+    other = start("a", "--accept-standbys", *names("a.example.org", "localhost"))
+    refused = follow(other, *names("localhost"), name="c", wait=False)
+    wait_until(lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal")
+    assert refusal in other.log_text()
 
 
 @pytest.mark.parametrize("flags", [(), ("--promote",)])
-def test_a_promoted_standby_starts_again_with_the_same_flags(
-    primary_with: Start, follow: Start, processes: list[NsqdProcess], flags: tuple[str, ...]
-) -> None:
-    primary = primary_with("--accept-standbys")
+def test_a_promoted_standby_starts_again_with_the_same_flags(start, follow, flags):
+    primary = start("a", "--accept-standbys")
     primary.post("/pub?topic=t", b"x")
     standby = follow(primary)
     primary.kill()
     promote(standby)
     standby.kill()
-    standby = NsqdProcess(standby.data_path, f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags)
-    processes.append(standby.start())
+    standby = start("b", f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags)
     assert standby.topic_stats("t")["depth"] == 1  # type: ignore[index]
     assert "--standby-of has no effect" in standby.log_text()
 
 
-def test_roles_that_a_start_refuses(primary_with: Start, follow: Start) -> None:
-    primary = primary_with()
+def test_roles_that_a_start_refuses(start, follow):
+    primary = start("a")
     standby = follow(primary, wait=False)
     wait_until(lambda: "--accept-standbys is off" in standby.log_text(), DEADLINE_S, "the standby to be refused")
     assert standby.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
     assert primary.http("POST", "/promote").json() == {"message": "NOT_A_STANDBY"}
     standby.kill()
     primary.kill()
-    never = NsqdProcess(primary.data_path, "--promote", "--standby-of=127.0.0.1:1")
-    never.launch()
-    assert never.wait() == 1
-    assert "was never a standby's" in never.log_text()
-    for flags, reason in (((), "is the copy of 127.0.0.1:"), (("--promote",), "is not complete, and cannot be")):
-        refused = NsqdProcess(standby.data_path, *flags)
-        refused.launch()
-        assert refused.wait() == 1
-        assert reason in refused.log_text()
-    assert subprocess.run([*_nsqd(), "--standby-of=nowhere"], capture_output=True, check=False).returncode != 0
+    for path, flags, reason in (
+        (primary.data_path, ("--promote", "--standby-of=127.0.0.1:1"), "was never a standby's"),
+        (standby.data_path, (), "is the copy of 127.0.0.1:"),
+        (standby.data_path, ("--promote",), "is not complete, and cannot be"),
+    ):
+        assert reason in NsqdProcess(path, *flags).fails_to_start()
+    assert "--standby-of" in NsqdProcess(primary.data_path, "--standby-of=nowhere").fails_to_start(status=2)
 
 
-def _nsqd() -> list[str]:
-    from tests.support.nsqd_process import nsqd_command
-
-    return nsqd_command()
-
-
-def test_messages_that_were_imported_from_go_are_copied(primary_with: Start, follow: Start, tmp_path: Path) -> None:
+def test_messages_that_were_imported_from_go_are_copied(start, follow, tmp_path):
     go = GoDirectory(tmp_path / "a")
     go.name_topics({"t": ["a", "b"]})
     go.queue("t:a", numbered("a", 30))
     go.queue("t:b", numbered("b", 10, 30))
-    primary = primary_with("--accept-standbys")
+    primary = start("a", "--accept-standbys")
     primary.post("/pub?topic=t", b"new")
     standby = follow(primary)
     primary.kill()
@@ -296,18 +250,14 @@ def test_messages_that_were_imported_from_go_are_copied(primary_with: Start, fol
     assert len(consume_all(standby, "t", "b")) == 11
 
 
-def test_systemd_sees_one_process_that_goes_on(
-    primary_with: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[NsqdProcess]
-) -> None:
+def test_systemd_sees_one_process_that_goes_on(start, follow, tmp_path, monkeypatch):
     """STOPPING would make systemd end the process that was just promoted."""
-    primary = primary_with("--accept-standbys")
+    primary = start("a", "--accept-standbys")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(tmp_path / "notify"))
         notify.settimeout(DEADLINE_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        standby = standby_of(primary, tmp_path / "b")
-        processes.append(standby)
-        promote(standby)
+        promote(follow(primary))
         reported = ""
         while reported.count("READY=1") < 2:
             reported += notify.recv(4096).decode() + "\n"

@@ -10,17 +10,16 @@ import contextlib
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.support import wire
 from tests.support.background import Background
 from tests.support.hostile_machine import SlowDisk, compiled_shim, drawn_seed, environment
+from tests.support.lanes import sampled
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, nsqd_command, wait_until
 from tests.support.standby_processes import drain_into
-from tests.support.tally import Tally
 from tests.support.wire import Client, Closed
 
 TOPICS = [f"t{number}" for number in range(24)]
@@ -84,8 +83,8 @@ class Publishing(Background):
 
 @pytest.mark.ours
 @pytest.mark.crash
-@pytest.mark.parametrize("flags", [(), ("--sync-every=1",)], ids=["default", "sync-every=1"])
-def test_writes_in_threads_lose_nothing(tmp_path: Path, flags: tuple[str, ...], tally: Tally) -> None:
+@pytest.mark.parametrize("sync_every", sampled([1, 2500], 2500))
+def test_writes_in_threads_lose_nothing(tmp_path, sync_every, tally):
     shim = compiled_shim(tmp_path)
     if shim is None:
         pytest.skip("without a C compiler, the disk is not slowed down")
@@ -94,7 +93,8 @@ def test_writes_in_threads_lose_nothing(tmp_path: Path, flags: tuple[str, ...], 
     hostile = environment(seed, tmp_path / "nsqd", shim=shim, disk=DISK)
     command = ["env", *(f"{name}={value}" for name, value in hostile.items()), *nsqd_command()]
     history = History(tmp_path / "history.jsonl")
-    with NsqdProcess(tmp_path / "nsqd", *flags, command=command) as nsqd:
+    sync = f"--sync-every={sync_every}"
+    with NsqdProcess(tmp_path / "nsqd", sync, command=command) as nsqd:
         nsqd.start()
         for topic in TOPICS:
             nsqd.create(topic, CHANNEL)
@@ -106,7 +106,7 @@ def test_writes_in_threads_lose_nothing(tmp_path: Path, flags: tuple[str, ...], 
             history.killed()
             nsqd.kill()
         log = nsqd.log_text()
-    with NsqdProcess(tmp_path / "nsqd", *flags).start() as nsqd:
+    with NsqdProcess(tmp_path / "nsqd", sync).start() as nsqd:
         history.started()
         for topic in TOPICS:
             drain_into(history, nsqd, topic, CHANNEL)

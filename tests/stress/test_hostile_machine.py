@@ -50,13 +50,13 @@ def hostile(directory: Path, interval_s: float, shim: Path | None = None) -> dic
     return environment(7, directory, shim=shim, disk=ALL_LONG, switch_interval_s=interval_s)
 
 
-def test_every_python_has_the_interval(tmp_path: Path) -> None:
+def test_every_python_has_the_interval(tmp_path):
     assert interval_of_one(SHOWN, **hostile(tmp_path, 3e-6)) == "3e-06"
     nested = f"import subprocess; subprocess.run({SHOWN!r}, check=True)"
     assert interval_of_one([sys.executable, "-c", nested], **hostile(tmp_path, 3e-6)) == "3e-06"
 
 
-def test_a_daemon_that_is_forked_has_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_is_forked_has_the_interval(tmp_path, monkeypatch):
     for name, value in hostile(tmp_path, 3e-6).items():
         monkeypatch.setenv(name, value)
     template = Template(shown_interval.__name__, REPOSITORY)
@@ -66,14 +66,14 @@ def test_a_daemon_that_is_forked_has_the_interval(tmp_path: Path, monkeypatch: p
         assert shown.read() == b"3e-06\n"
 
 
-def test_another_sitecustomize_is_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_sitecustomize_is_run_too(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("print('the other one', __name__)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     shown = interval_of_one(SHOWN, **hostile(tmp_path, 3e-6))
     assert shown.splitlines() == ["the other one sitecustomize", "3e-06"]
 
 
-def test_calls_on_files_of_the_directory_take_longer(tmp_path: Path) -> None:
+def test_calls_on_files_of_the_directory_take_longer(tmp_path):
     shim = compiled_shim(tmp_path)
     if shim is None:
         pytest.skip("without a C compiler, the disk is not slowed down")
@@ -81,7 +81,7 @@ def test_calls_on_files_of_the_directory_take_longer(tmp_path: Path) -> None:
     inside.mkdir()
     slow = hostile(inside, 0.005, shim)
 
-    def delayed(path: Path) -> set[str]:
+    def delayed(path):
         lines = interval_of_one([sys.executable, "-c", CALLS, str(path)], **slow).splitlines()
         return {name for name, is_slow in map(str.split, lines) if is_slow == "True"}
 
@@ -89,13 +89,12 @@ def test_calls_on_files_of_the_directory_take_longer(tmp_path: Path) -> None:
     assert delayed(tmp_path / "outside") == set()
 
 
-def test_what_computes_ends_with_the_block_and_with_its_parent() -> None:
+def test_what_computes_ends_with_the_block_and_with_its_parent():
     with computing(2) as pids:
         assert all(map(is_running, pids))
     assert not any(map(is_running, pids))
     owner = "from tests.support.hostile_machine import *\nwith computing(1) as pids: print(*pids, flush=True); time.sleep(3600)"
     with subprocess.Popen([sys.executable, "-c", owner], cwd=REPOSITORY, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.send_signal(signal.SIGKILL)

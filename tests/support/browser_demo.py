@@ -98,8 +98,9 @@ def _pace() -> float:
 
 def _consume(nsqd: NsqdProcess, topic: str, channel: str, fails: int, over: threading.Event) -> None:
     """Of so many messages, one is given back; of 0, none."""
-    with nsqd.connect(client_id=f"{topic}-worker", hostname=f"{channel}-1.example", user_agent="worker/2.1") as client:
-        client.sub(topic, channel, 50)
+    with nsqd.consumer(
+        topic, channel, 50, client_id=f"{topic}-worker", hostname=f"{channel}-1.example", user_agent="worker/2.1"
+    ) as client:
         number = 0
         while not over.is_set():
             with suppress(TimeoutError, Closed):

@@ -86,8 +86,7 @@ class Driver:
             raise AssertionError(f"{error}; {self.stats()}") from None
 
     def stats(self) -> ConsumerStats:
-        stats: ConsumerStats = self.consumer.stats()
-        return stats
+        return self.consumer.stats()
 
     def close(self) -> None:
         self.consumer.stop(timeout_s=0)

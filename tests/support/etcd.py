@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.store import LeaseError, parse_lease_url
@@ -40,15 +41,22 @@ class Etcd:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
         ]
-        if certificates is not None:
+        if certificates:
             self._command += (
                 f"--cert-file={certificates.server_certificate}",
                 f"--key-file={certificates.server_key}",
                 f"--trusted-ca-file={certificates.authority}",
                 "--client-cert-auth",
             )
-        self._tls = certificates.client_context(with_certificate=True) if certificates is not None else None
+        self._tls = certificates.client_context(with_certificate=True) if certificates else None
         self.start()
+
+    def __enter__(self) -> Self:
+        self.wait_until_it_answers()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def start(self) -> None:
         with self._log_path.open("a") as log:

@@ -76,8 +76,7 @@ class FakeEtcd:
             self._leases.clear()
 
     def note(self, name: str) -> dict[str, Any]:
-        note: dict[str, Any] = json.loads(b64decode(self.values[f"nsqd-py/{name}/note"]["value"]))
-        return note
+        return json.loads(b64decode(self.values[f"nsqd-py/{name}/note"]["value"]))
 
     def answer(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         with self._lock:

@@ -51,8 +51,12 @@ class FaultyNsqd(NsqdProcess):
 
     def delayed_calls(self) -> tuple[int, int]:
         """How many calls were delayed: on the event loop, and in threads."""
-        marks = self._rules.with_suffix(DELAYED).read_text()
-        return marks.count("l"), marks.count("t")
+        lines = self.delays()
+        return sum(line.startswith("loop") for line in lines), sum(line.startswith("thread") for line in lines)
+
+    def delays(self) -> list[str]:
+        """A line for the begin of each delay, as "loop write *" or "thread rename t.*", and one for its end: "end write *"."""
+        return self._rules.with_suffix(DELAYED).read_text().splitlines()
 
 
 class Rules:
@@ -77,11 +81,15 @@ class Rules:
         return real(*arguments)
 
     def _delay(self, rule: dict[str, Any]) -> None:
-        with Path(self._path).with_suffix(DELAYED).open("a") as file:
-            file.write("l" if threading.get_native_id() == os.getpid() else "t")
+        self._note("loop" if threading.get_native_id() == os.getpid() else "thread", rule)
         end_s = time.monotonic() + rule["delay_s"]
         while rule in self._current() and (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, 0.02))
+        self._note("end", rule)
+
+    def _note(self, word: str, rule: dict[str, Any]) -> None:
+        with Path(self._path).with_suffix(DELAYED).open("a") as file:
+            file.write(f"{word} {rule['call']} {rule.get('path', '*')}\n")
 
     def _find(self, name: str, file_name: str) -> dict[str, Any]:
         fitting = (r for r in self._current() if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))

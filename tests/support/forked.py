@@ -128,8 +128,7 @@ def serve(requests: socket.socket) -> dict[str, Any]:
                     os.dup2(descriptor, number)
                 requests.detach()
                 os.closerange(3, 1024)
-                request: dict[str, Any] = json.loads(data)
-                return request
+                return json.loads(data)
             for descriptor in streams:
                 os.close(descriptor)
             ended = os.pidfd_open(pid)

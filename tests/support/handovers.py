@@ -66,7 +66,7 @@ class _Model:
             self.wrong.append(f"call {number} was answered with {result}")
 
 
-def drive(count: int, threads: int = 16, seed: int = 0) -> Findings:
+def drive(count: int, threads: int, seed: int) -> Findings:
     """Begin `count` calls from the event loop and return the findings. The switch interval is that of the process."""
     chance = random.Random(seed)
     pool = DiskThreads(threads)

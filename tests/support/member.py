@@ -33,9 +33,9 @@ def ack(number: int) -> bytes:
     return b"ACK %d\n" % number
 
 
-def caller_of(nsqd: NsqdProcess, secret: bytes = SECRET, purpose: str = FOLLOW, asked: str = "") -> Caller:
+def caller_of(nsqd: NsqdProcess, secret: bytes = SECRET, purpose: str = FOLLOW) -> Caller:
     own = f"127.0.0.1:{nsqd.tcp_port}"
-    return Caller(secret, purpose, asked or own, asked or own, os.urandom(NONCE_BYTES))
+    return Caller(secret, purpose, own, own, os.urandom(NONCE_BYTES))
 
 
 def join(client: Client, caller: Caller) -> Caller:
@@ -51,7 +51,6 @@ def join(client: Client, caller: Caller) -> Caller:
 def fence_of(nsqd: NsqdProcess, new_primary: str) -> bytes:
     """Return the document of a fence whose epochs continue those of nsqd's logs, as its files have them."""
     saved = wait_until(lambda: read_epochs(nsqd.data_path), what="nsqd.epochs, which a first standby causes")
-    assert saved is not None
     newer = Epoch(1 << 62, 1 << 40)
     logs = {topic: OfferedLog((*epochs, newer)) for topic, epochs in saved.logs.items()}
     return encode_offer(Offer(newer.number, "", logs, new_primary), 1 << 20)

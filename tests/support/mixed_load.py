@@ -41,9 +41,10 @@ class Load(Background):
     """The clients of one nsqd. While it is entered they run; they end when nsqd is dead."""
 
     def __init__(self, nsqd: NsqdProcess, topics: list[PlannedTopic], chance: random.Random, longest_defer_ms: int):
-        consumers = [Consumer(nsqd, topic, channel, chance) for topic in topics for channel in CHANNELS]
-        publishers = [self._publish_by_tcp, self._publish_by_tcp, self._publish_by_http]
-        clients: list[Callable[[], None]] = [*publishers, self._operate, *(consumer.run for consumer in consumers)]
+        clients: list[Callable[[], None]] = [self._publish_by_tcp, self._publish_by_tcp, self._publish_by_http]
+        clients += [Consumer(nsqd, topic, channel, chance).run for topic in topics for channel in CHANNELS]
+        if any(topic.operations for topic in topics):
+            clients.append(self._operate)
         super().__init__(*(partial(self._until_death, client) for client in clients))
         self._nsqd = nsqd
         self._topics = topics
@@ -86,18 +87,18 @@ class Load(Background):
         history = topic.history
         if choice < 0.3:
             batch = topic.bodies.take(self._chance.randrange(1, 40))
-            publish = history.sending(topic.name, batch, name)
-            client.send(wire.mpub(topic.name, batch))
-            return [publish]
-        if choice < 0.5:
+            publishes = [history.sending(topic.name, batch, name)]
+            command = wire.mpub(topic.name, batch)
+        elif choice < 0.5:
             defer_ms = self._defer_ms()
-            bodies = topic.bodies.take(1)
-            publish = history.sending(topic.name, bodies, name, defer_ns=defer_ms * MILLISECOND_NS)
-            client.send(wire.dpub(topic.name, defer_ms, bodies[0]))
-            return [publish]
-        singles = topic.bodies.take(1 if choice < 0.8 else 10)
-        publishes = [history.sending(topic.name, [body], name) for body in singles]
-        client.send(*(wire.pub(topic.name, body) for body in singles))
+            (body,) = topic.bodies.take(1)
+            publishes = [history.sending(topic.name, [body], name, defer_ns=defer_ms * MILLISECOND_NS)]
+            command = wire.dpub(topic.name, defer_ms, body)
+        else:
+            singles = topic.bodies.take(1 if choice < 0.8 else 10)
+            publishes = [history.sending(topic.name, [body], name) for body in singles]
+            command = b"".join(wire.pub(topic.name, body) for body in singles)
+        client.send(command)
         return publishes
 
     def _publish_by_http(self) -> None:
@@ -154,8 +155,7 @@ class Consumer:
         self._name = _new_connection("consumer")
         self._open.clear()
         self._sent, self._asked = 0, None
-        with self._nsqd.connect() as client:
-            client.sub(self._topic.name, self._channel, rdy_count=RDY)
+        with self._nsqd.consumer(self._topic.name, self._channel, RDY) as client:
             while True:
                 frame = client.next_frame()
                 if frame.kind == wire.MESSAGE:
@@ -188,13 +188,12 @@ class Consumer:
 
     def _processed(self) -> None:
         """All that was sent before the question."""
-        asked = self._asked
-        assert asked is not None
+        asked, self._asked = self._asked, None
         self._history.processed(self._name, asked)
-        self._asked = None
-        left = {key: [answer for answer in answers if answer > asked] for key, answers in self._open.items()}
-        self._open.clear()
-        self._open.update({key: answers for key, answers in left.items() if answers})
+        for key, answers in list(self._open.items()):
+            self._open[key] = [answer for answer in answers if answer > asked]
+            if not self._open[key]:
+                del self._open[key]
 
     def _refused(self, frame: wire.Frame) -> None:
         """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: `<code> <verb> <id> failed ...`.
@@ -237,6 +236,5 @@ def _consume_all(consumer: Consumer, nsqd: NsqdProcess) -> None:
 
 def _is_empty(nsqd: NsqdProcess, topic: PlannedTopic) -> bool:
     stats = nsqd.topic_stats(topic.name)
-    assert stats is not None
     counts = [c[name] for c in stats["channels"] for name in ("depth", "in_flight_count", "deferred_count")]
     return not any([stats["depth"], *counts])

@@ -77,6 +77,12 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def port_pairs(count: int) -> list[tuple[int, int]]:
+    """Return free ports for so many servers with two each."""
+    ports = free_ports(2 * count)
+    return list(zip(ports[::2], ports[1::2], strict=True))
+
+
 class Network(Protocol):
     """Hosts that can all reach each other, and are reached from the tests, until they are cut apart."""
 
@@ -306,7 +312,6 @@ class Relay:
 
     def _ready(self) -> Iterator[socket.socket]:
         for key, _ in self._selector.select():
-            assert isinstance(key.fileobj, socket.socket)
             yield key.fileobj
 
     def _accept(self) -> None:

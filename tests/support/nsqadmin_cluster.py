@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.support.nsqadmin_process import NsqadminProcess
@@ -38,7 +37,7 @@ class AdminCluster:
         wait_until(lambda: len(self.lookupd.nodes()) == 2, what="both nsqds at nsqlookupd")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in [*self._admins, *self.nsqds, self.lookupd]:
             process.destroy()
 

@@ -27,14 +27,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
 START_DEADLINE_S = 40.0
 STOP_DEADLINE_S = 40.0
-POLL_INTERVAL_S = 0.01
+# The pause between two questions is a part of the time that has passed, so that long waits cost little.
+LEAST_PAUSE_S, MOST_PAUSE_S, PAUSE_SHARE = 0.01, 0.1, 0.05
 
 T = TypeVar("T")
 
 
+def command_of(daemon: str) -> list[str]:
+    """The command of nsqd, nsqlookupd or nsqadmin, which a variable as NSQD_COMMAND replaces."""
+    command = os.environ.get(f"{daemon.upper()}_COMMAND")
+    return shlex.split(command) if command else [sys.executable, "-m", f"nsq_apps.{daemon}"]
+
+
 def nsqd_command() -> list[str]:
-    command = os.environ.get("NSQD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqd"]
+    return command_of("nsqd")
 
 
 def is_ours() -> bool:
@@ -44,11 +50,12 @@ def is_ours() -> bool:
 
 def wait_until(condition: Callable[[], T], deadline_s: float = 40.0, what: str = "the condition") -> T:
     """Asks until the answer is true, and returns it. Fails at the deadline with the last answer."""
-    deadline = time.monotonic() + deadline_s
+    began_s = time.monotonic()
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began_s
+        if waited_s > deadline_s:
             raise AssertionError(f"waited {deadline_s} s for {what}, last was {answer!r}")
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(min(max(LEAST_PAUSE_S, waited_s * PAUSE_SHARE), MOST_PAUSE_S))
     return answer
 
 
@@ -83,20 +90,19 @@ class ServerProcess:
     """
 
     is_executed = False  # True: never forked from a process that has imported it
+    listens_for: tuple[str, ...] = ("TCP", "HTTP")
 
     def __init__(
         self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
     ) -> None:
-        tcp_port, http_port = ports
         self.host = host
         self.log_path = log_path
-        self.tcp_port = 0
-        self.http_port = 0
+        self.tcp_port, self.http_port = ports
         self._command = [
             *host.command_prefix,
             *command,
-            f"--tcp-address={host.address}:{tcp_port}",
-            f"--http-address={host.address}:{http_port}",
+            f"--tcp-address={host.address}:{self.tcp_port}",
+            f"--http-address={host.address}:{self.http_port}",
             f"--broadcast-address={host.address}",
             *flags,
         ]
@@ -107,7 +113,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
 
     @property
@@ -131,13 +136,18 @@ class ServerProcess:
 
     def wait_until_it_listens(self) -> None:
         ports = wait_until(self._read_ports, START_DEADLINE_S, f"{self.log_path.stem} to listen")
-        assert ports is not None
-        self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
+        self.tcp_port, self.http_port = ports.get("TCP", 0), ports["HTTP"]
 
     def start(self) -> Self:
         self.launch()
         self.wait_until_it_listens()
         return self
+
+    def fails_to_start(self, status: int = 1) -> str:
+        """What it logs when it ends by itself, with this status."""
+        self.launch()
+        assert self.wait() == status
+        return self.log_text()
 
     def stop(self) -> int:
         """Ends it with SIGTERM; the exit status."""
@@ -158,12 +168,10 @@ class ServerProcess:
         self.start()
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
         self._process.send_signal(number)
 
     def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
         """The exit status, when it has ended."""
-        assert self._process is not None
         return self._process.wait(deadline_s)
 
     def __enter__(self) -> Self:
@@ -182,13 +190,13 @@ class ServerProcess:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
-    def _read_ports(self) -> dict[str, int] | None:
+    def _read_ports(self) -> dict[str, int]:
+        """The ports by name; none before it listens on all of them."""
         ports = {name: int(port) for name, port in LISTENING.findall(self.log_text())}
-        if len(ports) == 2:
+        if len(ports) == len(self.listens_for):
             return ports
-        if not self.is_running:
-            raise AssertionError(f"{self.log_path.stem} ended at start:\n{self.log_text()}")
-        return None
+        assert self.is_running, f"{self.log_path.stem} ended at start:\n{self.log_text()}"
+        return {}
 
     # --- talking to it
 
@@ -268,21 +276,38 @@ class NsqdProcess(ServerProcess):
 
     def connect(self, **settings: Any) -> Client:
         """A connection; with settings it is identified."""
-        client = Client(self.tcp_port)
+        client = Client(self.tcp_port, address=self.host.address)
         if settings:
             client.identify(**settings)
         return client
 
+    def consumer(self, topic: str, channel: str, rdy_count: int | None = None, **settings: Any) -> Client:
+        """A connection that consumes from the channel."""
+        client = self.connect(**settings)
+        client.sub(topic, channel, rdy_count)
+        return client
+
+    def pub(self, topic: str, *bodies: bytes) -> None:
+        """Publish on a new connection, as `mpub` and `dpub`."""
+        with self.connect() as client:
+            client.pub(topic, *bodies)
+
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None:
+        with self.connect() as client:
+            client.mpub(topic, bodies)
+
+    def dpub(self, topic: str, defer_ms: int, body: bytes) -> None:
+        with self.connect() as client:
+            client.dpub(topic, defer_ms, body)
+
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
         assert answer.status == 200, answer
-        stats: dict[str, Any] = answer.json()
-        return stats
+        return answer.json()
 
     def topic_stats(self, topic: str) -> dict[str, Any] | None:
         """The topic in /stats, or None."""
-        found: list[dict[str, Any]] = [t for t in self.stats()["topics"] or () if t["topic_name"] == topic]
-        return found[0] if found else None
+        return next((t for t in self.stats()["topics"] or () if t["topic_name"] == topic), None)
 
     def channel_stats(self, topic: str, channel: str) -> dict[str, Any] | None:
         """The channel in /stats, or None."""
@@ -290,10 +315,14 @@ class NsqdProcess(ServerProcess):
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
 
+    def consume(self, topic: str, channel: str, count: int) -> list[Message]:
+        """Finish that many messages of a channel."""
+        with self.consumer(topic, channel, 2500) as client:
+            return client.consume(count)
+
     def consume_all(self, topic: str, channel: str) -> list[Message]:
         """Finish all messages of a channel but those that are deferred."""
-        with self.connect() as client:
-            client.sub(topic, channel, rdy_count=2500)
+        with self.consumer(topic, channel, 2500) as client:
             return client.drain(lambda: self.is_empty(topic, channel))
 
     def is_empty(self, topic: str, channel: str) -> bool:
@@ -318,6 +347,13 @@ class NsqdProcess(ServerProcess):
         return seen
 
     def create(self, topic: str, *channels: str) -> None:
-        self.post(f"/topic/create?topic={topic.replace('#', '%23')}")
+        query = f"?topic={topic}".replace("#", "%23")
+        self.post(f"/topic/create{query}")
         for channel in channels:
-            self.post(f"/channel/create?topic={topic.replace('#', '%23')}&channel={channel.replace('#', '%23')}")
+            self.post(f"/channel/create{query}&channel={channel.replace('#', '%23')}")
+
+    def publish(self, topic: str, bodies: Sequence[bytes], batch: int = 20) -> None:
+        """Publish messages in their order, `batch` with each MPUB."""
+        with self.connect() as client:
+            for start in range(0, len(bodies), batch):
+                client.mpub(topic, bodies[start : start + batch])

@@ -47,7 +47,6 @@ class NsqdSide:
             return SnappyLayer()
         if name == "deflate":
             return DeflateLayer(6)
-        assert self._certificates is not None
         files = {"tls_cert": str(self._certificates.server_certificate), "tls_key": str(self._certificates.server_key)}
         return TlsLayer(server_context(ServerTlsOptions(**files)))
 

@@ -5,16 +5,13 @@ The environment variable NSQLOOKUPD_COMMAND replaces the program under test, as 
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from tests.support.network import LOOPBACK, Host
-from tests.support.nsqd_process import ServerProcess
+from tests.support.nsqd_process import ServerProcess, command_of
 
 # make_nsqlookupd(*flags) starts an nsqlookupd; see tests/conftest.py.
 MakeNsqlookupd = Callable[..., "NsqlookupdProcess"]
@@ -23,8 +20,7 @@ Producer = dict[str, Any]
 
 
 def nsqlookupd_command() -> list[str]:
-    command = os.environ.get("NSQLOOKUPD_COMMAND")
-    return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqlookupd"]
+    return command_of("nsqlookupd")
 
 
 class NsqlookupdProcess(ServerProcess):
@@ -54,8 +50,7 @@ class NsqlookupdProcess(ServerProcess):
         return sorted(self._get(f"/channels?topic={quote(topic)}")["channels"])
 
     def nodes(self) -> list[Producer]:
-        producers: list[Producer] = self._get("/nodes")["producers"]
-        return producers
+        return self._get("/nodes")["producers"]
 
     def lookup(self, topic: str) -> list[Producer]:
         """The producers of a topic; none when it does not know the topic."""
@@ -64,13 +59,11 @@ class NsqlookupdProcess(ServerProcess):
             assert answer.json() == {"message": "TOPIC_NOT_FOUND"}
             return []
         assert answer.status == 200, answer
-        producers: list[Producer] = answer.json()["producers"]
-        return producers
+        return answer.json()["producers"]
 
     def channel_producers(self, topic: str, channel: str) -> list[Producer]:
         """The producers that have this channel. Only /debug knows."""
-        producers: list[Producer] = self._get("/debug").get(f"channel:{topic}:{channel}", [])
-        return producers
+        return self._get("/debug").get(f"channel:{topic}:{channel}", [])
 
     def _get(self, path: str) -> Any:
         answer = self.http("GET", path)

@@ -183,8 +183,7 @@ def run_in_process(library: str, port: int, settings: dict[str, Any]) -> dict[st
     command = [sys.executable, "-m", "tests.support.real_clients", library, str(port), json.dumps(settings)]
     program = subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=90)
     assert program.returncode == 0, program.stderr.decode()
-    outcome: dict[str, Any] = json.loads(program.stdout)
-    return outcome
+    return json.loads(program.stdout)
 
 
 def main() -> None:

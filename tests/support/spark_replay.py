@@ -51,8 +51,7 @@ class Replay(ToolProcess):
 
     def report(self) -> dict[str, Any]:
         """Only when it has ended."""
-        report: dict[str, Any] = json.loads(self._report_path.read_bytes())
-        return report
+        return json.loads(self._report_path.read_bytes())
 
 
 def numbered(count: int) -> list[bytes]:
@@ -98,8 +97,7 @@ def wait_for_messages(nsqd: NsqdProcess, replay: ToolProcess, count: int) -> Non
 def copies(nsqd: NsqdProcess, topic: str = TOPIC) -> list[bytes]:
     """All bodies that are there, each as often as it is; they are taken out of it."""
     depth = nsqd.wait_for_channel(topic, CHANNEL)["depth"]
-    with nsqd.connect() as client:
-        client.sub(topic, CHANNEL, 2500)
+    with nsqd.consumer(topic, CHANNEL, 2500) as client:
         return [message.body for message in client.consume(depth)]
 
 

@@ -41,8 +41,8 @@ class Standalone:
 
 
 @contextmanager
-def standalone(directory: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Standalone]:
-    """Each worker has so many cores and so much memory; everything listens on 127.0.0.1. Raises StandaloneFailed."""
+def standalone(directory: Path, *, workers: int) -> Iterator[Standalone]:
+    """Each worker has one core and 1 GB of memory; everything listens on 127.0.0.1. Raises StandaloneFailed."""
     environment = _environment(directory)
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -59,7 +59,7 @@ def standalone(directory: Path, *, workers: int = 2, cores: int = 1, memory: str
     try:
         log = start("master", [_MASTER, "--port", "0", "--webui-port", "0"])
         master = _wait_for(lambda: _AT.search(_text(log)), processes, log)[1]
-        size = ["--cores", str(cores), "--memory", memory]
+        size = ["--cores", "1", "--memory", "1g"]
         logs = [
             start(f"worker{number}", [_WORKER, *size, "--webui-port", "0", "--work-dir", f"{directory}/work", master])
             for number in range(workers)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.support.ledger import History
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.together import join_thread
 from tests.support.wire import Client, Message, bodies, mpub, pub
@@ -27,16 +30,18 @@ def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = 
     return standby
 
 
+def lease_holders(directory: Path, names: str, *flags: str) -> list[NsqdProcess]:
+    """An nsqd for each letter, on ports that it keeps, which they need to share a lease. None is started."""
+    ports = port_pairs(len(names))
+    return [NsqdProcess(directory / name, *flags, ports=pair) for name, pair in zip(names, ports, strict=True)]
+
+
 def figures_of(standby: NsqdProcess) -> dict[str, Any]:
-    statistics: dict[str, Any] = standby.stats()["standby"]
-    return statistics
+    return standby.stats()["standby"]
 
 
 def wait_until_it_follows(standby: NsqdProcess) -> None:
-    def follows() -> bool:
-        return is_standby(standby) and figures_of(standby)["state"] == "following"
-
-    wait_until(follows, DEADLINE_S, "the standby to follow")
+    wait_until(lambda: state_of(standby) == "following", DEADLINE_S, "the standby to follow")
 
 
 def wait_until_it_has_all(primary: NsqdProcess) -> None:
@@ -54,21 +59,35 @@ def wait_until_it_has_all(primary: NsqdProcess) -> None:
 def promote(standby: NsqdProcess) -> None:
     """Promotes it, and waits until it serves."""
     standby.post("/promote")
-    wait_until(lambda: is_primary(standby), DEADLINE_S, "the promotion")
+    wait_until_it_serves(standby)
+
+
+def state_of(nsqd: NsqdProcess) -> str:
+    """The state of a standby; "primary" for one that is none, and empty for one that is between two roles."""
+    with suppress(OSError, AssertionError):
+        return nsqd.stats().get("standby", {"state": "primary"})["state"]
+    return ""
 
 
 def is_primary(nsqd: NsqdProcess) -> bool:
-    try:
-        return "standby" not in nsqd.stats()
-    except (OSError, AssertionError):  # it is between its two roles
-        return False
+    return state_of(nsqd) == "primary"
 
 
 def is_standby(nsqd: NsqdProcess) -> bool:
-    try:
-        return "standby" in nsqd.stats()
-    except (OSError, AssertionError):  # it is between its two roles
-        return False
+    return state_of(nsqd) not in ("primary", "")
+
+
+def wait_for_a_primary(nsqds: Sequence[NsqdProcess]) -> NsqdProcess:
+    """The first of these that serves."""
+    return wait_until(lambda: [nsqd for nsqd in nsqds if is_primary(nsqd)], DEADLINE_S, "a primary")[0]
+
+
+def wait_until_it_serves(nsqd: NsqdProcess) -> None:
+    wait_until(lambda: is_primary(nsqd), DEADLINE_S, f"{nsqd.data_path.name} to serve")
+
+
+def wait_until_it_gives_way(nsqd: NsqdProcess) -> None:
+    wait_until(lambda: is_standby(nsqd), DEADLINE_S, f"{nsqd.data_path.name} to be a standby")
 
 
 def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[bytes]:
@@ -78,8 +97,7 @@ def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[bytes]:
 
 def _consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
     depth = nsqd.wait_for_channel(topic, channel)["depth"]
-    with nsqd.connect() as client:
-        client.sub(topic, channel, 2000)
+    with nsqd.consumer(topic, channel, 2000) as client:
         return client.consume(depth, DEADLINE_S)
 
 

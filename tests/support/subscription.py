@@ -25,16 +25,13 @@ def frame(number: int, attempts: int = 1) -> bytes:
 
 def messages(*numbers: int, attempts: int = 1) -> IncomingMessages:
     (found,) = FrameParser().feed(b"".join(frame(number, attempts) for number in numbers))
-    assert isinstance(found, IncomingMessages)
     return found
 
 
 class World:
     """A subscription at one nsqd, and a clock that stands still until it is set."""
 
-    def __init__(
-        self, max_in_flight: int = 100, limits: Negotiated = LIMITS, auto_touch: bool = True, **settings: object
-    ) -> None:
+    def __init__(self, max_in_flight: int = 100, **settings: object) -> None:
         self.now_s = 0.0
         self.ready: list[str] = []
         self.news: list[str] = []
@@ -42,14 +39,14 @@ class World:
             "topic",
             "channel",
             ClientOptions.of(max_in_flight=max_in_flight, **settings),
-            auto_touch=auto_touch,
+            auto_touch=True,
             now_s=lambda: self.now_s,
             chance=lambda: 0.0,
             on_output=lambda: self.ready.append("output"),
             on_backoff=self.news.append,
             lock=threading.RLock(),
         )
-        self.window = self.subscription.opened("nsqd:4150", limits)
+        self.window = self.subscription.opened("nsqd:4150", LIMITS)
 
     def batch(self, *numbers: int, attempts: int = 1) -> MessageBatch:
         return self.window.add(messages(*numbers, attempts=attempts))

@@ -84,7 +84,6 @@ class ToolProcess:
     @property
     def stdin(self) -> IO[bytes]:
         """Where it reads from, if that is a pipe."""
-        assert self._process.stdin is not None
         return self._process.stdin
 
     def end_input(self) -> None:
@@ -95,7 +94,6 @@ class ToolProcess:
     @property
     def stdout(self) -> IO[bytes]:
         """What it writes, if that is a pipe."""
-        assert self._process.stdout is not None
         return self._process.stdout
 
     def output(self) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 import zlib
 from typing import Any
 
@@ -16,15 +15,14 @@ class TransportClient(Client):
     """A client that asks for TLS or compression, and speaks it then."""
 
     def __init__(self, port: int, **settings: Any) -> None:
-        super().__init__(port, **settings)
-        self._compress: Any = lambda data: data
-        self._decompress: Any = lambda data: data
+        self._compress: Any = bytes
+        self._decompress: Any = bytes
+        super().__init__(port, **settings)  # it sends the magic
 
     def upgrade(self, context: ssl.SSLContext | None = None, **fields: Any) -> dict[str, Any]:
         """IDENTIFY with these fields, and what they lead to; the negotiated settings."""
         negotiated = self.identify(tls_v1=context is not None, **fields)
         if negotiated["tls_v1"]:
-            assert context is not None
             self.start_tls(context)
         if negotiated["snappy"]:
             self.start_snappy()
@@ -52,10 +50,8 @@ class TransportClient(Client):
     def _begin(self, decompress: Any) -> None:
         """What has come behind the negotiation is compressed already, an OK first."""
         self._decompress = decompress
-        received = bytes(self._input)
-        self._input.clear()
-        if received:
-            self._input += decompress(received)
+        if self._input:
+            self._input[:] = decompress(bytes(self._input))
         assert self.frame() == OK
 
     @property
@@ -67,20 +63,9 @@ class TransportClient(Client):
         super().send(data)
 
     def send(self, *parts: bytes) -> None:
-        # The client of `wire` sends its magic before this class is ready.
-        compress = getattr(self, "_compress", None)
-        super().send(compress(b"".join(parts)) if compress else b"".join(parts))
+        super().send(self._compress(b"".join(parts)))
 
     def _receive(self, deadline: float) -> None:
-        while True:
-            self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            try:
-                received = self.socket.recv(1 << 18)
-            except ConnectionResetError as error:
-                raise Closed from error
-            if not received:
-                raise Closed
-            data = self._decompress(received)
-            if data:
-                self._input += data
-                return
+        while not (data := self._decompress(self._received(deadline))):
+            pass
+        self._input += data

@@ -13,8 +13,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 MAGIC = b"  V2"
 NOP = b"NOP\n"
@@ -130,10 +129,10 @@ class Client:
         self._kept: deque[Frame] = deque()
         self.send(magic)
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -153,17 +152,17 @@ class Client:
             raise Closed from error
 
     def send_byte_by_byte(self, data: bytes) -> None:
-        for position in range(len(data)):
-            self.send(data[position : position + 1])
+        for byte in data:
+            self.send(bytes([byte]))
 
     def end_input(self) -> None:
         """Sends the end of input, and still reads."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
-    def send_until_it_blocks(self, data: bytes, times: int, blocked_s: float = 2.0) -> None:
+    def send_until_it_blocks(self, data: bytes, times: int) -> None:
         """Sends `data` up to `times`, ends early when nsqd takes no more of it or closes the connection."""
-        self.socket.settimeout(blocked_s)
+        self.socket.settimeout(2.0)
         with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
             for _ in range(times):
                 self.socket.sendall(data)
@@ -195,8 +194,7 @@ class Client:
         """The negotiated settings."""
         frame = self.ask(identify(feature_negotiation=True, **fields))
         assert frame.kind == RESPONSE, frame
-        settings: dict[str, Any] = json.loads(frame.data)
-        return settings
+        return json.loads(frame.data)
 
     def fin(self, *messages: Message) -> None:
         self.send(*(fin(message.id) for message in messages))
@@ -303,6 +301,10 @@ class Client:
         return Frame(kind, data)
 
     def _receive(self, deadline: float) -> None:
+        self._input += self._received(deadline)
+
+    def _received(self, deadline: float) -> bytes:
+        """What one read of the socket brings. Raises `Closed` at the end of input, or TimeoutError."""
         self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             data = self.socket.recv(1 << 18)
@@ -310,12 +312,11 @@ class Client:
             raise Closed from error
         if not data:
             raise Closed
-        self._input += data
+        return data
 
 
 def parse_message(data: bytes) -> Message:
-    timestamp_ns, attempts, message_id = MESSAGE_HEADER.unpack_from(data)
-    return Message(timestamp_ns, attempts, message_id, data[MESSAGE_HEADER.size :])
+    return Message(*MESSAGE_HEADER.unpack_from(data), data[MESSAGE_HEADER.size :])
 
 
 def bodies(messages: Iterable[Message]) -> list[bytes]:

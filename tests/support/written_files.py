@@ -37,8 +37,7 @@ def plain_bytes(path: Path) -> bytes:
     if path.suffix == ".gz":
         return gzip.decompress(data)
     if path.suffix == ".zst":
-        found: bytes = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
-        return found
+        return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
     return data
 
 
@@ -71,8 +70,7 @@ def bodies(path: Path) -> list[bytes]:
     if name.endswith(".framed"):
         return [body for messages in records(path) for body in messages.bodies]
     if name.endswith(".parquet"):
-        found: list[bytes] = parquet.read_table(path.absolute()).column("body").to_pylist()
-        return found
+        return parquet.read_table(path.absolute()).column("body").to_pylist()
     lines = plain_bytes(path).split(b"\n")
     assert lines.pop() == b"", f"{path} ends inside a line"
     return lines

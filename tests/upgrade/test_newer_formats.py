@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack, pack_into
@@ -15,7 +13,9 @@ from google_crc32c import extend
 from nsqd_py.broker.state_files import METADATA_FILE
 from nsqd_py.diskqueue.records import VERSION
 from tests.support.broker_life import TOPIC, Life
-from tests.support.nsqd_process import REPOSITORY
+from tests.support.harm import content
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
@@ -54,7 +54,7 @@ NEWER: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def left(tmp_path) -> Path:
     """What a stopped nsqd left: a topic with a message, and positions of channels."""
     directory = tmp_path / "data"
     directory.mkdir()
@@ -65,44 +65,32 @@ def left(tmp_path: Path) -> Path:
     return directory
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nsq_apps.nsqd", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", *flags]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.parametrize("kind", NEWER)
-def test_a_start_is_refused(left: Path, kind: str) -> None:
+def test_a_start_is_refused(left, kind):
     make_newer, name, found = NEWER[kind]
     make_newer(left)
-    before = contents(left)
-    done = run(f"--data-path={left}")
-    assert done.returncode == 1, done.stderr
-    fatal = [line for line in done.stderr.splitlines() if "FATAL" in line]
-    assert len(fatal) == 1
-    assert f"{left / name} was written by a newer version of nsqd-py ({found})" in fatal[0]
-    assert "start that version" in fatal[0]
-    after = contents(left)
+    before = content(left)
+    (fatal,) = (line for line in NsqdProcess(left).fails_to_start().splitlines() if "FATAL" in line)
+    assert f"{left / name} was written by a newer version of nsqd-py ({found})" in fatal
+    assert "start that version" in fatal
+    after = content(left)
     assert {name: after[name] for name in before} == before
     assert not list(left.glob("*.damaged*"))
 
 
 @pytest.mark.parametrize("kind", NEWER)
-def test_a_check_is_refused(left: Path, kind: str) -> None:
+def test_a_check_is_refused(left, kind):
     make_newer, name, _ = NEWER[kind]
     make_newer(left)
-    before = contents(left)
-    done = run(f"--check-data={left}")
+    before = content(left)
+    done = run_tool("nsq_apps.nsqd", f"--check-data={left}")
     assert done.returncode == 2, done.stdout
     assert done.stdout == ""
     assert f"{name} was written by a newer version of nsqd-py" in done.stderr
-    assert contents(left) == before
+    assert content(left) == before
 
 
-def test_a_damaged_version_is_damage(left: Path) -> None:
+def test_a_damaged_version_is_damage(left):
     """The checksum tells it from a newer format."""
     data = bytearray((left / LOG).read_bytes())
     data[4] ^= 2

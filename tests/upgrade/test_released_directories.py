@@ -58,14 +58,14 @@ def opened(archive: Path, directory: Path) -> Iterator[Opened]:
         close_descriptors(directory)
 
 
-def test_there_are_directories_of_several_versions() -> None:
+def test_there_are_directories_of_several_versions():
     versions = {archive.name.rsplit("-", 1)[0] for archive in ARCHIVES}
     assert len(versions) >= 4
     assert len(ARCHIVES) == 2 * len(versions)
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
-def test_every_message_is_where_it_was(archive: Path, tmp_path: Path) -> None:
+def test_every_message_is_where_it_was(archive, tmp_path):
     with opened(archive, tmp_path) as now:
         topics = now.broker.topics
         assert set(topics) == {"orders", "held", "lonely", "sparse"}
@@ -97,7 +97,7 @@ def test_every_message_is_where_it_was(archive: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES[-2:], ids=lambda path: path.name.removesuffix(".tar.xz"))
-def test_what_this_version_writes_it_finds_again(archive: Path, tmp_path: Path) -> None:
+def test_what_this_version_writes_it_finds_again(archive, tmp_path):
     with opened(archive, tmp_path) as now:
         now.take("orders", "billing")
         now.broker.close()

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from tests.support.ledger import History, judge
-from tests.support.network import free_ports
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, nsqlookupd_command
 from tests.upgrade.publishers import BETWEEN, DEADLINE_S, TOPIC, Publishers, noting_consumer
@@ -42,7 +43,7 @@ class Cluster:
 
     def __init__(self, directory: Path, nsqd: list[str], nsqlookupd: list[str]) -> None:
         self._directory = directory
-        self._lookupd_ports, *self._nsqd_ports = zip(*[iter(free_ports(2 + 2 * NSQDS))] * 2, strict=True)
+        self._lookupd_ports, *self._nsqd_ports = port_pairs(1 + NSQDS)
         self.lookupd = self._lookupd(nsqlookupd).start()
         self.nsqds = [self._nsqd(number, nsqd).start() for number in range(NSQDS)]
 
@@ -74,7 +75,10 @@ class Cluster:
         topics = [nsqd.topic_stats(TOPIC) for nsqd in self.nsqds]
         return [channel for topic in topics if topic is not None for channel in topic["channels"]]
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for process in (*self.nsqds, self.lookupd):
             process.destroy()
 
@@ -124,20 +128,13 @@ def roll(cluster: Cluster, history: History, end: Stop) -> None:
 
 
 @pytest.mark.parametrize("end", [drain, pytest.param(stop, marks=pytest.mark.slow)], ids=["drained", "stopped"])
-def test_a_rolling_restart(tmp_path: Path, end: Stop) -> None:
-    cluster = Cluster(tmp_path, nsqd_command(), nsqlookupd_command())
-    try:
+def test_a_rolling_restart(tmp_path, end):
+    with Cluster(tmp_path, nsqd_command(), nsqlookupd_command()) as cluster:
         roll(cluster, History(tmp_path / "history.jsonl"), end)
-    finally:
-        cluster.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [drain, stop], ids=["drained", "stopped"])
-def test_a_rolling_upgrade_from_an_earlier_version(tmp_path: Path, end: Stop) -> None:
-    with old_commands() as (nsqd, nsqlookupd):
-        cluster = Cluster(tmp_path, nsqd, nsqlookupd)
-        try:
-            roll(cluster, History(tmp_path / "history.jsonl"), end)
-        finally:
-            cluster.close()
+def test_a_rolling_upgrade_from_an_earlier_version(tmp_path, end):
+    with old_commands() as (nsqd, nsqlookupd), Cluster(tmp_path, nsqd, nsqlookupd) as cluster:
+        roll(cluster, History(tmp_path / "history.jsonl"), end)

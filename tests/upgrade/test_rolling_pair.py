@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.etcd import ETCD, Etcd
 from tests.support.ledger import History, judge, lost_so_far
-from tests.support.network import free_ports
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.standby_processes import is_primary, promote, wait_until_it_follows
+from tests.support.standby_processes import promote, wait_until_it_follows, wait_until_it_serves
 from tests.upgrade.publishers import DEADLINE_S, TOPIC, Publishers, noting_consumer
 
 pytestmark = pytest.mark.ours
@@ -27,7 +27,7 @@ class Pair:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports = list(zip(*[iter(free_ports(4))] * 2, strict=True))
+        self._ports = port_pairs(2)
         self.lookupd = NsqlookupdProcess(directory / "nsqlookupd.log").start()
         self.nsqds: dict[int, NsqdProcess] = {}
 
@@ -52,7 +52,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path) -> Iterator[Pair]:
     pair = Pair(tmp_path)
     yield pair
     pair.close()
@@ -78,7 +78,7 @@ def upgrade_with_a_lease(lease: tuple[str, ...]) -> Callable[[Pair, Publishers],
         wait_until_it_follows(second)
         publishers.go_on()
         first.stop()
-        wait_until(lambda: is_primary(second), DEADLINE_S, "the standby to serve")
+        wait_until_it_serves(second)
         wait_until_it_follows(pair.start(0, *lease))
         publishers.go_on()
 
@@ -103,20 +103,16 @@ def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
 
 
 @pytest.mark.slow
-def test_by_hand(pair: Pair) -> None:
+def test_by_hand(pair):
     pair.start(0)
     wait_until_it_follows(pair.start(1, f"--standby-of={pair.address(0)}"))
     under_load(pair, upgrade_by_hand)
 
 
 @pytest.mark.skipif(ETCD is None, reason="no etcd here")
-def test_with_a_lease(pair: Pair, tmp_path: Path) -> None:
-    etcd = Etcd(tmp_path)
-    try:
-        etcd.wait_until_it_answers()
+def test_with_a_lease(pair, tmp_path):
+    with Etcd(tmp_path) as etcd:
         lease = (f"--lease={etcd.url('orders')}", "--lease-ttl=2s")
         pair.start(0, *lease)  # it listens when it has the lease
         wait_until_it_follows(pair.start(1, *lease))
         under_load(pair, upgrade_with_a_lease(lease))
-    finally:
-        etcd.end()

@@ -60,10 +60,7 @@ def _keep(commit: str, tree: Path, directory: Path, end: str) -> None:
         nsqd.start()
         with work(nsqd):
             time.sleep(SETTLED_S)
-            if end == "stopped":
-                nsqd.stop()
-            else:
-                nsqd.kill()
+            nsqd.stop() if end == "stopped" else nsqd.kill()
     date = _git("log", "-1", "--format=%cs", commit)
     path = DIRECTORIES / f"{date}-{commit}-{end}.tar.xz"
     with tarfile.open(path, "w:xz", preset=9) as archive:
@@ -86,8 +83,7 @@ def work(nsqd: NsqdProcess) -> Client:
         publisher.dpub("orders", YEARS_MS, LATER)
         publisher.pub("held", *HELD)
         publisher.mpub("lonely", LONELY)
-        for start in range(0, len(LARGE), 10):
-            publisher.mpub("sparse", LARGE[start : start + 10])
+    nsqd.publish("sparse", LARGE, batch=10)
     with nsqd.connect() as sparse:
         _consume(sparse, "sparse", LARGE, [body for body in LARGE if body not in KEPT_LARGE], KEPT_LARGE)
     billing = nsqd.connect()

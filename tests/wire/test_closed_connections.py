@@ -3,66 +3,45 @@
 from __future__ import annotations
 
 import gc
-import socket
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gevent
-import gevent.socket
 import gevent.ssl
 import pytest
 
-from nsqd_py.alarms import Alarms
-from nsqd_py.api.publishing import PublishingConnection
-from nsqd_py.broker.broker import Broker
-from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import CertificateReloader
-from nsqd_py.options import read_options
-from nsqd_py.protocol.session import Limits
-from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller
 from nsqd_py.standby.primary import Standbys
-from nsqd_py.tcp.connection import ClientConnection
 from tests.support.certificates import make_certificates
 from tests.support.member import member, plain_offer, standby
 from tests.support.nsqd_process import NsqdProcess
-from tests.support.wire import MAGIC, identify, pub, sub
-from tests.unit.fakes import disk_threads
+from tests.support.served_broker import ServedBroker, connected, read_until, wait_in_loop
+from tests.support.wire import MAGIC, identify, pub, rdy, sub
 
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
 # The messages in memory, and the heap's outdated entries, which do not refer to the connection.
 BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.alarms.Alarm")
-DEADLINE_S = 40
 
 
-class Nsqd:
+class Nsqd(ServedBroker):
     def __init__(self, directory: Path) -> None:
-        hub = gevent.get_hub()
-        log = Log(level=FATAL)
-        iteration = LoopIteration(hub, log)
         self._certificates = make_certificates(directory / "certificates")
         data_path = directory / "data"
         data_path.mkdir()
-        flags = [f"--data-path={data_path}", "--accept-standbys", *self._certificates.nsqd_flags]
-        options = read_options(flags)
-        self.broker = broker = Broker(options, log, iteration, Alarms(), disk_threads())
-        broker.tls = CertificateReloader(options, log)
-        broker.replication = Standbys(broker, data_path, broker.services.threadpool)
-        peer = "127.0.0.1:5"
-        self._address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
-        self.tcp = lambda sock: ClientConnection(sock, peer, hub.loop, iteration, log, broker, Limits(tls_enabled=True))
-        self.http = lambda sock: PublishingConnection(sock, peer, hub.loop, iteration, log, broker)
+        super().__init__(data_path, "--accept-standbys", *self._certificates.nsqd_flags, tls_enabled=True)
+        self.broker.tls = CertificateReloader(self.options, self.log)
+        self.broker.replication = Standbys(self.broker, data_path, self.broker.services.threadpool)
+        self._address = f"{self.options.broadcast_address}:{self.options.broadcast_tcp_port}"
 
     def talk(self, kind: str, *sent: bytes, until: bytes) -> None:
         """Send something, read until these bytes, and close."""
-        ours, theirs = socket.socketpair()
-        connection = (self.http if kind == "http" else self.tcp)(theirs)
-        connection.start()
-        with gevent.Timeout(DEADLINE_S), gevent.socket.socket(fileno=ours.detach()) as client:
-            received = b""
+        connection, client = connected(self.http if kind == "http" else self.tcp)
+        with client:
             if kind == "tls":
                 client.sendall(MAGIC + identify(feature_negotiation=True, tls_v1=True))
                 assert b'"tls_v1":true' in client.recv(1 << 16)
@@ -74,19 +53,15 @@ class Nsqd:
                 client.sendall(MAGIC + member(caller.hello()))
                 client.sendall(member(caller.prove(frame_of(client))))
                 caller.check(frame_of(client))
-                client.sendall(standby(caller.signed(sent[0])))
-                sent = sent[1:]
-                while until not in received:  # a round is acknowledged after it was sent
-                    received += client.recv(1 << 16)
+                offer, *sent = sent
+                client.sendall(standby(caller.signed(offer)))
+                read_until(client, until)  # a round is acknowledged after it was sent
+                until = b""
             for piece in sent:
                 client.sendall(piece)
-            while until not in received:
-                piece = client.recv(1 << 16)
-                assert piece, received
-                received += piece
+            read_until(client, until)
             client.close()
-            while not connection.closed:
-                gevent.sleep(0)
+            wait_in_loop(lambda: connection.closed, "the end of the connection")
             gevent.sleep(0)
 
 
@@ -126,18 +101,14 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def ours() -> dict[str, int]:
+def ours() -> Counter[str]:
     """The number of objects of our classes, and of greenlets and functions, by class."""
-    counts: dict[str, int] = {}
-    for each in gc.get_objects():
-        name = f"{type(each).__module__}.{type(each).__qualname__}"
-        if name.startswith(COUNTED) and name not in BOUNDED:
-            counts[name] = counts.get(name, 0) + 1
-    return counts
+    names = (f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
+    return Counter(name for name in names if name.startswith(COUNTED) and name not in BOUNDED)
 
 
 @pytest.mark.parametrize("name", TALKS)
-def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
+def test_a_closed_connection_leaves_nothing(name, tmp_path):
     kind, sent, until = TALKS[name]
     nsqd = Nsqd(tmp_path)
     for _ in range(3):  # what is made once
@@ -146,19 +117,16 @@ def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
         before = ours()
         for _ in range(COUNT):
             nsqd.talk(kind, *sent, until=until)
-        gained = {name: count - before.get(name, 0) for name, count in ours().items()}
+        gained = ours() - before
     assert {name: count for name, count in gained.items() if count >= COUNT} == {}
 
 
 @pytest.mark.ours
-def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path: Path) -> None:
+def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path):
     """Here by an IDENTIFY with an upgrade behind a PUB that waits for its sync. The SUB would be a consumer for ever."""
     with NsqdProcess(tmp_path, "--sync-every=1").start() as nsqd:
-        with socket.create_connection(("127.0.0.1", nsqd.tcp_port), DEADLINE_S) as client:
-            upgrade = identify(feature_negotiation=True, snappy=True)
-            client.sendall(MAGIC + pub("t", b"x") + upgrade + sub("t", "c") + b"RDY 1\n")
-            with suppress(ConnectionResetError):
-                while client.recv(1 << 16):
-                    pass
+        with nsqd.connect() as client:
+            client.send(pub("t", b"x"), identify(feature_negotiation=True, snappy=True), sub("t", "c"), rdy(1))
+            client.rest()
         topic = nsqd.topic_stats("t")
-        assert topic is not None and topic["message_count"] == 1 and not topic["channels"]
+        assert (topic["message_count"], topic["channels"]) == (1, [])

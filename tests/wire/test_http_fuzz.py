@@ -220,7 +220,6 @@ def statuses_of(received: bytes) -> list[int]:
             continue
         assert head[2].decode() == REASONS[status]
         length = CONTENT_LENGTH.search(head[3])
-        assert length is not None
         rest = received[int(length[1]) :]
         # The answer to HEAD says how long a body would be, and has none.
         has_body = not received.startswith(b"HTTP/1.") and received != b""
@@ -241,7 +240,7 @@ def check(daemon: ServerProcess, sent: Sent) -> None:
 
 
 @pytest.fixture(scope="module")
-def fuzzed_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def fuzzed_nsqd(tmp_path_factory) -> Iterator[NsqdProcess]:
     directory = tmp_path_factory.mktemp("fuzz")
     nsqd = NsqdProcess(directory / "nsqd", "--max-msg-size=100", "--max-body-size=300", "--log-level=info")
     yield nsqd.start()
@@ -249,7 +248,7 @@ def fuzzed_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProces
 
 
 @pytest.fixture(scope="module")
-def fuzzed_nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
+def fuzzed_nsqlookupd(tmp_path_factory) -> Iterator[NsqlookupdProcess]:
     """One that asks for a token."""
     directory: Path = tmp_path_factory.mktemp("fuzz")
     auth_file = directory / "auth"
@@ -271,10 +270,10 @@ NSQD_PATHS = paths_of(*((route.method, route.path) for route in NSQD_ROUTES))
 NSQLOOKUPD_PATHS = paths_of(*((route.method, route.path) for route in NSQLOOKUPD_ROUTES))
 
 
-def test_nsqd(fuzzed_nsqd: NsqdProcess) -> None:
+def test_nsqd(fuzzed_nsqd):
     @settings(fuzz, max_examples=NSQD_EXAMPLES)
     @given(connections(NSQD_PATHS))
-    def attack(sent: Sent) -> None:
+    def attack(sent):
         check(fuzzed_nsqd, sent)
 
     attack()
@@ -282,10 +281,10 @@ def test_nsqd(fuzzed_nsqd: NsqdProcess) -> None:
     assert fuzzed_nsqd.http("POST", "/pub?topic=afterwards", b"message").text == "OK"
 
 
-def test_nsqlookupd(fuzzed_nsqlookupd: NsqlookupdProcess) -> None:
+def test_nsqlookupd(fuzzed_nsqlookupd):
     @settings(fuzz, max_examples=NSQLOOKUPD_EXAMPLES)
     @given(connections(NSQLOOKUPD_PATHS))
-    def attack(sent: Sent) -> None:
+    def attack(sent):
         check(fuzzed_nsqlookupd, sent)
 
     attack()
@@ -305,16 +304,16 @@ UPGRADE = b"GET /ping HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: h2c
         (b"GET /ping HTTP/1.1\r\nHost: a b\r\n\r\n" + UPGRADE + b"\r\n", [400]),
     ],
 )
-def test_what_was_found(fuzzed_nsqd: NsqdProcess, data: bytes, statuses: list[int]) -> None:
+def test_what_was_found(fuzzed_nsqd, data, statuses):
     assert statuses_of(exchange(fuzzed_nsqd.http_port, [data])) == statuses
     check_is_well(fuzzed_nsqd)
 
 
-def test_bytes_that_are_no_http(fuzzed_nsqd: NsqdProcess) -> None:
+def test_bytes_that_are_no_http(fuzzed_nsqd):
 
     @settings(fuzz, max_examples=examples(100))
     @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=3))
-    def attack(pieces: list[bytes]) -> None:
+    def attack(pieces):
         statuses = statuses_of(exchange(fuzzed_nsqd.http_port, pieces))
         assert set(statuses) <= {400, 505}
 

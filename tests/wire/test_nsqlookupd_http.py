@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.support.lookup_wire import LookupClient
+from tests.support.module_servers import module_nsqlookupd
 from tests.support.nsqd_process import wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 NUMBERS = itertools.count()
 NEVER = -6795364578871345152
 
 
-@pytest.fixture(scope="module")
-def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
-    with NsqlookupdProcess(tmp_path_factory.mktemp("nsqlookupd") / "log").start() as process:
-        yield process
+nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def topic() -> str:
 
 
 @pytest.fixture
-def producer(nsqlookupd: NsqlookupdProcess) -> Iterator[LookupClient]:
+def producer(nsqlookupd) -> Iterator[LookupClient]:
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.introduce(broadcast_address="one", tcp_port=4150, http_port=4151)
         yield client
@@ -65,24 +62,24 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("method", "path", "status", "message"), REFUSALS)
-def test_what_cannot_be_done_is_refused(nsqlookupd: NsqlookupdProcess, method: str, path: str, status: int, message: str) -> None:
+def test_what_cannot_be_done_is_refused(nsqlookupd, method, path, status, message):
     answer = nsqlookupd.http(method, path)
     assert (answer.status, answer.json()) == (status, {"message": message})
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
 @pytest.mark.parametrize("path", ["/topic/create", "/channel/create", "/topic/tombstone", "/topic/delete"])
-def test_an_action_answers_with_nothing(nsqlookupd: NsqlookupdProcess, topic: str, path: str) -> None:
+def test_an_action_answers_with_nothing(nsqlookupd, topic, path):
     answer = nsqlookupd.http("POST", f"{path}?topic={topic}&channel=c&node=n:1")
     assert (answer.status, answer.body, answer.headers["X-NSQ-Content-Type"]) == (200, b"", "nsq; version=1.0")
 
 
-def test_ping_and_info(nsqlookupd: NsqlookupdProcess) -> None:
+def test_ping_and_info(nsqlookupd):
     assert nsqlookupd.http("GET", "/ping").body == b"OK"
     assert set(nsqlookupd.http("GET", "/info").json()) == {"version"}
 
 
-def test_lookup_names_channels_and_producers(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
+def test_lookup_names_channels_and_producers(nsqlookupd, producer, topic):
     producer.register(topic, f"{topic} b", f"{topic} a")
     answer = nsqlookupd.http("GET", f"/lookup?topic={topic}").json()
     assert sorted(answer["channels"]) == ["a", "b"]
@@ -98,10 +95,10 @@ def test_lookup_names_channels_and_producers(nsqlookupd: NsqlookupdProcess, prod
     }
 
 
-def test_a_lookup_keeps_up_with_every_change(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
+def test_a_lookup_keeps_up_with_every_change(nsqlookupd, producer, topic):
     """The next answer has it."""
 
-    def look() -> tuple[list[str], int]:
+    def look():
         answer = nsqlookupd.http("GET", f"/lookup?topic={topic}").json()
         return sorted(answer["channels"]), len(answer["producers"])
 
@@ -126,8 +123,8 @@ def test_a_lookup_keeps_up_with_every_change(nsqlookupd: NsqlookupdProcess, prod
     assert look() == (["a", "b"], 1)
 
 
-def test_nodes_tell_topics_and_tombstones(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
-    def node() -> dict[str, Any]:
+def test_nodes_tell_topics_and_tombstones(nsqlookupd, producer, topic):
+    def node():
         (found,) = [node for node in nsqlookupd.nodes() if node["remote_address"] == producer.address]
         return found
 
@@ -142,7 +139,7 @@ def test_nodes_tell_topics_and_tombstones(nsqlookupd: NsqlookupdProcess, produce
     assert (node()["topics"], node()["tombstones"]) == ([topic], [False])
 
 
-def test_a_tombstone_ends_by_itself(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_a_tombstone_ends_by_itself(make_nsqlookupd):
     nsqlookupd = make_nsqlookupd("--tombstone-lifetime=500ms")
     with LookupClient(nsqlookupd.tcp_port) as producer:
         producer.introduce(broadcast_address="one", http_port=4151)
@@ -153,7 +150,7 @@ def test_a_tombstone_ends_by_itself(make_nsqlookupd: MakeNsqlookupd) -> None:
         assert nsqlookupd.nodes()[0]["tombstones"] == [False]
 
 
-def test_a_silent_producer_is_not_named_until_it_speaks(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_a_silent_producer_is_not_named_until_it_speaks(make_nsqlookupd):
     nsqlookupd = make_nsqlookupd("--inactive-producer-timeout=500ms")
     with LookupClient(nsqlookupd.tcp_port) as producer:
         producer.introduce()
@@ -167,26 +164,24 @@ def test_a_silent_producer_is_not_named_until_it_speaks(make_nsqlookupd: MakeNsq
         assert len(nsqlookupd.nodes()) == 1
 
 
-def test_debug_shows_everything(make_nsqlookupd: MakeNsqlookupd) -> None:
-    nsqlookupd = make_nsqlookupd()
-    with LookupClient(nsqlookupd.tcp_port) as producer:
-        producer.introduce(broadcast_address="one", http_port=4151)
-        producer.register("t c", "u")
-        nsqlookupd.create_channel("t", "nobody")
-        tombstone(nsqlookupd, "u", "one:4151")
-        shown = nsqlookupd.http("GET", "/debug").json()
-        assert set(shown) == {"client::", "topic:t:", "topic:u:", "channel:t:c"}
-        (entry,) = shown["topic:t:"]
-        assert entry["id"] == producer.address
-        assert entry["last_update"] > 1_700_000_000 * 10**9
-        assert (entry["tombstoned"], entry["tombstoned_at"]) == (False, NEVER)
-        (entry,) = shown["topic:u:"]
-        assert entry["tombstoned"]
-        assert entry["tombstoned_at"] >= entry["last_update"]
+def test_debug_shows_everything(nsqlookupd, producer, topic):
+    producer.register(f"{topic} c", f"{topic}u")
+    nsqlookupd.create_channel(topic, "nobody")
+    tombstone(nsqlookupd, f"{topic}u", "one:4151")
+    shown = nsqlookupd.http("GET", "/debug").json()
+    assert {name for name in shown if topic in name} == {f"topic:{topic}:", f"topic:{topic}u:", f"channel:{topic}:c"}
+    assert "client::" in shown
+    (entry,) = shown[f"topic:{topic}:"]
+    assert entry["id"] == producer.address
+    assert entry["last_update"] > 1_700_000_000 * 10**9
+    assert (entry["tombstoned"], entry["tombstoned_at"]) == (False, NEVER)
+    (entry,) = shown[f"topic:{topic}u:"]
+    assert entry["tombstoned"]
+    assert entry["tombstoned_at"] >= entry["last_update"]
 
 
 @pytest.mark.ours
-def test_what_is_ephemeral_goes_with_its_last_producer_also_when_that_dies(nsqlookupd: NsqlookupdProcess, topic: str) -> None:
+def test_what_is_ephemeral_goes_with_its_last_producer_also_when_that_dies(nsqlookupd, topic):
     """Go's nsqlookupd keeps it for ever unless the producer unregisters it."""
     with LookupClient(nsqlookupd.tcp_port) as producer:
         producer.introduce()

@@ -6,14 +6,13 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import make_certificates
 from tests.support.lookup_wire import LookupClient
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import Closed
 
 pytestmark = pytest.mark.ours
@@ -30,7 +29,7 @@ def get(nsqlookupd: NsqlookupdProcess, path: str, context: ssl.SSLContext | None
         return error.code, json.loads(error.read())
 
 
-def test_both_ports_take_tls_and_plain_connections(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
+def test_both_ports_take_tls_and_plain_connections(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     context = certificates.client_context()
     with LookupClient(nsqlookupd.tcp_port, tls=context) as secure, LookupClient(nsqlookupd.tcp_port) as plain:
@@ -44,7 +43,7 @@ def test_both_ports_take_tls_and_plain_connections(make_nsqlookupd: MakeNsqlooku
             assert {producer["broadcast_address"] for producer in answer["producers"]} == {"secure", "plain"}
 
 
-def test_many_commands_and_long_answers_pass_through_tls(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
+def test_many_commands_and_long_answers_pass_through_tls(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     context = certificates.client_context()
     names = [f"topic{number}" for number in range(3000)]
@@ -57,7 +56,7 @@ def test_many_commands_and_long_answers_pass_through_tls(make_nsqlookupd: MakeNs
         assert client.read() == b"OK"
 
 
-def test_with_tls_required_plain_clients_are_refused(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
+def test_with_tls_required_plain_clients_are_refused(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags, "--tls-required")
     context = certificates.client_context()
     with LookupClient(nsqlookupd.tcp_port) as plain:
@@ -70,16 +69,14 @@ def test_with_tls_required_plain_clients_are_refused(make_nsqlookupd: MakeNsqloo
         assert secure.ask("PING") == b"OK"
 
 
-def test_tcp_https_leaves_plain_http_open(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
+def test_tcp_https_leaves_plain_http_open(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags, "--tls-required=tcp-https")
     assert get(nsqlookupd, "/topics", None) == (200, {"topics": []})
     with LookupClient(nsqlookupd.tcp_port) as plain:
         assert plain.ask("PING").startswith(b"E_INVALID")
 
 
-def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
-    make_nsqlookupd: MakeNsqlookupd, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(make_nsqlookupd, certificates, tmp_path):
     nsqlookupd = make_nsqlookupd(
         *certificates.server_flags, "--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={certificates.authority}"
     )
@@ -93,7 +90,7 @@ def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
             client.ask("PING")
 
 
-def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
+def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     with LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00\x05hello") as broken, pytest.raises(Closed):
         while True:
@@ -103,7 +100,7 @@ def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd: MakeNsqloo
     assert "Traceback" not in nsqlookupd.log_text()
 
 
-def test_without_a_certificate_there_is_no_tls(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_without_a_certificate_there_is_no_tls(make_nsqlookupd):
     nsqlookupd = make_nsqlookupd()
     with LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00") as client:
         assert client.read() == b"E_BAD_PROTOCOL"

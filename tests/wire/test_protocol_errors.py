@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -43,12 +43,14 @@ class Case(NamedTuple):
         return [*self.replies, Frame(ERROR, error)]
 
 
+def command(line: bytes, *parts: int | bytes) -> bytes:
+    """A command with its body: numbers that are sizes or counts, and pieces with their sizes before them."""
+    body = (int32(part) if isinstance(part, int) else wire.sized(part) for part in parts)
+    return line + b"\n" + b"".join(body)
+
+
 def subscribed(case_id: str, sent: bytes, error: str, fatal: bool = True) -> Case:
     return Case(f"subscribed-{case_id}", SUBSCRIBED + sent, error, fatal, (OK,))
-
-
-def cut_off(case_id: str, sent: bytes, error: str) -> Case:
-    return Case(f"cut-off-{case_id}", sent, error, end_of_input=True)
 
 
 def bad_identify(case_id: str, error: str, **fields: Any) -> Case:
@@ -100,11 +102,12 @@ STATES = [
     ),
 ]
 
+BOTH_COMPRESSIONS = {"feature_negotiation": True, "deflate": True, "snappy": True}
 SPANS = ("heartbeat_interval", "output_buffer_timeout", "output_buffer_size")
 IN_ORDER_OF_CHECKS = [*((key, 1) for key in SPANS), ("sample_rate", -1), ("msg_timeout", 1)]
 IDENTIFY = [
     *(
-        Case(f"IDENTIFY-{name}", b"IDENTIFY\n" + wire.sized(body), "E_BAD_BODY IDENTIFY failed to decode JSON body")
+        Case(f"IDENTIFY-{name}", command(b"IDENTIFY", body), "E_BAD_BODY IDENTIFY failed to decode JSON body")
         for name, body in {
             "not-json": b"hello",
             "cut-json": b'{"client_id": "x"',
@@ -140,17 +143,10 @@ IDENTIFY = [
     ),
     Case(
         "IDENTIFY-both-compressions",
-        wire.identify(feature_negotiation=True, deflate=True, snappy=True),
+        wire.identify(**BOTH_COMPRESSIONS),
         "E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
     ),
-    bad_identify(
-        "limit-before-compressions",
-        "msg timeout (1) is invalid",
-        feature_negotiation=True,
-        deflate=True,
-        snappy=True,
-        msg_timeout=1,
-    ),
+    bad_identify("limit-before-compressions", "msg timeout (1) is invalid", **BOTH_COMPRESSIONS, msg_timeout=1),
 ]
 
 AUTH = [
@@ -180,25 +176,21 @@ RDY = [
     subscribed("RDY-wraps", b"RDY 18446744073709551615\n", "E_INVALID RDY count -1 out of range 0-2500"),
 ]
 
+ID = UNKNOWN_ID.decode()
 IN_FLIGHT = [
-    case
-    for verb, rest in (("FIN", b""), ("TOUCH", b""), ("REQ", b" 0"))
-    for case in (
-        subscribed(f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"),
-        subscribed(f"{verb}-empty-id", f"{verb} ".encode() + rest + b"\n", "E_INVALID invalid message ID"),
-        subscribed(f"{verb}-short-id", f"{verb} ".encode() + UNKNOWN_ID[:-1] + rest + b"\n", "E_INVALID invalid message ID"),
-        subscribed(f"{verb}-long-id", f"{verb} ".encode() + UNKNOWN_ID + b"0" + rest + b"\n", "E_INVALID invalid message ID"),
-        subscribed(
-            f"{verb}-unknown-id",
-            f"{verb} ".encode() + UNKNOWN_ID + rest + b"\n",
-            f"E_{verb}_FAILED {verb} {UNKNOWN_ID.decode()} failed ID not in flight",
-            fatal=False,
-        ),
-        subscribed(
-            f"{verb}-id-that-is-not-hex",
-            f"{verb} not_hex_at_all!!".encode() + rest + b"\n",
+    subscribed(f"{verb}-{name}", f"{verb}{words}\n".encode(), error, is_fatal)
+    for verb, rest in (("FIN", ""), ("TOUCH", ""), ("REQ", " 0"))
+    for name, words, error, is_fatal in (
+        ("no-words", "", f"E_INVALID {verb} insufficient number of params", True),
+        ("empty-id", f" {rest}", "E_INVALID invalid message ID", True),
+        ("short-id", f" {ID[:-1]}{rest}", "E_INVALID invalid message ID", True),
+        ("long-id", f" {ID}0{rest}", "E_INVALID invalid message ID", True),
+        ("unknown-id", f" {ID}{rest}", f"E_{verb}_FAILED {verb} {ID} failed ID not in flight", False),
+        (
+            "id-that-is-not-hex",
+            f" not_hex_at_all!!{rest}",
             f"E_{verb}_FAILED {verb} not_hex_at_all!! failed ID not in flight",
-            fatal=False,
+            False,
         ),
     )
 ]
@@ -206,18 +198,18 @@ IN_FLIGHT = [
 REQ = [
     subscribed("REQ-one-word", b"REQ " + UNKNOWN_ID + b"\n", "E_INVALID REQ insufficient number of params"),
     subscribed("REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"),
-    subscribed("REQ-delay-negative", b"REQ " + UNKNOWN_ID + b" -1\n", "E_INVALID REQ could not parse timeout -1"),
+    subscribed("REQ-delay-negative", wire.req(UNKNOWN_ID, -1), "E_INVALID REQ could not parse timeout -1"),
     subscribed("REQ-id-before-delay", b"REQ short soon\n", "E_INVALID invalid message ID"),
     subscribed(
         "REQ-delay-over-the-limit-is-no-error",
-        b"REQ " + UNKNOWN_ID + b" 999999999\n",
-        f"E_REQ_FAILED REQ {UNKNOWN_ID.decode()} failed ID not in flight",
+        wire.req(UNKNOWN_ID, 999_999_999),
+        f"E_REQ_FAILED REQ {ID} failed ID not in flight",
         fatal=False,
     ),
     Case(
         "FIN-after-CLS",
         SUBSCRIBED + CLS + wire.fin(UNKNOWN_ID),
-        f"E_FIN_FAILED FIN {UNKNOWN_ID.decode()} failed ID not in flight",
+        f"E_FIN_FAILED FIN {ID} failed ID not in flight",
         fatal=False,
         replies=(OK, CLOSE_WAIT),
     ),
@@ -225,8 +217,8 @@ REQ = [
 
 PUB = [
     Case("PUB-no-words", b"PUB\n", "E_INVALID PUB insufficient number of parameters"),
-    Case("PUB-size-smallest", b"PUB topic\n" + int32(-(2**31)), "E_BAD_MESSAGE PUB invalid message body size -2147483648"),
-    Case("PUB-topic-before-size", b"PUB no/pe\n" + int32(0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
+    Case("PUB-size-smallest", command(b"PUB topic", -(2**31)), "E_BAD_MESSAGE PUB invalid message body size -2147483648"),
+    Case("PUB-topic-before-size", command(b"PUB no/pe", 0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
 ]
 
 DPUB = [
@@ -243,47 +235,30 @@ DPUB = [
     ),
 ]
 
+TOO_MANY, TOO_LONG = MAX_MPUB_MESSAGES + 1, MAX_MSG_BYTES + 1
+LONG_MESSAGE = f"E_BAD_MESSAGE MPUB message too big {TOO_LONG} > {MAX_MSG_BYTES}"
 # Every one of these is complete as soon as it is wrong: the declared rest of the body never comes.
 MPUB = [
     Case("MPUB-no-words", b"MPUB\n", "E_INVALID MPUB insufficient number of parameters"),
     # The code is there twice in Go, too.
     Case("MPUB-bad-topic", b"MPUB !\n", 'E_BAD_TOPIC E_BAD_TOPIC MPUB topic name "!" is not valid'),
-    Case("MPUB-count-0", b"MPUB topic\n" + int32(100) + int32(0), "E_BAD_BODY MPUB invalid message count 0"),
-    Case("MPUB-count-negative", b"MPUB topic\n" + int32(100) + int32(-1), "E_BAD_BODY MPUB invalid message count -1"),
-    Case(
-        "MPUB-count-over-the-limit",
-        b"MPUB topic\n" + int32(100) + int32(MAX_MPUB_MESSAGES + 1),
-        f"E_BAD_BODY MPUB invalid message count {MAX_MPUB_MESSAGES + 1}",
-    ),
-    Case(
-        "MPUB-first-size-0",
-        b"MPUB topic\n" + int32(1000) + int32(2) + int32(0),
-        "E_BAD_MESSAGE MPUB invalid message(0) body size 0",
-    ),
-    Case(
-        "MPUB-first-size-over-the-limit",
-        b"MPUB topic\n" + int32(MAX_BODY_BYTES) + int32(1) + int32(MAX_MSG_BYTES + 1),
-        f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
-    ),
-    Case(
-        "MPUB-second-size-negative",
-        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"first") + int32(-2),
-        "E_BAD_MESSAGE MPUB invalid message(1) body size -2",
-    ),
-    Case(
-        "MPUB-last-size-over-the-limit",
-        b"MPUB topic\n" + int32(1000) + int32(3) + wire.sized(b"1") + wire.sized(b"2") + int32(MAX_MSG_BYTES + 1),
-        f"E_BAD_MESSAGE MPUB message too big {MAX_MSG_BYTES + 1} > {MAX_MSG_BYTES}",
-    ),
-    Case(
-        "MPUB-size-0-after-the-declared-end",
-        b"MPUB topic\n" + int32(4) + int32(2) + wire.sized(b"first") + int32(0),
-        "E_BAD_MESSAGE MPUB invalid message(1) body size 0",
+    *(
+        Case(f"MPUB-{name}", command(b"MPUB topic", *parts), error)
+        for name, parts, error in (
+            ("count-0", (100, 0), "E_BAD_BODY MPUB invalid message count 0"),
+            ("count-negative", (100, -1), "E_BAD_BODY MPUB invalid message count -1"),
+            ("count-over-the-limit", (100, TOO_MANY), f"E_BAD_BODY MPUB invalid message count {TOO_MANY}"),
+            ("first-size-0", (1000, 2, 0), "E_BAD_MESSAGE MPUB invalid message(0) body size 0"),
+            ("first-size-over-the-limit", (MAX_BODY_BYTES, 1, TOO_LONG), LONG_MESSAGE),
+            ("second-size-negative", (1000, 3, b"first", -2), "E_BAD_MESSAGE MPUB invalid message(1) body size -2"),
+            ("last-size-over-the-limit", (1000, 3, b"1", b"2", TOO_LONG), LONG_MESSAGE),
+            ("size-0-after-the-declared-end", (4, 2, b"first", 0), "E_BAD_MESSAGE MPUB invalid message(1) body size 0"),
+        )
     ),
 ]
 
 BODY_SIZES = [
-    Case(f"{line.split()[0].decode()}-size-{size}", line + b"\n" + int32(size), f"{error} {reason}")
+    Case(f"{line.split()[0].decode()}-size-{size}", command(line, size), f"{error} {reason}")
     for line, error, body, too_big, limit in (
         (b"IDENTIFY", "E_BAD_BODY IDENTIFY", "body", "body", MAX_BODY_BYTES),
         (b"AUTH", "E_BAD_BODY AUTH", "body", "body", MAX_BODY_BYTES),
@@ -318,62 +293,57 @@ QUOTED_NAMES = {
     "overlong-utf8": (b"\xc0\x80", r'"\xc0\x80"'),
     "surrogate": (b"\xed\xa0\x80", r'"\xed\xa0\x80"'),
     "over-the-last-code-point": (b"\xf4\x90\x80\x80", r'"\xf4\x90\x80\x80"'),
-    "accent": ("caf\u00e9".encode(), '"caf\u00e9"'),
-    "chinese": ("\u961f\u5217".encode(), '"\u961f\u5217"'),
-    "emoji": ("\U0001f600".encode(), '"\U0001f600"'),
-    "combining": ("e\u0301".encode(), '"e\u0301"'),
-    "replacement-character": ("\ufffd".encode(), '"\ufffd"'),
-    "c1-control": ("\u0085".encode(), r'"\u0085"'),
-    "no-break-space": ("a\u00a0b".encode(), r'"a\u00a0b"'),
-    "soft-hyphen": ("a\u00adb".encode(), r'"a\u00adb"'),
-    "zero-width-space": ("a\u200bb".encode(), r'"a\u200bb"'),
-    "line-separator": ("\u2028".encode(), r'"\u2028"'),
-    "ideographic-space": ("\u3000".encode(), r'"\u3000"'),
-    "byte-order-mark": ("\ufefftopic".encode(), r'"\ufefftopic"'),
-    "private-use": ("\ue000".encode(), r'"\ue000"'),
-    "not-a-character": ("\uffff".encode(), r'"\uffff"'),
-    "last-code-point": ("\U0010ffff".encode(), r'"\U0010ffff"'),
+    "accent": ("caf\u00e9", '"caf\u00e9"'),
+    "chinese": ("\u961f\u5217", '"\u961f\u5217"'),
+    "emoji": ("\U0001f600", '"\U0001f600"'),
+    "combining": ("e\u0301", '"e\u0301"'),
+    "replacement-character": ("\ufffd", '"\ufffd"'),
+    "c1-control": ("\u0085", r'"\u0085"'),
+    "no-break-space": ("a\u00a0b", r'"a\u00a0b"'),
+    "soft-hyphen": ("a\u00adb", r'"a\u00adb"'),
+    "zero-width-space": ("a\u200bb", r'"a\u200bb"'),
+    "line-separator": ("\u2028", r'"\u2028"'),
+    "ideographic-space": ("\u3000", r'"\u3000"'),
+    "byte-order-mark": ("\ufefftopic", r'"\ufefftopic"'),
+    "private-use": ("\ue000", r'"\ue000"'),
+    "not-a-character": ("\uffff", r'"\uffff"'),
+    "last-code-point": ("\U0010ffff", r'"\U0010ffff"'),
 }
 NAMES = [
-    Case(f"name-{name}", b"PUB " + raw + b"\n", f"E_BAD_TOPIC PUB topic name {quoted} is not valid")
-    for name, (raw, quoted) in QUOTED_NAMES.items()
+    Case(
+        f"name-{name}",
+        b"PUB " + (given if isinstance(given, bytes) else given.encode()) + b"\n",
+        f"E_BAD_TOPIC PUB topic name {quoted} is not valid",
+    )
+    for name, (given, quoted) in QUOTED_NAMES.items()
 ]
 
 CUT_OFF = [
-    cut_off("IDENTIFY-size", b"IDENTIFY\n\x00\x00", "E_BAD_BODY IDENTIFY failed to read body size"),
-    cut_off("IDENTIFY-body", b"IDENTIFY\n" + int32(5) + b"{", "E_BAD_BODY IDENTIFY failed to read body"),
-    cut_off("AUTH-size", b"AUTH\n", "E_BAD_BODY AUTH failed to read body size"),
-    cut_off("AUTH-body", b"AUTH\n" + int32(5) + b"1234", "E_BAD_BODY AUTH failed to read body"),
-    cut_off("PUB-no-size", b"PUB topic\n", "E_BAD_MESSAGE PUB failed to read message body size"),
-    cut_off("PUB-half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE PUB failed to read message body size"),
-    cut_off("PUB-no-body", b"PUB topic\n" + int32(3), "E_BAD_MESSAGE PUB failed to read message body"),
-    cut_off("PUB-half-body", b"PUB topic\n" + int32(3) + b"12", "E_BAD_MESSAGE PUB failed to read message body"),
-    cut_off("DPUB-size", b"DPUB topic 1\n\x00", "E_BAD_MESSAGE DPUB failed to read message body size"),
-    cut_off("DPUB-body", b"DPUB topic 1\n" + int32(3) + b"1", "E_BAD_MESSAGE DPUB failed to read message body"),
-    cut_off("MPUB-size", b"MPUB topic\n\x00", "E_BAD_BODY MPUB failed to read body size"),
-    cut_off("MPUB-count", b"MPUB topic\n" + int32(9) + b"\x00", "E_BAD_BODY MPUB failed to read message count"),
-    cut_off(
-        "MPUB-first-size",
-        b"MPUB topic\n" + int32(9) + int32(1) + b"\x00\x00",
-        "E_BAD_MESSAGE MPUB failed to read message(0) body size",
-    ),
-    cut_off(
-        "MPUB-second-size",
-        b"MPUB topic\n" + int32(99) + int32(2) + wire.sized(b"first"),
-        "E_BAD_MESSAGE MPUB failed to read message(1) body size",
-    ),
-    cut_off(
-        "MPUB-body",
-        b"MPUB topic\n" + int32(99) + int32(2) + wire.sized(b"first") + int32(6) + b"secon",
-        "E_BAD_MESSAGE MPUB failed to read message body",
-    ),
+    Case(f"cut-off-{verb}-{name}", sent, f"{code} {verb} failed to read {what}", end_of_input=True)
+    for verb, name, sent, code, what in (
+        ("IDENTIFY", "size", b"IDENTIFY\n\x00\x00", "E_BAD_BODY", "body size"),
+        ("IDENTIFY", "body", command(b"IDENTIFY", 5) + b"{", "E_BAD_BODY", "body"),
+        ("AUTH", "size", b"AUTH\n", "E_BAD_BODY", "body size"),
+        ("AUTH", "body", command(b"AUTH", 5) + b"1234", "E_BAD_BODY", "body"),
+        ("PUB", "no-size", b"PUB topic\n", "E_BAD_MESSAGE", "message body size"),
+        ("PUB", "half-size", b"PUB topic\n\x00\x00\x00", "E_BAD_MESSAGE", "message body size"),
+        ("PUB", "no-body", command(b"PUB topic", 3), "E_BAD_MESSAGE", "message body"),
+        ("PUB", "half-body", command(b"PUB topic", 3) + b"12", "E_BAD_MESSAGE", "message body"),
+        ("DPUB", "size", b"DPUB topic 1\n\x00", "E_BAD_MESSAGE", "message body size"),
+        ("DPUB", "body", command(b"DPUB topic 1", 3) + b"1", "E_BAD_MESSAGE", "message body"),
+        ("MPUB", "size", b"MPUB topic\n\x00", "E_BAD_BODY", "body size"),
+        ("MPUB", "count", command(b"MPUB topic", 9) + b"\x00", "E_BAD_BODY", "message count"),
+        ("MPUB", "first-size", command(b"MPUB topic", 9, 1) + b"\x00\x00", "E_BAD_MESSAGE", "message(0) body size"),
+        ("MPUB", "second-size", command(b"MPUB topic", 99, 2, b"first"), "E_BAD_MESSAGE", "message(1) body size"),
+        ("MPUB", "body", command(b"MPUB topic", 99, 2, b"first", 6) + b"secon", "E_BAD_MESSAGE", "message body"),
+    )
 ]
 
 CASES = [*COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *BODY_SIZES, *NAMES, *CUT_OFF]
 
 
-@pytest.fixture(scope="module", params=[None, GENERAL_NSQD], ids=["", "general"])
-def nsqd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+@pytest.fixture(scope="module", params=[None, pytest.param(GENERAL_NSQD, marks=pytest.mark.slow)], ids=["", "general"])
+def nsqd(request, tmp_path_factory) -> Iterator[NsqdProcess]:
     """One nsqd for all cases: no error may harm it. Then one without the shortcut for publishes."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param:
@@ -383,16 +353,17 @@ def nsqd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     process.destroy()
 
 
-@pytest.mark.parametrize("byte_by_byte", [False, True], ids=["whole", "bytewise"])
+Send = Callable[[Client, bytes], None]
+ways = pytest.mark.parametrize("send", [Client.send, Client.send_byte_by_byte], ids=["whole", "bytewise"])
+
+
+@ways
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_error(nsqd: NsqdProcess, case: Case, byte_by_byte: bool) -> None:
+def test_error(nsqd, case, send):
     with nsqd.connect() as client:
         # A wrong size closes the connection before the last bytes have left here.
         with contextlib.suppress(Closed):
-            if byte_by_byte:
-                client.send_byte_by_byte(case.sent)
-            else:
-                client.send(case.sent)
+            send(client, case.sent)
         if case.end_of_input:
             client.end_input()
         assert_answers(client, case)
@@ -401,7 +372,7 @@ def test_error(nsqd: NsqdProcess, case: Case, byte_by_byte: bool) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.end_of_input], ids=lambda case: case.id)
-def test_error_with_more_commands_behind_it(nsqd: NsqdProcess, case: Case) -> None:
+def test_error_with_more_commands_behind_it(nsqd, case):
     topic = f"behind-{case.id}"
     with nsqd.connect() as client:
         client.send(case.sent, wire.NOP, wire.pub(topic, b"b"))
@@ -422,28 +393,20 @@ def assert_answers(client: Client, case: Case) -> None:
 
 
 @pytest.mark.parametrize("magic", [b"  V1", b"V2  ", b"GET ", b"\x00\x00\x00\x00", b"  v2"])
-def test_bad_magic(nsqd: NsqdProcess, magic: bytes) -> None:
+def test_bad_magic(nsqd, magic):
     with Client(nsqd.tcp_port, magic=magic) as client:
         assert client.rest(CLOSES_S) == [Frame(ERROR, b"E_BAD_PROTOCOL")]
 
 
-@pytest.mark.parametrize("magic", [b"", b" ", b"  V"])
-def test_magic_cut_off(nsqd: NsqdProcess, magic: bytes) -> None:
-    with Client(nsqd.tcp_port, magic=magic) as client:
-        client.end_input()
-        assert client.rest(CLOSES_S) == []
-
-
-@pytest.mark.parametrize("cut_line", [b"", b"N", b"NOP", b"PUB topic", b"NOP\nNO"])
-def test_line_cut_off_is_no_error(nsqd: NsqdProcess, cut_line: bytes) -> None:
-    with nsqd.connect() as client:
-        client.send(cut_line)
+@pytest.mark.parametrize("sent", [b"", b" ", b"  V", b"  V2", b"  V2N", b"  V2NOP", b"  V2PUB topic", b"  V2NOP\nNO"])
+def test_a_magic_or_a_line_that_is_cut_off_is_no_error(nsqd, sent):
+    with Client(nsqd.tcp_port, magic=sent) as client:
         client.end_input()
         assert client.rest(CLOSES_S) == []
 
 
 @pytest.mark.parametrize("extra_bytes", [0, 1, 100_000], ids=["full", "one-more", "many-more"])
-def test_line_over_16_kib_closes_without_an_error(nsqd: NsqdProcess, extra_bytes: int) -> None:
+def test_line_over_16_kib_closes_without_an_error(nsqd, extra_bytes):
     with nsqd.connect() as client:
         client.send(wire.NOP)
         with contextlib.suppress(Closed):
@@ -451,7 +414,7 @@ def test_line_over_16_kib_closes_without_an_error(nsqd: NsqdProcess, extra_bytes
         assert client.rest(CLOSES_S) == []
 
 
-def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
+def test_answers_before_an_overlong_line_are_sent(nsqd):
     with nsqd.connect() as client:
         with contextlib.suppress(Closed):
             client.send(wire.pub("overlong", b"1"), b"x" * MAX_LINE_BYTES)
@@ -461,57 +424,53 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
 # --- what looks wrong and is not
 
 
-@pytest.mark.parametrize("byte_by_byte", [False, True], ids=["whole", "bytewise"])
-@pytest.mark.parametrize(
-    ("sent", "replies"),
-    [
-        pytest.param(wire.pub("ok", b"1").replace(b"\n", b"\r\n"), [OK], id="crlf"),
-        pytest.param(b"NOP\r\nNOP ignored words\n" + wire.pub("ok", b"1"), [OK], id="NOP-crlf-and-words"),
-        pytest.param(b"PUB ok more words\n" + wire.sized(b"1"), [OK], id="PUB-words"),
-        pytest.param(b"DPUB ok  \n" + wire.sized(b"1"), [OK], id="DPUB-empty-delay-is-0"),
-        pytest.param(b"DPUB ok 3600000\n" + wire.sized(b"1"), [OK], id="DPUB-longest-delay"),
-        pytest.param(b"DPUB ok 0000000000000000000001\n" + wire.sized(b"1"), [OK], id="DPUB-leading-zeros"),
-        pytest.param(wire.sub("quiet", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"),
-        # 2 ** 64 + 1 is read as 1.
-        pytest.param(wire.sub("quiet", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"),
-        pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
-        pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
-        pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),
-        pytest.param(b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"),
-        pytest.param(wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"),
-        pytest.param(
-            wire.identify(heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000)
-            + wire.identify(heartbeat_interval=60000, output_buffer_timeout=30000, output_buffer_size=65536)
-            + wire.identify(msg_timeout=900000, sample_rate=99)
-            + wire.identify(heartbeat_interval=-1, output_buffer_timeout=-1, output_buffer_size=-1),
-            [OK] * 4,
-            id="IDENTIFY-at-the-limits",
-        ),
-        pytest.param(wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"),
-        pytest.param(wire.pub(".-_09aZ", b"\x00\n\xff"), [OK], id="all-kinds-of-characters"),
-        # The messages count, not the declared size of the body.
-        pytest.param(wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-less"),
-        pytest.param(
-            wire.mpub("ok", [b"1", b"22"], declared_bytes=MAX_BODY_BYTES) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-more"
-        ),
-    ],
+ONE = wire.pub("ok", b"1")
+TWO_MESSAGES = [b"1", b"22"]
+LIMITS_OF_IDENTIFY = (
+    {"heartbeat_interval": 1000, "output_buffer_timeout": 25, "output_buffer_size": 64, "msg_timeout": 1000},
+    {"heartbeat_interval": 60000, "output_buffer_timeout": 30000, "output_buffer_size": 65536},
+    {"msg_timeout": 900000, "sample_rate": 99},
+    {"heartbeat_interval": -1, "output_buffer_timeout": -1, "output_buffer_size": -1},
 )
-def test_accepted(nsqd: NsqdProcess, sent: bytes, replies: list[Frame], byte_by_byte: bool) -> None:
+ACCEPTED: dict[str, tuple[bytes, list[Frame]]] = {
+    "crlf": (ONE.replace(b"\n", b"\r\n"), [OK]),
+    "NOP-crlf-and-words": (b"NOP\r\nNOP ignored words\n" + ONE, [OK]),
+    "PUB-words": (command(b"PUB ok more words", b"1"), [OK]),
+    "DPUB-empty-delay-is-0": (command(b"DPUB ok  ", b"1"), [OK]),
+    "DPUB-longest-delay": (command(b"DPUB ok 3600000", b"1"), [OK]),
+    "DPUB-leading-zeros": (command(b"DPUB ok 0000000000000000000001", b"1"), [OK]),
+    "RDY-forms": (wire.sub("quiet", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT]),
+    # 2 ** 64 + 1 is read as 1.
+    "RDY-wraps": (wire.sub("quiet", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT]),
+    "IDENTIFY-twice": (wire.identify() * 2, [OK, OK]),
+    "IDENTIFY-words": (command(b"IDENTIFY words", b"{}"), [OK]),
+    "IDENTIFY-null": (command(b"IDENTIFY", b"null"), [OK]),
+    "IDENTIFY-unknown": (command(b"IDENTIFY", b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK]),
+    "IDENTIFY-compressions-not-negotiated": (wire.identify(deflate=True, snappy=True), [OK]),
+    "IDENTIFY-at-the-limits": (b"".join(wire.identify(**fields) for fields in LIMITS_OF_IDENTIFY), [OK] * 4),
+    "longest-names": (wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK]),
+    "all-kinds-of-characters": (wire.pub(".-_09aZ", b"\x00\n\xff"), [OK]),
+    # The messages count, not the declared size of the body.
+    "MPUB-says-less": (wire.mpub("ok", TWO_MESSAGES, declared_bytes=1) + ONE, [OK, OK]),
+    "MPUB-says-more": (wire.mpub("ok", TWO_MESSAGES, declared_bytes=MAX_BODY_BYTES) + ONE, [OK, OK]),
+}
+
+
+@ways
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted(nsqd, name, send):
+    sent, replies = ACCEPTED[name]
     with nsqd.connect() as client:
-        if byte_by_byte:
-            client.send_byte_by_byte(sent)
-        else:
-            client.send(sent)
+        send(client, sent)
         assert [client.next_frame() for _ in replies] == replies
         client.end_input()
         assert client.rest(CLOSES_S) == []
 
 
 @pytest.mark.parametrize("declared_bytes", [1, 10_000])
-def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess, declared_bytes: int) -> None:
+def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd, declared_bytes):
     topic = f"declared_{declared_bytes}"
-    with nsqd.connect() as client:
-        client.sub(topic, "channel", rdy_count=10)
+    with nsqd.consumer(topic, "channel", 10) as client:
         client.send(wire.mpub(topic, [b"1", b"22", b"333"], declared_bytes), wire.pub(topic, b"4444"))
         frames = [client.next_frame() for _ in range(6)]
         assert [frame for frame in frames if frame.kind != wire.MESSAGE] == [OK, OK]
@@ -519,14 +478,12 @@ def test_mpub_with_a_wrong_declared_size_delivers_its_messages(nsqd: NsqdProcess
         assert sorted(wire.bodies(messages)) == [b"1", b"22", b"333", b"4444"]
 
 
-def test_failed_mpub_publishes_nothing(nsqd: NsqdProcess) -> None:
+def test_failed_mpub_publishes_nothing(nsqd):
     nsqd.create("half", "channel")
     with nsqd.connect() as client:
-        client.send(b"MPUB half\n", int32(100), int32(2), wire.sized(b"first"), int32(0))
+        client.send(command(b"MPUB half", 100, 2, b"first", 0))
         assert client.rest(CLOSES_S)[0].kind == ERROR
-    topic = nsqd.topic_stats("half")
-    assert topic is not None
-    assert topic["message_count"] == 0
+    assert nsqd.topic_stats("half")["message_count"] == 0
 
 
 # --- random bytes
@@ -558,7 +515,7 @@ INPUT = st.lists(st.one_of(LINES, SIZES, WELL_FORMED, st.binary(max_size=200)), 
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(magic=st.one_of(st.just(wire.MAGIC), st.just(wire.MAGIC), st.binary(max_size=6)), data=INPUT)
-def test_random_input_is_answered_or_closed(nsqd: NsqdProcess, magic: bytes, data: bytes) -> None:
+def test_random_input_is_answered_or_closed(nsqd, magic, data):
     with Client(nsqd.tcp_port, magic=magic) as client:
         with contextlib.suppress(Closed):
             client.send(data)

@@ -9,30 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 
-from nsqd_py.alarms import Alarms
-from nsqd_py.api.publishing import PublishingConnection
-from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import Stream
-from nsqd_py.options import read_options
-from nsqd_py.protocol.session import Limits
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.tcp.fast_publishing import FastConnection
 from tests.support import wire
 from tests.support.general_nsqd import GENERAL_NSQD
-from tests.support.nsqd_process import MakeNsqd
-from tests.support.wire import dpub, identify, mpub, pub, sub
-from tests.unit.fakes import disk_threads, messages_of, parse_messages, sized
+from tests.support.served_broker import ServedBroker, wait_in_loop
+from tests.support.wire import MAGIC, bodies, dpub, identify, mpub, pub, sub
+from tests.unit.fakes import messages_of, parse_messages, sized
 
 OK = b"\0\0\0\6\0\0\0\0OK"
-MAGIC = b"  V2"
 HTTP_PUB = b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b"
 
 
@@ -49,9 +39,10 @@ class Peer:
             self.sock.send(piece)
         return self
 
-    def read(self) -> None:
-        self.stream.is_quick = True  # whatever the time
-        self.stream._on_readable()
+    def read(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.stream.is_quick = True  # whatever the time
+            self.stream._on_readable()
 
     def answers(self) -> bytes:
         data = b""
@@ -65,29 +56,26 @@ class Peer:
             data += piece
 
 
-class Nsqd:
+class Nsqd(ServedBroker):
     """A broker, and connections to it."""
 
     def __init__(self, directory: Path, connection: type[ClientConnection]) -> None:
-        hub = gevent.get_hub()
-        log = Log(level=FATAL)
-        self.iteration = iteration = LoopIteration(hub, log)
+        super().__init__(directory, connection=connection)
         # On a busy machine, a new topic alone may take a slice.
-        iteration.backlog.slice_s = iteration.backlog.input_s = 1000.0
-        options = read_options([f"--data-path={directory}"])
-        self.broker = broker = Broker(options, log, iteration, Alarms(), disk_threads())
-        self.make_tcp = lambda sock: connection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
-        self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker)
+        self.iteration.backlog.slice_s = self.iteration.backlog.input_s = 1000.0
 
-    def tcp(self) -> Peer:
+    def publisher(self) -> Peer:
         """A client whose last command was a PUB to the topic t."""
-        peer = Peer(self.make_tcp)
+        peer = Peer(self.tcp)
         self.hear(peer.say(MAGIC + pub("t", b"first")))
         assert peer.answers() == OK
         return peer
 
-    def http(self) -> Peer:
-        return Peer(self._make_http)
+    def eager(self) -> bytes:
+        """What a client is answered that asks for an upgrade behind a publish, in one packet."""
+        peer = Peer(self.tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+        peer.read()
+        return peer.answers()
 
     def hear(self, *peers: Peer) -> None:
         """One iteration, in which all of these are readable."""
@@ -98,12 +86,7 @@ class Nsqd:
     def subscribe(self, peer: Peer, rdy: int) -> bytes:
         """Make it a consumer of topic t, and return what it is sent."""
         self.hear(peer.say(sub("t", "ch")))
-        answers = b""
-        with gevent.Timeout(40):
-            while not answers:  # the channel is created in a thread
-                gevent.sleep(0.001)
-                answers = peer.answers()
-        assert answers == OK
+        assert wait_in_loop(peer.answers) == OK  # the channel is created in a thread
         self.hear(peer.say(b"RDY %d\n" % rdy))
         return peer.answers()
 
@@ -112,15 +95,14 @@ class Nsqd:
         return self.broker.topics["t"]
 
     @property
-    def log(self) -> TopicLog:
-        assert self.topic.log is not None
-        return self.topic.log
+    def next_seq(self) -> int:
+        return self.topic.log.next_seq
 
     def written(self, low: int) -> list[tuple[int, list[bytes]]]:
         """The due time (0: none) and the messages of each record from this number on."""
         found = []
-        while low < self.log.next_seq:
-            for batch in self.log.read(low):
+        while low < self.next_seq:
+            for batch in self.topic.log.read(low):
                 if batch.first_seq >= low:
                     found.append((batch.due_ns, [body for _, body in messages_of([batch])]))
                     low = batch.end_seq
@@ -128,7 +110,7 @@ class Nsqd:
 
 
 @pytest.fixture(params=[ClientConnection, FastConnection])
-def nsqd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nsqd]:
+def nsqd(request, tmp_path) -> Iterator[Nsqd]:
     """With the shortcut for publishes and without it."""
     nsqd = Nsqd(tmp_path, request.param)
     yield nsqd
@@ -153,23 +135,20 @@ class Disk:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(monkeypatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, disk: Disk) -> None:
+def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd, disk):
     """From TCP and HTTP alike."""
-    peers = [nsqd.tcp() for _ in range(3)]
-    web = nsqd.http().say(HTTP_PUB % (3, b"web"))
-    low, before = nsqd.log.next_seq, disk.writes
+    peers = [nsqd.publisher() for _ in range(3)]
+    web = Peer(nsqd.http).say(HTTP_PUB % (3, b"web"))
+    low, before = nsqd.next_seq, disk.writes
     for number, peer in enumerate(peers):
         peer.stream._heard_s = 0.0  # type: ignore[attr-defined]
-        peer.say(pub("t", b"%03d" % number), pub("t", b"%03d" % (10 + number)))
-        peer.read()
-        peer.read()
+        peer.say(pub("t", b"%03d" % number), pub("t", b"%03d" % (10 + number))).read(2)
     assert all(peer.stream._heard_s for peer in peers)  # type: ignore[attr-defined]
-    peers[0].say(mpub("t", [b"xyz", b"larger"]), pub("t", b"end")).read()
-    peers[0].read()
+    peers[0].say(mpub("t", [b"xyz", b"larger"]), pub("t", b"end")).read(2)
     web.read()
     nsqd.iteration.end()
     assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
@@ -180,9 +159,9 @@ def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, dis
     assert [peer.stream.pub_counts for peer in peers] == [{"t": 6}, {"t": 3}, {"t": 3}]  # type: ignore[attr-defined]
 
 
-def test_publishes_of_several_clients_share_a_record(nsqd: Nsqd, disk: Disk) -> None:
+def test_publishes_of_several_clients_share_a_record(nsqd, disk):
     """Nothing is written before the end of the iteration to wait for more of one client."""
-    one, other = nsqd.tcp(), nsqd.tcp()
+    one, other = nsqd.publisher(), nsqd.publisher()
     before = disk.writes
     other.say(pub("t", b"other")).read()
     for _ in range(40):
@@ -191,12 +170,11 @@ def test_publishes_of_several_clients_share_a_record(nsqd: Nsqd, disk: Disk) -> 
     assert disk.writes == before + 1
 
 
-def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
-    peer = nsqd.tcp()
-    low = nsqd.log.next_seq
+def test_after_publishes_of_one_size_others_are_parsed(nsqd):
+    peer = nsqd.publisher()
+    low = nsqd.next_seq
     peer.say(pub("t", b"abcd"), pub("u", b"abc"), dpub("t", 0, b"a"), pub("t", b"a") + pub("t", b"b"), pub("t", b"0"))
-    for _ in range(5):
-        peer.read()
+    peer.read(5)
     nsqd.iteration.end()
     assert [body for _, record in nsqd.written(low) for body in record] == [b"abcd", b"a", b"a", b"b", b"0"]
     assert nsqd.broker.topics["u"].message_count == 1
@@ -204,9 +182,9 @@ def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
     assert peer.stream.pub_counts == {"t": 6, "u": 1}  # type: ignore[attr-defined]
 
 
-def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: Nsqd) -> None:
+def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd):
     nsqd.broker.get_topic("u")
-    peer = nsqd.tcp()
+    peer = nsqd.publisher()
     peer.say(pub("u", b"1"), pub("t", b"2"), pub("u", b"3"), pub("new", b"4"), pub("u", b"5"), pub("b@d", b"6"))
     for _ in range(6):
         nsqd.hear(peer)
@@ -216,51 +194,48 @@ def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: 
     assert peer.stream.pub_counts == {"t": 2, "u": 3, "new": 1}  # type: ignore[attr-defined]
 
 
-def test_after_a_publish_a_read_may_end_anywhere(nsqd: Nsqd) -> None:
+def test_after_a_publish_a_read_may_end_anywhere(nsqd):
     """Also in the name of a command, or with one that is shorter than the line of a publish."""
     line = b"NOP\n" + pub("u", b"b") + b"NOP\n" + pub("t", b"c")
     for cut in range(1, len(line)):
-        peer = nsqd.tcp().say(pub("t", b"a"), line[:cut], line[cut:])
-        for _ in range(3):
-            peer.read()
+        peer = nsqd.publisher().say(pub("t", b"a"), line[:cut], line[cut:])
+        peer.read(3)
         nsqd.iteration.end()
         assert peer.answers() == OK * 3
 
 
-def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None:
-    peer = nsqd.tcp()
+def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd):
+    peer = nsqd.publisher()
     nsqd.broker.delete_topic("t")
     nsqd.hear(peer.say(pub("t", b"new")))
     assert peer.answers() == OK
     assert nsqd.written(0) == [(0, [b"new"])]
 
 
-def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd) -> None:
-    peer = nsqd.tcp()
-    low = nsqd.log.next_seq
+def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd):
+    peer = nsqd.publisher()
+    low = nsqd.next_seq
     nsqd.broker.begin_drain(0)
     nsqd.hear(peer.say(pub("t", b"new")))
     assert b"E_PUB_FAILED" in peer.answers()
-    assert nsqd.log.next_seq == low
+    assert nsqd.next_seq == low
 
 
-def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: Disk) -> None:
-    peers = [nsqd.tcp() for _ in range(3)]
-    low = nsqd.log.next_seq
+def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd, disk):
+    peers = [nsqd.publisher() for _ in range(3)]
+    low = nsqd.next_seq
     disk.fails = 1
     for peer in peers:
-        peer.say(pub("t", b"bad"), pub("t", b"too"))
-        peer.read()
-        peer.read()
+        peer.say(pub("t", b"bad"), pub("t", b"too")).read(2)
     nsqd.iteration.end()
-    assert nsqd.log.next_seq == low
+    assert nsqd.next_seq == low
     for peer in peers:
         answer = peer.answers()
         assert b"E_PUB_FAILED PUB failed No space left on device" in answer and OK not in answer
 
 
 @pytest.mark.calm  # a slow disk delays the answers
-def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd) -> None:
+def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd):
     reads: list[int] = []
 
     class Socket(socket.socket):
@@ -271,30 +246,25 @@ def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: 
             reads.append(len(data))
             return data
 
-    nsqd.tcp()  # the size of a read depends on the time that the last one took: a new topic takes long
-    peer = Peer(lambda served: nsqd.make_tcp(Socket(fileno=served.detach())), socket.SOCK_STREAM).say(MAGIC)
+    nsqd.publisher()  # the size of a read depends on the time that the last one took: a new topic takes long
+    peer = Peer(lambda served: nsqd.tcp(Socket(fileno=served.detach())), socket.SOCK_STREAM).say(MAGIC)
     peer.read()
     command = mpub("t", [b"x" * 200] * 100)
-    peer.say(command)
-    peer.read()
-    peer.read()
+    peer.say(command).read(2)
     for _ in range(5):
-        peer.say(command)
-        peer.read()
+        peer.say(command).read()
     assert reads[1:] == [SMALL_READ, len(command) - SMALL_READ, *[len(command)] * 5]
     nsqd.iteration.end()
     assert peer.answers() == OK * 6
     for _ in range(5):
-        peer.say(pub("t", b"x"))
-        peer.read()
-    peer.say(command)
-    peer.read()
+        peer.say(pub("t", b"x")).read()
+    peer.say(command).read()
     assert reads[-1] == SMALL_READ  # many small ones need little memory
 
 
-def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
-    peers = [nsqd.tcp() for _ in range(2)]
-    low = nsqd.log.next_seq
+def test_deferred_publishes_with_one_delay_share_one_record(nsqd):
+    peers = [nsqd.publisher() for _ in range(2)]
+    low = nsqd.next_seq
     peers[0].say(dpub("t", 60_000, b"a") + dpub("t", 60_000, b"b") + dpub("t", 60_001, b"later"))
     peers[1].say(dpub("t", 60_001, b"c"))
     nsqd.hear(*peers)
@@ -304,11 +274,11 @@ def test_deferred_publishes_with_one_delay_share_one_record(nsqd: Nsqd) -> None:
     assert 900_000 < due_later_ns - due_ns < 100_000_000
 
 
-def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk) -> None:
+def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd, disk):
     """And of nothing else: what was answered before, and on other topics, stays."""
-    lone, deferring, many, several = (nsqd.tcp() for _ in range(4))
-    web = nsqd.http().say(HTTP_PUB % (3, b"web"))
-    low = nsqd.log.next_seq
+    lone, deferring, many, several = (nsqd.publisher() for _ in range(4))
+    web = Peer(nsqd.http).say(HTTP_PUB % (3, b"web"))
+    low = nsqd.next_seq
     disk.fails = 1
     lone.say(pub("t", b"1"))
     deferring.say(dpub("t", 1000, b"2"))
@@ -322,13 +292,13 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
     failed = several.answers()
     assert b"E_PUB_FAILED" in failed and OK not in failed
     assert web.answers().startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-    again = nsqd.tcp()
+    again = nsqd.publisher()
     nsqd.hear(again.say(pub("t", b"again")))
     assert again.answers() == OK
 
 
-def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsqd) -> None:
-    reader = Peer(nsqd.make_tcp, socket.SOCK_STREAM)
+def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd):
+    reader = Peer(nsqd.tcp, socket.SOCK_STREAM)
     reader.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     nsqd.hear(reader.say(MAGIC))
     nsqd.subscribe(reader, rdy=100)
@@ -340,43 +310,39 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
         # What waits here keeps no batch of 400 kB in memory: it is a copy.
         assert isinstance(stream._unsent.obj, bytes) and len(stream._unsent.obj) < sum(map(len, bodies))
         assert all(isinstance(part, bytes) for part in stream.out)
-    received = b""
-    with gevent.Timeout(40):
-        while len(received) < sum(map(len, bodies)) + 30 * len(bodies):
-            received += reader.answers()
-            gevent.sleep(0)
-    assert [message.body for message in parse_messages(received)] == bodies
+    received = bytearray()
+
+    def has_all():
+        received.extend(reader.answers())
+        return len(received) >= sum(map(len, bodies)) + 30 * len(bodies)
+
+    wait_in_loop(has_all, "all messages")
+    assert [message.body for message in parse_messages(bytes(received))] == bodies
 
 
-def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:
-    nsqd.tcp()
+def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd):
+    nsqd.publisher()
     nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
-    eager = Peer(nsqd.make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
-    eager.read()
-    assert eager.answers() == b"(end)"
+    assert nsqd.eager() == b"(end)"
 
 
 @pytest.mark.parametrize("fails", [0, 1])
-def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, disk: Disk, fails: int) -> None:
+def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd, disk, fails):
     """In one packet: the upgrade changes how all that follows is sent."""
-    nsqd.tcp()
-    low = nsqd.log.next_seq
+    nsqd.publisher()
+    low = nsqd.next_seq
     disk.fails = fails
-    eager = Peer(nsqd.make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
-    eager.read()
-    answers = eager.answers()
+    answers = nsqd.eager()
     if fails:
         assert b"E_PUB_FAILED" in answers
         assert OK not in answers
     else:
         assert answers.startswith(OK)
-        assert nsqd.log.next_seq == low + 1
+        assert nsqd.next_seq == low + 1
 
 
 @pytest.mark.parametrize("command", [None, GENERAL_NSQD], ids=["", "general"])
-def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(
-    make_nsqd: MakeNsqd, monkeypatch: pytest.MonkeyPatch, command: str | None
-) -> None:
+def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(make_nsqd, monkeypatch, command):
     if command is not None:
         monkeypatch.setenv("NSQD_COMMAND", command)
     nsqd = make_nsqd()
@@ -395,7 +361,5 @@ def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(
     assert [clients[1].frame() for _ in range(4)] == [wire.OK] * 4
     sent["a"] += [b"x", b"x", b"x", b"y", b"z"]
     for topic in topics:
-        with nsqd.connect() as consumer:
-            consumer.sub(topic, "ch", rdy_count=2500)
-            assert sorted(wire.bodies(consumer.consume(len(sent[topic])))) == sorted(sent[topic])
-            nsqd.wait_for_channel(topic, "ch", depth=0, in_flight_count=0, deferred_count=0)
+        assert sorted(bodies(nsqd.consume(topic, "ch", len(sent[topic])))) == sorted(sent[topic])
+        nsqd.wait_for_channel(topic, "ch", depth=0, in_flight_count=0, deferred_count=0)

@@ -6,14 +6,12 @@ import ssl
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 
 from nsqd_py.client import Producer
 from tests.support.certificates import Certificates, make_weak_certificates
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import Closed
 
@@ -24,7 +22,7 @@ ADVICE = "--tls-security-level=0"
 
 
 @pytest.fixture(scope="module")
-def weak(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def weak(tmp_path_factory) -> Certificates:
     return make_weak_certificates(tmp_path_factory.mktemp("weak"))
 
 
@@ -56,7 +54,7 @@ COMMANDS = ("nsqd", "nsqlookupd", "nsqadmin")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command: str) -> None:
+def test_a_refusal_names_the_setting(weak, tmp_path, command):
     flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(command, "")
     done = subprocess.run(
         [sys.executable, "-m", "nsq_apps", command, *weak.server_flags, *filter(None, [flags])],
@@ -72,23 +70,21 @@ def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command
     assert ADVICE in done.stderr
 
 
-def test_short_keys_on_both_sides(make_nsqd: MakeNsqd, weak: Certificates) -> None:
+def test_short_keys_on_both_sides(make_nsqd, weak):
     verify = ("--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={weak.authority}")
     nsqd = make_nsqd(*weak.nsqd_flags, *verify, OPEN)
     assert publishes(nsqd, open_context(weak, shows=True))
     assert not publishes(nsqd, open_context(weak))
 
 
-def test_short_keys_where_any_certificate_is_taken(make_nsqd: MakeNsqd, weak: Certificates) -> None:
+def test_short_keys_where_any_certificate_is_taken(make_nsqd, weak):
     nsqd = make_nsqd(*weak.nsqd_flags, "--tls-client-auth-policy=require", OPEN)
     assert publishes(nsqd, open_context(weak, shows=True))
     assert publishes(nsqd, open_context(weak, shows=True, version=ssl.TLSVersion.TLSv1))
 
 
 @pytest.mark.parametrize("policy", ["require-verify", "require"])
-def test_a_weak_client_is_refused_and_the_log_names_the_setting(
-    make_nsqd: MakeNsqd, weak: Certificates, certificates: Certificates, policy: str
-) -> None:
+def test_a_weak_client_is_refused_and_the_log_names_the_setting(make_nsqd, weak, certificates, policy):
     """The server's certificate is strong; the client's is not. With `require` nobody looks who signed it."""
     root = f"--tls-root-ca-file={weak.authority}"
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-client-auth-policy={policy}", root)
@@ -102,7 +98,7 @@ def test_a_weak_client_is_refused_and_the_log_names_the_setting(
     assert not taken or policy == "require"
 
 
-def test_tls_1_0(make_nsqd: MakeNsqd, weak: Certificates, certificates: Certificates) -> None:
+def test_tls_1_0(make_nsqd, weak, certificates):
     context = open_context(certificates, version=ssl.TLSVersion.TLSv1)
     nsqd = make_nsqd(*certificates.nsqd_flags)
     assert not publishes(nsqd, context)
@@ -113,7 +109,7 @@ def test_tls_1_0(make_nsqd: MakeNsqd, weak: Certificates, certificates: Certific
     assert not publishes(make_nsqd(*certificates.nsqd_flags, OPEN, "--tls-min-version=tls1.2"), context)
 
 
-def test_nsqd_registers_with_a_weak_nsqlookupd(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, weak: Certificates) -> None:
+def test_nsqd_registers_with_a_weak_nsqlookupd(make_nsqd, make_nsqlookupd, weak):
     lookupd = make_nsqlookupd(*weak.server_flags, OPEN)
     flags = (
         f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
@@ -127,7 +123,7 @@ def test_nsqd_registers_with_a_weak_nsqlookupd(make_nsqd: MakeNsqd, make_nsqlook
     wait_until(lambda: lookupd.lookup("orders"), what="nsqd to register")
 
 
-def test_a_client_of_the_library(make_nsqd: MakeNsqd, weak: Certificates) -> None:
+def test_a_client_of_the_library(make_nsqd, weak):
     nsqd = make_nsqd(*weak.nsqd_flags, OPEN)
     files = {"tls_v1": True, "tls_root_ca_file": str(weak.authority)}
     address = f"127.0.0.1:{nsqd.tcp_port}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import os
 import random
 import re
 import shutil
@@ -13,31 +12,52 @@ import socket
 import ssl
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 import snappy
 
 from tests.support import wire
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.memory import resident_bytes
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import OK, Closed, bodies
 
 NUMBERS = itertools.count()
-TRANSPORTS = {
+TRANSPORTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "snappy": {"snappy": True},
     "deflate": {"deflate": True},
     "deflate-1": {"deflate": True, "deflate_level": 1},
 }
+OK_FRAME = b"\0\0\0\6\0\0\0\0OK"
+
+
+def seams(*quick: tuple[str, str]) -> pytest.MarkDecorator:
+    """Each transport over TCP and TLS; those that are not `quick` in the slow lane."""
+    return pytest.mark.parametrize(
+        ("base", "transport"),
+        [
+            pytest.param(base, transport, marks=() if (base, transport) in quick else pytest.mark.slow)
+            for base in ("tcp", "tls")
+            for transport in TRANSPORTS
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
+def nsqd(tmp_path_factory, certificates) -> Iterator[NsqdProcess]:
     with NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags).start() as process:
         yield process
+
+
+@pytest.fixture
+def contexts(certificates) -> dict[str, ssl.SSLContext | None]:
+    return {"tcp": None, "tls": certificates.client_context()}
 
 
 @pytest.fixture
@@ -45,29 +65,25 @@ def topic() -> str:
     return f"topic{next(NUMBERS)}"
 
 
-@pytest.mark.parametrize("fields", TRANSPORTS.values(), ids=TRANSPORTS)
-@pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
-def test_messages_of_all_sizes_pass_both_ways(
-    nsqd: NsqdProcess, certificates: Certificates, topic: str, secure: bool, fields: dict[str, object]
-) -> None:
-    chance = random.Random(1)
-    messages = [b"x", b"y" * 70_000, chance.randbytes(200_000), b"z" * 1_000_000, b"last"]
+@seams(("tcp", "snappy"), ("tls", "plain"), ("tls", "deflate"))
+def test_messages_of_all_sizes_pass_both_ways(nsqd, contexts, topic, base, transport):
+    messages = [b"x", b"y" * 70_000, random.Random(1).randbytes(200_000), b"z" * 1_000_000, b"last"]
+    small = [b"m%d" % number for number in range(5000)]
     with TransportClient(nsqd.tcp_port) as client:
-        client.upgrade(certificates.client_context() if secure else None, **fields)
+        client.upgrade(contexts[base], **TRANSPORTS[transport])
         client.sub(topic, "channel", rdy_count=100)
-        for message in messages:
-            client.pub(topic, message)
-        client.mpub(topic, [b"m%d" % number for number in range(5000)])
-        received = bodies(client.consume(len(messages) + 5000))
-        assert received == messages + [b"m%d" % number for number in range(5000)]
-        assert client.tls_version == ("TLSv1.3" if secure else None)
+        client.pub(topic, *messages)
+        client.mpub(topic, small)
+        assert bodies(client.consume(len(messages + small))) == messages + small
+        assert client.tls_version == {"tcp": None, "tls": "TLSv1.3"}[base]
 
 
-@pytest.mark.parametrize("fields", TRANSPORTS.values(), ids=TRANSPORTS)
-def test_heartbeats_come_in_the_agreed_form(nsqd: NsqdProcess, certificates: Certificates, fields: dict[str, object]) -> None:
-    with TransportClient(nsqd.tcp_port) as client:
-        client.upgrade(certificates.client_context(), heartbeat_interval=1000, **fields)
-        assert client.frame() == wire.HEARTBEAT
+def test_heartbeats_come_in_the_agreed_form(nsqd, contexts):
+    with ExitStack() as stack:
+        clients = [stack.enter_context(TransportClient(nsqd.tcp_port)) for _ in TRANSPORTS]
+        for client, fields in zip(clients, TRANSPORTS.values(), strict=True):
+            client.upgrade(contexts["tls"], heartbeat_interval=1000, **fields)
+        assert [client.frame() for client in clients] == [wire.HEARTBEAT] * len(clients)
 
 
 def compressed(kind: str, data: bytes) -> bytes:
@@ -79,7 +95,7 @@ def compressed(kind: str, data: bytes) -> bytes:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd: NsqdProcess, topic: str, kind: str) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd, topic, kind):
     with TransportClient(nsqd.tcp_port) as client:
         commands = compressed(kind, wire.pub(topic, b"one") + wire.pub(topic, b"two"))
         client.send_raw(wire.identify(feature_negotiation=True, **{kind: True}) + commands)
@@ -89,7 +105,7 @@ def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd: Nsq
 
 
 @pytest.mark.ours
-def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess, certificates: Certificates) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd, certificates):
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -99,27 +115,24 @@ def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess
         received = sock.recv(65536)
         size = int.from_bytes(received[:4], "big")
         incoming.write(received[4 + size :])
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
+
+        def until_done(step):
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    sock.sendall(outgoing.read())
+                    incoming.write(sock.recv(65536))
+
+        until_done(tls.do_handshake)
         sock.sendall(outgoing.read())
-        while True:
-            try:
-                assert tls.read(100) == b"\0\0\0\6\0\0\0\0OK"
-                break
-            except ssl.SSLWantReadError:
-                incoming.write(sock.recv(65536))
+        assert until_done(lambda: tls.read(100)) == OK_FRAME
 
 
 @pytest.mark.ours
-def test_a_second_identify_changes_the_transport_no_more(nsqd: NsqdProcess, certificates: Certificates) -> None:
+def test_a_second_identify_changes_the_transport_no_more(nsqd, contexts):
     with TransportClient(nsqd.tcp_port) as client:
-        context = certificates.client_context()
-        assert client.upgrade(context, snappy=True)["snappy"]
+        assert client.upgrade(contexts["tls"], snappy=True)["snappy"]
         again = client.identify(tls_v1=True, snappy=True)
         assert (again["tls_v1"], again["snappy"]) == (False, False)
         client.pub("again", b"x")
@@ -127,7 +140,7 @@ def test_a_second_identify_changes_the_transport_no_more(nsqd: NsqdProcess, cert
 
 @pytest.mark.parametrize("garbage", [b"PUB topic\n\0\0\0\1x", b"\xff" * 100, b"\0" * 5000])
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_garbage_ends_its_own_connection_only(nsqd: NsqdProcess, kind: str, garbage: bytes) -> None:
+def test_garbage_ends_its_own_connection_only(nsqd, kind, garbage):
     with TransportClient(nsqd.tcp_port) as client, TransportClient(nsqd.tcp_port) as other:
         client.upgrade(**{kind: True})
         client.send_raw(garbage)
@@ -139,7 +152,7 @@ def test_garbage_ends_its_own_connection_only(nsqd: NsqdProcess, kind: str, garb
     assert "Traceback" not in nsqd.log_text()
 
 
-def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdProcess) -> None:
+def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd):
     with TransportClient(nsqd.tcp_port) as client:
         assert client.identify(tls_v1=True)["tls_v1"]
         client.send(wire.pub("plain", b"x"))
@@ -148,20 +161,26 @@ def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdP
                 client.arrived()
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
-@pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_what_becomes_much_is_taken_bit_by_bit(make_nsqd: MakeNsqd, certificates: Certificates, kind: str, secure: bool) -> None:
+@pytest.mark.parametrize(
+    ("base", "kind"),
+    [
+        ("tcp", "snappy"),
+        ("tls", "deflate"),
+        pytest.param("tcp", "deflate", marks=pytest.mark.slow),
+        pytest.param("tls", "snappy", marks=pytest.mark.slow),
+    ],
+)
+def test_what_becomes_much_is_taken_bit_by_bit(make_nsqd, certificates, contexts, base, kind):
     """200 MB of messages from less than 10 MB, and at most a fraction of it in memory at once."""
     nsqd = make_nsqd(*certificates.nsqd_flags, "--mem-queue-size=5")
-    before_bytes = psutil.Process(nsqd.pid).memory_info().rss
+    before_bytes = resident_bytes(nsqd)
     with TransportClient(nsqd.tcp_port) as client:
-        client.upgrade(certificates.client_context() if secure else None, **{kind: True})
+        client.upgrade(contexts[base], **{kind: True})
         for _ in range(10):
             client.send(wire.pub("bomb", b"\0" * 1_000_000) * 20)
         for _ in range(200):
             assert client.frame() == OK
-        grown_bytes = psutil.Process(nsqd.pid).memory_info().rss - before_bytes
-    assert grown_bytes < 100_000_000
+        assert resident_bytes(nsqd) - before_bytes < 100_000_000
     nsqd.create("bomb", "channel")
     nsqd.wait_for_channel("bomb", "channel", depth=200)
 
@@ -183,9 +202,7 @@ def connects(nsqd: NsqdProcess, context: ssl.SSLContext) -> bool:
     ("policy", "without", "stranger", "known"),
     [("", True, True, True), ("require", False, True, True), ("require-verify", False, False, True)],
 )
-def test_client_certificates(
-    make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, policy: str, without: bool, stranger: bool, known: bool
-) -> None:
+def test_client_certificates(make_nsqd, certificates, tmp_path, policy, without, stranger, known):
     flags = [f"--tls-client-auth-policy={policy}"] if policy else []
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", *flags)
     others = make_certificates(tmp_path / "others")
@@ -196,40 +213,33 @@ def test_client_certificates(
     assert connects(nsqd, certificates.client_context(with_certificate=True)) is known
 
 
-def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_a_policy_makes_tls_a_must(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require")
     with TransportClient(nsqd.tcp_port) as client:
         assert client.ask(b"NOP\n").data == b"E_INVALID cannot NOP in current state (TLS required)"
 
 
-@pytest.mark.parametrize("command", [b"PUB topic\n", b"AUTH\n", b"HELLO\n", b"SUB topic channel\n", b"CLS\n"])
-def test_without_the_required_tls_nothing_but_identify_works(
-    make_nsqd: MakeNsqd, certificates: Certificates, command: bytes
-) -> None:
+def test_without_the_required_tls_nothing_but_identify_works(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
-    with TransportClient(nsqd.tcp_port) as client:
-        client.identify(tls_v1=False)
-        verb = command.split()[0].decode()
-        assert client.ask(command).data == f"E_INVALID cannot {verb} in current state (TLS required)".encode()
-        with pytest.raises(Closed):
-            client.frame()
+    for command in ("PUB topic", "AUTH", "HELLO", "SUB topic channel", "CLS"):
+        with TransportClient(nsqd.tcp_port) as client:
+            client.identify(tls_v1=False)
+            refusal = f"E_INVALID cannot {command.split()[0]} in current state (TLS required)"
+            assert client.ask(f"{command}\n".encode()).data == refusal.encode()
+            with pytest.raises(Closed):
+                client.frame()
 
 
 @pytest.mark.parametrize(
-    ("lowest", "highest", "works"),
-    [
-        ("tls1.2", ssl.TLSVersion.TLSv1_2, True),
-        ("tls1.3", ssl.TLSVersion.TLSv1_2, False),
-        ("tls1.3", ssl.TLSVersion.TLSv1_3, True),
-    ],
+    ("lowest", "works"),
+    [("tls1.2", {ssl.TLSVersion.TLSv1_2: True}), ("tls1.3", {ssl.TLSVersion.TLSv1_2: False, ssl.TLSVersion.TLSv1_3: True})],
 )
-def test_the_lowest_version(
-    make_nsqd: MakeNsqd, certificates: Certificates, lowest: str, highest: ssl.TLSVersion, works: bool
-) -> None:
+def test_the_lowest_version(make_nsqd, certificates, lowest, works):
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-min-version={lowest}")
     context = certificates.client_context()
-    context.maximum_version = highest
-    assert connects(nsqd, context) is works
+    for version, is_taken in works.items():
+        context.maximum_version = version
+        assert connects(nsqd, context) is is_taken
 
 
 # ---- HTTPS
@@ -237,23 +247,19 @@ def test_the_lowest_version(
 
 def https(nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     port = int(nsqd.log_text().split("HTTPS: listening on 127.0.0.1:")[1].split()[0])
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=40, context=context)
-    try:
+    with closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=40, context=context)) as connection:
         connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
-def test_the_http_api_over_tls(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.nsqd_flags)
+def test_the_http_api_over_tls(nsqd, certificates, topic):
     context = certificates.client_context()
     assert https(nsqd, context, "GET", "/ping") == (200, b"OK")
-    assert https(nsqd, context, "POST", "/pub?topic=t", b"hello") == (200, b"OK")
-    assert https(nsqd, context, "POST", "/mpub?topic=t", b"\n".join([b"x" * 1000] * 2000)) == (200, b"OK")
-    assert nsqd.http("GET", "/ping").body == b"OK"
-    status, stats = https(nsqd, context, "GET", "/stats?format=json")
+    assert https(nsqd, context, "POST", f"/pub?topic={topic}", b"hello") == (200, b"OK")
+    assert https(nsqd, context, "POST", f"/mpub?topic={topic}", b"\n".join([b"x" * 1000] * 2000)) == (200, b"OK")
+    assert nsqd.is_healthy()
+    status, stats = https(nsqd, context, "GET", f"/stats?format=json&topic={topic}")
     assert status == 200
     assert b'"message_count":2001' in stats
 
@@ -261,21 +267,22 @@ def test_the_http_api_over_tls(make_nsqd: MakeNsqd, certificates: Certificates) 
 # ---- certificates that are renewed
 
 
+@pytest.fixture
+def shown(certificates, tmp_path) -> Certificates:
+    """Copies of the certificates, which a test changes."""
+    folder = Path(shutil.copytree(certificates.server_key.parent, tmp_path / "shown"))
+    return replace(certificates, server_certificate=folder / "server.pem", server_key=folder / "server.key")
+
+
 @pytest.mark.ours
 @pytest.mark.parametrize("how", ["by itself", "SIGHUP"])
-def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
-    make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, how: str
-) -> None:
-    shown = tmp_path / "shown"
-    shutil.copytree(certificates.server_key.parent, shown)
-    files = [f"--tls-cert={shown / 'server.pem'}", f"--tls-key={shown / 'server.key'}"]
-    nsqd = make_nsqd(*files, "--https-address=127.0.0.1:0")
+def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(make_nsqd, certificates, shown, tmp_path, how):
+    nsqd = make_nsqd(*shown.nsqd_flags)
     renewed = make_certificates(tmp_path / "renewed")
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(certificates.client_context())
-        for name in ("server.key", "server.pem"):
-            shutil.copy(renewed.authority.parent / name, shown / f"{name}.new")
-            os.replace(shown / f"{name}.new", shown / name)
+        for path in (shown.server_key, shown.server_certificate):
+            (renewed.authority.parent / path.name).replace(path)
         if how == "SIGHUP":
             nsqd.signal(signal.SIGHUP)
         wait_until(lambda: connects(nsqd, renewed.client_context()), 40, "the new certificate")
@@ -284,20 +291,16 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
 
 
 @pytest.mark.ours
-def test_an_https_client_that_is_refused_gets_a_line_of_log(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+def test_an_https_client_that_is_refused_gets_a_line_of_log(nsqd):
     with pytest.raises(ssl.SSLError):
         https(nsqd, ssl.create_default_context(), "GET", "/ping")  # it does not know the authority
     wait_until(lambda: re.search(r"INFO: HTTPS: client\(127\.0\.0\.1:\d+\) - TLS: ", nsqd.log_text()), what="the line")
 
 
 @pytest.mark.ours
-def test_a_broken_new_certificate_leaves_the_old_one(make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path) -> None:
-    shown = tmp_path / "shown"
-    shutil.copytree(certificates.server_key.parent, shown)
-    files = [f"--tls-cert={shown / 'server.pem'}", f"--tls-key={shown / 'server.key'}"]
-    nsqd = make_nsqd(*files, "--https-address=127.0.0.1:0")
-    (shown / "server.pem").write_text("broken")
+def test_a_broken_new_certificate_leaves_the_old_one(make_nsqd, certificates, shown):
+    nsqd = make_nsqd(*shown.nsqd_flags)
+    shown.server_certificate.write_text("broken")
     nsqd.signal(signal.SIGHUP)
     wait_until(lambda: "cannot use the new certificate" in nsqd.log_text(), what="the complaint")
     assert connects(nsqd, certificates.client_context())
@@ -306,38 +309,39 @@ def test_a_broken_new_certificate_leaves_the_old_one(make_nsqd: MakeNsqd, certif
 # ---- unix sockets and IPv6
 
 
+def answer_at(address: Path | tuple[str, int], data: bytes) -> bytes:
+    """What one read brings after this was sent to a unix socket, or to an address of IPv6."""
+    family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET6
+    with socket.socket(family) as sock:
+        sock.settimeout(40)
+        sock.connect(str(address) if isinstance(address, Path) else address)
+        sock.sendall(data)
+        return sock.recv(1000)
+
+
 @pytest.mark.ours
-def test_unix_sockets_beside_the_ports(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_unix_sockets_beside_the_ports(make_nsqd, tmp_path):
     tcp_path, http_path = tmp_path / "nsqd.sock", tmp_path / "nsqd-http.sock"
     nsqd = make_nsqd(f"--unix-socket={tcp_path}", f"--http-unix-socket={http_path}")
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(tcp_path))
-        sock.sendall(wire.MAGIC + wire.pub("unix", b"x"))
-        assert sock.recv(100) == b"\0\0\0\6\0\0\0\0OK"
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(http_path))
-        sock.sendall(b"POST /pub?topic=unix HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\ny")
-        assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
-    with nsqd.connect() as client:
-        client.pub("unix", b"z")
-    topic = nsqd.topic_stats("unix")
-    assert topic is not None
-    assert topic["message_count"] == 3
+    assert answer_at(tcp_path, wire.MAGIC + wire.pub("unix", b"x")) == OK_FRAME
+    post = b"POST /pub?topic=unix HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\ny"
+    assert answer_at(http_path, post).startswith(b"HTTP/1.1 200 OK\r\n")
+    nsqd.pub("unix", b"z")
+    assert nsqd.topic_stats("unix")["message_count"] == 3
     assert nsqd.stop() == 0
     assert not tcp_path.exists()
     assert not http_path.exists()
 
 
 @pytest.mark.ours
-def test_the_socket_of_another_process_stays(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_the_socket_of_another_process_stays(make_nsqd, tmp_path):
     """Somebody removed the file while nsqd ran, and another process listens there now."""
     path = tmp_path / "nsqd.sock"
     nsqd = make_nsqd(f"--unix-socket={path}")
     path.unlink()
     other = make_nsqd(f"--unix-socket={path}")
     assert nsqd.stop() == 0
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(path))
+    assert answer_at(path, wire.MAGIC + wire.pub("unix", b"x")) == OK_FRAME
     assert other.stop() == 0
     assert not path.exists()
 
@@ -351,11 +355,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
-def test_ipv6(tmp_path: Path) -> None:
+def test_ipv6(tmp_path):
     with NsqdProcess(tmp_path / "data", "--tcp-address=[::1]:0", "--http-address=[::1]:0").start() as nsqd:
-        with socket.create_connection(("::1", nsqd.tcp_port), timeout=40) as sock:
-            sock.sendall(wire.MAGIC + wire.pub("six", b"x"))
-            assert sock.recv(100) == b"\0\0\0\6\0\0\0\0OK"
-        with socket.create_connection(("::1", nsqd.http_port), timeout=40) as sock:
-            sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
-            assert sock.recv(1000).endswith(b"OK")
+        assert answer_at(("::1", nsqd.tcp_port), wire.MAGIC + wire.pub("six", b"x")) == OK_FRAME
+        assert answer_at(("::1", nsqd.http_port), b"GET /ping HTTP/1.0\r\n\r\n").endswith(b"OK")

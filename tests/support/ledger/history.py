@@ -145,11 +145,10 @@ class History:
     def sending(self, topic: str, bodies: Iterable[bytes], client: str = "", *, defer_ns: int = 0, resends: bool = False) -> int:
         """Note a publish that is about to be sent; return its number. Bodies are unique in their topic."""
         names = list(map(name_of, bodies))
-        optional: dict[str, Any] = {"client": client, "defer_ns": defer_ns, "resends": resends}
-        return self._append(Kind.SENDING, topic=topic, bodies=names, **_set(optional))
+        return self._append(Kind.SENDING, topic=topic, bodies=names, client=client, defer_ns=defer_ns, resends=resends)
 
     def ok(self, publish: int, nsqd: str = "", epoch: int = 0) -> None:
-        self._append(Kind.OK, of=publish, **_set({"nsqd": nsqd, "epoch": epoch}))
+        self._append(Kind.OK, of=publish, nsqd=nsqd, epoch=epoch)
 
     def refused(self, publish: int, reason: object = "") -> None:
         self._append(Kind.REFUSED, of=publish, text=str(reason))
@@ -177,28 +176,30 @@ class History:
         timestamp_ns: int = 0,
     ) -> int:
         """Note a delivery; return its number."""
-        optional = {
-            "client": client,
-            "nsqd": nsqd,
-            "epoch": epoch,
-            "id": message_id.decode(),
-            "attempts": attempts,
-            "timestamp_ns": timestamp_ns,
-        }
-        return self._append(Kind.DELIVERED, topic=topic, channel=channel, bodies=[name_of(body)], **_set(optional))
+        return self._append(
+            Kind.DELIVERED,
+            topic=topic,
+            channel=channel,
+            bodies=[name_of(body)],
+            client=client,
+            nsqd=nsqd,
+            epoch=epoch,
+            id=message_id.decode(),
+            attempts=attempts,
+            timestamp_ns=timestamp_ns,
+        )
 
-    def received(self, topic: str, channel: str, message: Delivered, client: str = "", *, nsqd: str = "", epoch: int = 0) -> int:
-        """Note the delivery of a message with all that nsqd says of it; return its number."""
+    def received(self, topic: str, channel: str, message: Delivered, client: str = "", **server: Any) -> int:
+        """Note the delivery of a message with all that nsqd says of it; return its number. `server` as in `delivered`."""
         return self.delivered(
             topic,
             channel,
             message.body,
             client=client,
-            nsqd=nsqd,
-            epoch=epoch,
             message_id=message.id,
             attempts=message.attempts,
             timestamp_ns=message.timestamp_ns,
+            **server,
         )
 
     def fin(self, delivery: int) -> int:
@@ -223,26 +224,28 @@ class History:
 
     def cut(self, topic: str, channel: str, nsqd: str = "", **parameters: int | bool) -> int:
         """Note an operation that moves a channel; the parameters are those of `cuts.Cut`."""
-        return self._append(Kind.CUT, topic=topic, channel=channel, cut=parameters, **_set({"nsqd": nsqd}))
+        return self._append(Kind.CUT, topic=topic, channel=channel, cut=parameters, nsqd=nsqd)
 
     def cut_ended(self, cut: int, *, is_answered: bool, latest_ns: int = FOREVER_NS) -> None:
         """Note the end of a cut; what was sent from `latest_ns` on was not touched."""
         self._append(Kind.CUT_ENDED, of=cut, is_answered=is_answered, cut={"latest_ns": latest_ns})
 
     def started(self, nsqd: str = "") -> None:
-        self._append(Kind.STARTED, **_set({"nsqd": nsqd}))
+        self._append(Kind.STARTED, nsqd=nsqd)
 
     def killed(self, nsqd: str = "") -> None:
-        self._append(Kind.KILLED, **_set({"nsqd": nsqd}))
+        self._append(Kind.KILLED, nsqd=nsqd)
 
-    def stopped(self, nsqd: str = "") -> None:
-        self._append(Kind.STOPPED, **_set({"nsqd": nsqd}))
+    def stopped(self) -> None:
+        self._append(Kind.STOPPED)
 
     def _append(self, kind: Kind, **fields: Any) -> int:
+        """What has its default is left out."""
+        kept = {name: value for name, value in fields.items() if value or name in ("of", "cut")}
         with self._lock:
             number = self._count
             self._count += 1
-            line = orjson.dumps({"kind": kind, "number": number, "at_ns": self._clock_ns(), **fields}) + b"\n"
+            line = orjson.dumps({"kind": kind, "number": number, "at_ns": self._clock_ns(), **kept}) + b"\n"
             if self._file is not None:
                 self._file.write(line)
             else:
@@ -262,11 +265,6 @@ class History:
             self.acknowledged += self._sizes.pop(fields["of"], 0)
         elif kind in (Kind.REFUSED, Kind.UNKNOWN):
             self._sizes.pop(fields["of"], None)
-
-
-def _set(fields: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what has its default."""
-    return {name: value for name, value in fields.items() if value}
 
 
 def read_history(path: Path) -> list[Operation]:
