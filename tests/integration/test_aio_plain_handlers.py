@@ -26,8 +26,7 @@ def settings(shared_nsqd: NsqdProcess) -> dict[str, Any]:
 
 
 def publish(nsqd: NsqdProcess, topic: str, count: int = 1) -> None:
-    with nsqd.connect() as client:
-        client.mpub(topic, [b"x"] * count)
+    nsqd.mpub(topic, [b"x"] * count)
 
 
 @pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])

@@ -75,8 +75,7 @@ def test_a_message_that_times_out_goes_where_the_settings_say(nsqd: NsqdProcess)
         client.sub("slow", "c", 1)
         assert bodies(client.messages(1)) == [b"slow"]
         nsqd.wait_for_channel("slow", "c", timeout_count=1, dead_letter_count=1, in_flight_count=0)
-    with nsqd.connect() as reader:
-        reader.sub("graves", "c", 1)
+    with nsqd.consumer("graves", "c", 1) as reader:
         assert bodies(reader.consume(1)) == [b"slow"]
 
 

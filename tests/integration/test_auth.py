@@ -87,7 +87,7 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
         assert client.identify()["auth_required"] is True
         assert client.ask(wire.auth(SECRET)) == welcome(2)
         client.pub(topic, b"1", b"2")
-        client.sub(topic, "archive", rdy_count=2)
+        client.sub(topic, "archive", 2)
         assert wire.bodies(client.consume(2)) == [b"1", b"2"]
         (row,) = guarded.wait_for_channel(topic, "archive", client_count=1)["clients"]
         assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
@@ -236,7 +236,7 @@ def test_a_withdrawn_permission_ends_a_consumer(
             frames = client.rest()
             error = b'E_UNAUTHORIZED AUTH failed for SUB on "%s" "archive"' % topic.encode()
             assert frames[-1] == (AUTH_FAILED if is_refused else wire.Frame(wire.ERROR, error))
-        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")  # type: ignore[index]
+        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")
     server.grant(EVERYTHING)
     with authorized(guarded) as other:
         other.sub(topic, "archive", 1)

@@ -37,8 +37,7 @@ class Checked(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = json.loads(self.output)
-        return report
+        return json.loads(self.output)
 
     @property
     def problems(self) -> list[tuple[str, str]]:
@@ -79,8 +78,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
             client.mpub("alone", [b"one", b"two"])
             for _ in range(DEFERRED):
                 client.dpub("t", NOT_OVER_MS, b"later")
-        with nsqd.connect() as client:
-            client.sub("t", "done", rdy_count=FINISHED)
+        with nsqd.consumer("t", "done", FINISHED) as client:
             client.consume(FINISHED)
         nsqd.post("/channel/pause?topic=t&channel=all")
         nsqd.stop()
@@ -223,8 +221,7 @@ def test_damage_is_found_and_a_start_delivers_the_rest(
     for aside in data.glob("*.damaged"):
         assert aside.read_bytes() in before
     nsqd.post("/channel/unpause?topic=t&channel=all")
-    with nsqd.connect() as client:
-        client.sub("t", "all", rdy_count=ALL)
+    with nsqd.consumer("t", "all", ALL) as client:
         left = bodies(client.consume(ALL - damage.lost))
         client.expect_silence(0.1)
     assert len(set(left)) == ALL - damage.lost

@@ -62,7 +62,7 @@ def test_as_much_as_a_flag_allows_is_taken(limited: NsqdProcess) -> None:
     with limited.connect(heartbeat_interval=5000, output_buffer_size=1000, output_buffer_timeout=100) as client:
         client.pub("limits", b"x" * 100)
         client.mpub("limits", [b"x" * 92] * 2)  # 4 bytes, and 4 for each
-        client.sub("limits", "c", rdy_count=7)
+        client.sub("limits", "c", 7)
         assert client.ask(wire.rdy(8)) == Frame(ERROR, b"E_INVALID RDY count 8 out of range 0-7")
 
 
@@ -135,7 +135,7 @@ def test_topology_is_told_and_kept(make_nsqd: MakeNsqd) -> None:
     with nsqd.connect() as client:
         reported = client.identify(topology_region="mine", topology_zone="here")
         assert (reported["topology_region"], reported["topology_zone"]) == ("r", "z")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         client.pub("t", b"x")
         client.message()
         stats = nsqd.wait_for_channel("t", "c", in_flight_count=1, global_msg_count=1)
@@ -200,8 +200,7 @@ def test_an_mpub_makes_its_topic_before_its_body_is_read(make_nsqd: MakeNsqd) ->
 def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd, in_memory: int, backend_depths: tuple[int, ...]) -> None:
     nsqd = make_nsqd(f"--mem-queue-size={in_memory}")
     nsqd.create("rows", "c")
-    with nsqd.connect() as client:
-        client.mpub("rows", [b"x" * (1 + n % 3) for n in range(100)])
+    nsqd.mpub("rows", [b"x" * (1 + n % 3) for n in range(100)])
     channel = nsqd.wait_for_channel("rows", "c", depth=100)
     assert channel["backend_depth"] in backend_depths, "Go's nsqd holds one on its way from topic to channel, perhaps"
 

@@ -53,8 +53,7 @@ def address_of(nsqd: NsqdProcess) -> str:
 
 
 def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
-    with nsqd.connect() as client:
-        client.mpub(TOPIC, bodies)
+    nsqd.mpub(TOPIC, bodies)
 
 
 def numbers(count: int) -> list[bytes]:

@@ -74,8 +74,7 @@ def flags(*lookupds: NsqlookupdProcess) -> list[str]:
 
 
 def publish(nsqd: NsqdProcess, body: bytes) -> None:
-    with nsqd.connect() as client:
-        client.pub(TOPIC, body)
+    nsqd.pub(TOPIC, body)
 
 
 def test_a_new_nsqd_is_found(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
@@ -136,7 +135,7 @@ def test_an_nsqd_that_leaves_is_forgotten_and_one_that_moves_is_found(
     publish(nsqd, b"before")
     found = find(lookupd)
     found.wait_for(b"before")
-    found.driver.wait(lambda: (nsqd.channel_stats(TOPIC, CHANNEL) or {})["in_flight_count"] == 0)
+    found.driver.wait(lambda: nsqd.channel_stats(TOPIC, CHANNEL)["in_flight_count"] == 0)
     nsqd.restart()
     publish(nsqd, b"after")
     found.wait_for(b"before", b"after")

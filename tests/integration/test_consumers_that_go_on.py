@@ -38,8 +38,7 @@ def fill(shared_nsqd: NsqdProcess, topic: str) -> Fill:
     """`fill(b"one", ...)` publishes messages."""
 
     def publish(*bodies: bytes) -> None:
-        with shared_nsqd.connect() as client:
-            client.mpub(topic, list(bodies))
+        shared_nsqd.mpub(topic, list(bodies))
 
     return publish
 

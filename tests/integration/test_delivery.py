@@ -68,7 +68,7 @@ def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
 def test_lower_rdy_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
-        client.sub("t", "c", rdy_count=5)
+        client.sub("t", "c", 5)
         held = client.messages(5)
         client.send(wire.rdy(2))
         client.fin(*held[:3])
@@ -81,9 +81,9 @@ def test_lower_rdy_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
 def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as owner, nsqd.connect() as other:
         owner.pub("t", b"mine")
-        owner.sub("t", "c", rdy_count=1)
+        owner.sub("t", "c", 1)
         message = owner.message()
-        other.sub("t", "c", rdy_count=1)
+        other.sub("t", "c", 1)
         for verb, command in (("FIN", wire.fin(message.id)), ("REQ", wire.req(message.id, 0)), ("TOUCH", wire.touch(message.id))):
             assert other.ask(command) == failed(verb, message.id, "client does not own message")
         owner.fin(message)
@@ -94,7 +94,7 @@ def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
 def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.pub("t", b"again")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         message = client.message()
         for attempts in range(2, 7):
             client.send(wire.req(message.id, 0))
@@ -110,7 +110,7 @@ def test_requeue_with_a_delay(make_nsqd: MakeNsqd, delay_ms: int) -> None:
     nsqd = make_nsqd("--max-req-timeout=1500ms")
     with nsqd.connect() as client:
         client.pub("t", b"later")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         message = client.message()
         requeued = time.monotonic()
         client.send(wire.req(message.id, delay_ms))
@@ -125,10 +125,10 @@ def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None
     nsqd = make_nsqd("--msg-timeout=1s")
     with nsqd.connect() as sleepy, nsqd.connect() as awake:
         sleepy.pub("t", b"slow")
-        sleepy.sub("t", "c", rdy_count=1)
+        sleepy.sub("t", "c", 1)
         message = sleepy.message()
         sleepy.send(wire.rdy(0))
-        awake.sub("t", "c", rdy_count=1)
+        awake.sub("t", "c", 1)
         assert awake.message(TIMED_OUT_S) == message.tried(2)
         assert sleepy.ask(wire.fin(message.id)) == failed("FIN", message.id, "client does not own message")
         awake.fin(message)
@@ -140,10 +140,9 @@ def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> Non
     nsqd = make_nsqd("--msg-timeout=1s")
     with nsqd.connect() as leaver:
         leaver.mpub("t", numbered(5))
-        leaver.sub("t", "c", rdy_count=5)
+        leaver.sub("t", "c", 5)
         held = leaver.messages(5)
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=5)
+    with nsqd.consumer("t", "c", 5) as client:
         again = client.consume(5, TIMED_OUT_S)
         assert sorted(again) == sorted(message.tried(2) for message in held)
 
@@ -151,7 +150,7 @@ def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> Non
 def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
     with nsqd.connect(msg_timeout=1000) as client:
         client.pub("t", b"slow")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         client.message()
         delivered = time.monotonic()
         assert client.message(TIMED_OUT_S).attempts == 2
@@ -162,7 +161,7 @@ def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--msg-timeout=1s", "--max-msg-timeout=3s")
     with nsqd.connect() as client:
         client.pub("t", b"busy")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         message = client.message()
         delivered = time.monotonic()
         deadline = delivered + TIMED_OUT_S
@@ -183,7 +182,7 @@ def message_within(client: Client, deadline_s: float) -> wire.Message | None:
 def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.mpub("t", numbered(5))
-        client.sub("t", "c", rdy_count=2)
+        client.sub("t", "c", 2)
         first, second = client.messages(2)
         assert client.ask(CLS) == CLOSE_WAIT
         client.send(wire.rdy(100))
@@ -196,8 +195,7 @@ def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
 
 def test_sampled_consumer_gets_about_its_share(nsqd: NsqdProcess) -> None:
     count = 2000
-    with nsqd.connect(sample_rate=20) as client:
-        client.sub("t", "c", rdy_count=2500)
+    with nsqd.consumer("t", "c", 2500, sample_rate=20) as client:
         client.mpub("t", numbered(count))
         nsqd.wait_for_channel("t", "c", depth=0, message_count=count)
         sampled = len(client.drain(lambda: nsqd.is_empty("t", "c")))
@@ -213,8 +211,8 @@ def test_sampled_consumer_gets_about_its_share(nsqd: NsqdProcess) -> None:
 def test_deferred_message_comes_when_it_is_due(nsqd: NsqdProcess, over: str) -> None:
     nsqd.create("t", "a", "b")
     with nsqd.connect() as a, nsqd.connect() as b:
-        a.sub("t", "a", rdy_count=1)
-        b.sub("t", "b", rdy_count=1)
+        a.sub("t", "a", 1)
+        b.sub("t", "b", 1)
         published = time.monotonic()
         if over == "tcp":
             a.dpub("t", 1500, b"later")
@@ -238,8 +236,7 @@ def test_every_channel_gets_every_message(nsqd: NsqdProcess) -> None:
         publisher.mpub("t", numbered(200, "batch"))
     received = []
     for channel in channels:
-        with nsqd.connect() as client:
-            client.sub("t", channel, rdy_count=100)
+        with nsqd.consumer("t", channel, 100) as client:
             received.append(sorted(client.consume(250)))
     assert received[0] == received[1] == received[2]
     assert sorted(bodies(received[0])) == sorted(numbered(50) + numbered(200, "batch"))
@@ -249,18 +246,17 @@ def test_topic_without_channels_keeps_its_messages_for_the_first(nsqd: NsqdProce
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
         assert nsqd.topic_stats("t") is not None
-        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 10)
-        client.sub("t", "first", rdy_count=10)
+        wait_until(lambda: nsqd.topic_stats("t")["depth"] == 10)
+        client.sub("t", "first", 10)
         assert len(client.consume(10)) == 10
-    with nsqd.connect() as client:
-        client.sub("t", "second", rdy_count=10)
+    with nsqd.consumer("t", "second", 10) as client:
         client.expect_silence()
 
 
 def test_consumers_share_by_rdy(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as a, nsqd.connect() as b:
-        a.sub("t", "c", rdy_count=30)
-        b.sub("t", "c", rdy_count=70)
+        a.sub("t", "c", 30)
+        b.sub("t", "c", 70)
         a.mpub("t", numbered(100))
         received = a.messages(30) + b.messages(70)
         assert sorted(bodies(received)) == sorted(numbered(100))
@@ -282,8 +278,7 @@ def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:
 
 
 def test_paused_channel_delivers_nothing(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=2)
+    with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(3))
         held = client.messages(2)
         nsqd.post("/channel/pause?topic=t&channel=c")
@@ -301,18 +296,17 @@ def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> Non
     nsqd.create("t", "a", "b")
     nsqd.post("/topic/pause?topic=t")
     with nsqd.connect() as a, nsqd.connect() as b:
-        a.sub("t", "a", rdy_count=10)
-        b.sub("t", "b", rdy_count=10)
+        a.sub("t", "a", 10)
+        b.sub("t", "b", 10)
         a.mpub("t", numbered(3))
         a.expect_silence()
         topic = nsqd.topic_stats("t")
-        assert topic is not None
         assert (topic["depth"], topic["paused"]) == (3, True)
         nsqd.wait_for_channel("t", "a", depth=0, message_count=0)
         nsqd.post("/topic/unpause?topic=t")
         for client in (a, b):
             assert sorted(bodies(client.consume(3))) == numbered(3)
-        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 0)
+        wait_until(lambda: nsqd.topic_stats("t")["depth"] == 0)
 
 
 def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
@@ -320,7 +314,7 @@ def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
         client.dpub("t", 60_000, b"deferred")
-        client.sub("t", "c", rdy_count=2)
+        client.sub("t", "c", 2)
         held = client.messages(2)
         nsqd.wait_for_channel("t", "c", depth=8, in_flight_count=2, deferred_count=1)
         client.send(wire.rdy(0))
@@ -343,10 +337,10 @@ def test_emptied_topic_drops_what_no_channel_has_yet(nsqd: NsqdProcess) -> None:
     nsqd.create("t")
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
-        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 10)
+        wait_until(lambda: nsqd.topic_stats("t")["depth"] == 10)
         nsqd.post("/topic/empty?topic=t")
-        wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 0)
-        client.sub("t", "c", rdy_count=5)
+        wait_until(lambda: nsqd.topic_stats("t")["depth"] == 0)
+        client.sub("t", "c", 5)
         client.expect_silence()
         client.pub("t", b"in flight", b"waiting")
         nsqd.wait_for_channel("t", "c", in_flight_count=2)
@@ -357,25 +351,24 @@ def test_emptied_topic_drops_what_no_channel_has_yet(nsqd: NsqdProcess) -> None:
 def test_deleted_channel_closes_its_consumers(nsqd: NsqdProcess) -> None:
     nsqd.create("t", "kept")
     with nsqd.connect() as publisher, nsqd.connect() as busy, nsqd.connect() as idle, nsqd.connect() as kept:
-        busy.sub("t", "c", rdy_count=1)
+        busy.sub("t", "c", 1)
         publisher.mpub("t", numbered(3))
         busy.message()
         idle.sub("t", "c")
-        kept.sub("t", "kept", rdy_count=5)
+        kept.sub("t", "kept", 5)
         nsqd.post("/channel/delete?topic=t&channel=c")
         assert busy.rest() == idle.rest() == []
         assert nsqd.channel_stats("t", "c") is None
         assert len(kept.consume(3)) == 3
         publisher.pub("t", b"after")
         assert kept.message().body == b"after"
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=5)
+    with nsqd.consumer("t", "c", 5) as client:
         client.expect_silence()
 
 
 def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as publisher, nsqd.connect() as a, nsqd.connect() as b:
-        a.sub("t", "a", rdy_count=1)
+        a.sub("t", "a", 1)
         b.sub("t", "b")
         publisher.mpub("t", numbered(3))
         a.message()
@@ -383,7 +376,7 @@ def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
         assert a.rest() == b.rest() == []
         assert nsqd.topic_stats("t") is None
         publisher.pub("t", b"again")
-        publisher.sub("t", "a", rdy_count=5)
+        publisher.sub("t", "a", 5)
         assert bodies(publisher.consume(1)) == [b"again"]
         publisher.expect_silence()
 
@@ -392,10 +385,8 @@ def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
 
 
 def test_ephemeral_channel_goes_with_its_last_consumer(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as first:
-        first.sub("t", "c#ephemeral")
-        with nsqd.connect() as second:
-            second.sub("t", "c#ephemeral", rdy_count=1)
+    with nsqd.consumer("t", "c#ephemeral") as first:
+        with nsqd.consumer("t", "c#ephemeral", 1) as second:
             second.pub("t", b"held")
             second.message()
         nsqd.wait_for_channel("t", "c#ephemeral", client_count=1)
@@ -404,8 +395,7 @@ def test_ephemeral_channel_goes_with_its_last_consumer(nsqd: NsqdProcess) -> Non
 
 
 def test_ephemeral_topic_goes_with_its_last_channel(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.sub("t#ephemeral", "a#ephemeral", rdy_count=1)
+    with nsqd.consumer("t#ephemeral", "a#ephemeral", 1) as client:
         client.pub("t#ephemeral", b"1")
         assert client.message().body == b"1"
     wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
@@ -413,8 +403,7 @@ def test_ephemeral_topic_goes_with_its_last_channel(nsqd: NsqdProcess) -> None:
 
 def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-size=10")
-    with nsqd.connect() as client:
-        client.sub("t#ephemeral", "c#ephemeral")
+    with nsqd.consumer("t#ephemeral", "c#ephemeral") as client:
         client.mpub("t#ephemeral", numbered(500))
         client.round_trip()
         # Go's topic and channel each have a queue of this length.
@@ -457,8 +446,7 @@ def test_heartbeats_come_in_the_negotiated_interval(nsqd: NsqdProcess) -> None:
 
 
 def test_silent_client_is_closed(nsqd: NsqdProcess) -> None:
-    with nsqd.connect(heartbeat_interval=1000) as client:
-        client.sub("t", "c", rdy_count=1)
+    with nsqd.consumer("t", "c", 1, heartbeat_interval=1000) as client:
         client.pub("t", b"held")
         client.message()
         began = time.monotonic()
@@ -491,7 +479,7 @@ def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd: MakeNsqd) -> No
         client.mpub("t", numbered(6000, "batch"))
         client.pub("t", *numbered(10, "after"))
         after_ns = time.time_ns()
-        client.sub("t", "c", rdy_count=2500)
+        client.sub("t", "c", 2500)
         messages = sorted(client.consume(6020), key=lambda message: message.id)
 
     sent = numbered(10) + numbered(6000, "batch") + numbered(10, "after")
@@ -511,8 +499,7 @@ def test_ids_increase_over_a_restart(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd()
     ids = []
     for _ in range(3):
-        with nsqd.connect() as client:
-            client.sub("t", "c", rdy_count=10)
+        with nsqd.consumer("t", "c", 10) as client:
             client.pub("t", b"1", b"2")
             ids += [message.id for message in client.consume(2)]
         nsqd.restart()
@@ -527,8 +514,8 @@ def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
     process = psutil.Process(nsqd.pid)
     batches, body = 150, b"x" * (64 * KIB)
     with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck, nsqd.connect(output_buffer_size=-1) as other:
-        stuck.sub("big", "c", rdy_count=2500)
-        other.sub("small", "c", rdy_count=10)
+        stuck.sub("big", "c", 2500)
+        other.sub("small", "c", 10)
         with nsqd.connect() as publisher:
             publisher.mpub("big", [body] * 10)
             before = process.memory_info().rss
@@ -537,8 +524,7 @@ def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
                 publisher.pub("small", str(number).encode())
                 assert bodies(other.consume(1)) == [str(number).encode()]
                 assert process.memory_info().rss - before < 96 * MIB, f"after {number} of {batches} batches"
-        with nsqd.connect() as reader:
-            reader.sub("big", "c", rdy_count=50)
+        with nsqd.consumer("big", "c", 50) as reader:
             assert len(reader.consume(500)) == 500
         assert nsqd.is_healthy()
 
@@ -550,7 +536,7 @@ def test_publisher_that_does_not_read_its_answers_harms_nobody(nsqd: NsqdProcess
         deaf.sub("t", "deaf")
         # 60 MB of answers: nsqd has to stop reading, or to close the connection.
         deaf.send_until_it_blocks(wire.touch(wire.UNKNOWN_ID) * 10_000, times=100)
-        other.sub("t", "c", rdy_count=1)
+        other.sub("t", "c", 1)
         other.pub("t", b"1")
         assert bodies(other.consume(1)) == [b"1"]
         assert process.memory_info().rss - before < 40 * MIB
@@ -566,8 +552,7 @@ def test_5000_idle_connections(make_nsqd: MakeNsqd) -> None:
                 client.send(wire.sub("t", "idle"))
             assert all(client.next_frame(60.0) == OK for client in idle)
             nsqd.wait_for_channel("t", "idle", client_count=count)
-            with nsqd.connect() as client:
-                client.sub("t", "busy", rdy_count=100)
+            with nsqd.consumer("t", "busy", 100) as client:
                 client.mpub("t", numbered(1000))
                 assert len(client.consume(1000)) == 1000
             for client in idle[:: count // 100]:
@@ -598,7 +583,7 @@ def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd: MakeNsqd) -> None:
         nsqd.create(f"t{topic}", *(f"c{channel}" for channel in range(20)))
     with nsqd.connect() as client:
         client.mpub("t0", numbered(100))
-        client.sub("t0", "c0", rdy_count=10)
+        client.sub("t0", "c0", 10)
         client.consume(100)
         # What creating left behind (metadata, first syncs) ends some time; looking through the channels would not.
         wait_until(lambda: cpu_share(nsqd, 2.0) < 0.02, 60.0, "nsqd to settle")

@@ -15,7 +15,7 @@ def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) ->
     nsqd = make_nsqd("--msg-timeout=1500ms")
     with nsqd.connect() as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         received = [client.message()]
         while len(received) < 4:
             received.append(client.message())  # Go looks for time-outs in a new channel only after up to 5 s
@@ -29,7 +29,7 @@ def test_poison_messages_do_not_keep_good_ones_waiting(nsqd: NsqdProcess) -> Non
     poison, good = [b"poison %d" % i for i in range(5)], [b"good %02d" % i for i in range(20)]
     with nsqd.connect() as client:
         client.mpub("t", poison + good)
-        client.sub("t", "c", rdy_count=5)
+        client.sub("t", "c", 5)
         seen: list[bytes] = []
         deliveries = 0
         while len(seen) < len(good) and deliveries < 200:
@@ -45,8 +45,7 @@ def test_poison_messages_do_not_keep_good_ones_waiting(nsqd: NsqdProcess) -> Non
 
 
 def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.sub("t", "c")
+    with nsqd.consumer("t", "c") as client:
         client.mpub("t", [b"m1", b"m2"])
         client.dpub("t", 100, b"late")
         nsqd.wait_for_channel("t", "c", depth=3, deferred_count=0)
@@ -57,7 +56,7 @@ def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
 def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
         client.mpub("t", [b"m1", b"m2"])
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         first = client.message()
         client.send(wire.rdy(0), wire.req(first.id, 0))
         nsqd.wait_for_channel("t", "c", depth=2, in_flight_count=0)
@@ -72,7 +71,7 @@ def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> N
     nsqd = make_nsqd()
     with nsqd.connect() as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])
-        client.sub("t", "c", rdy_count=2)
+        client.sub("t", "c", 2)
         first, second = client.messages(2)
         client.send(wire.rdy(0), wire.req(second.id, 0))
         nsqd.wait_for_channel("t", "c", depth=2)
@@ -88,6 +87,5 @@ def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> N
     else:
         nsqd.stop()
     nsqd.start()
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
+    with nsqd.consumer("t", "c", 1) as client:
         assert bodies(client.consume(5)) == [b"m3", b"m2", b"m4", b"m1", b"m5"]

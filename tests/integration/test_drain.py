@@ -40,7 +40,7 @@ ways = pytest.mark.parametrize("start_drain", [by_http, by_signal])
 @ways
 def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, start_drain: Callable[..., None]) -> None:
     consumer = nsqd.connect()
-    consumer.sub("orders", "billing", rdy_count=2)
+    consumer.sub("orders", "billing", 2)
     with nsqd.connect() as producer:
         producer.mpub("orders", [b"%d" % number for number in range(10)])
         producer.dpub("orders", 300, b"deferred")
@@ -111,8 +111,7 @@ def test_nsqlookupd_forgets_it_while_its_consumers_go_on(make_nsqd: MakeNsqd, ma
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     nsqd.create("orders", "billing")
     wait_until(lambda: lookupd.channel_producers("orders", "billing"))
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "billing", rdy_count=1)
+    with nsqd.consumer("orders", "billing", 1) as consumer:
         nsqd.post("/pub?topic=orders", b"first")
         message = consumer.message()
         nsqd.post("/drain")
@@ -133,7 +132,7 @@ def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start
         producer.pub("orders", b"left", b"in flight")
         producer.dpub("orders", 3_000_000, b"deferred for long")
         consumer = nsqd.connect()
-        consumer.sub("orders", "billing", rdy_count=1)
+        consumer.sub("orders", "billing", 1)
         consumer.message()
         nsqd.signal(signal.SIGUSR1)
         assert nsqd.wait() == LEFT_MESSAGES
@@ -152,4 +151,4 @@ def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
     assert "WARNING: NSQ: stopping while draining, 1 messages are left" in nsqd.log_text()
     assert "NSQ: bye" in nsqd.log_text()
     nsqd.start()
-    assert nsqd.topic_stats("orders")["depth"] == 1  # type: ignore[index]
+    assert nsqd.topic_stats("orders")["depth"] == 1

@@ -73,8 +73,7 @@ def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[
     """The numbers of all messages, in the order in which they came."""
     seen: list[int] = []
     deadline = time.monotonic() + deadline_s
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy)
+    with nsqd.consumer("t", "c", rdy) as client:
         while len(seen) < count:
             assert time.monotonic() < deadline, f"{len(seen)} of {count} in {deadline_s} s"
             messages = client.arrived()

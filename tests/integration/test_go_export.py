@@ -69,10 +69,8 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
             client.dpub("t", HOUR_MS, b"later")
     nsqd.wait_for_channel("held", "x", depth=DEPTHS["held:x"])
     nsqd.post("/topic/pause?topic=held")
-    with nsqd.connect() as client:
-        client.mpub("held", [b"held%d" % n for n in range(DEPTHS["held"])])
-    with nsqd.connect() as client:
-        client.sub("t", "a", FINISHED + REQUEUED + IN_FLIGHT)
+    nsqd.mpub("held", [b"held%d" % n for n in range(DEPTHS["held"])])
+    with nsqd.consumer("t", "a", FINISHED + REQUEUED + IN_FLIGHT) as client:
         messages = client.messages(FINISHED + REQUEUED + IN_FLIGHT)
         client.send(rdy(0), *(req(message.id, HOUR_MS) for message in messages[:REQUEUED]))
         client.fin(*messages[REQUEUED : REQUEUED + FINISHED])
@@ -137,7 +135,7 @@ def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, ma
     queues = {name: GoDirectory(tmp_path / "nsqd0").read(name) for name in DEPTHS}
     nsqd = make_nsqd()
     nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
-    assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+    assert [nsqd.topic_stats(name)["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
     with nsqd.connect() as client:
         assert sorted(received(client, "t", "a", DEPTHS["t:a"])) == sorted(once_more(queues["t:a"]))
     with nsqd.connect() as client:
@@ -147,10 +145,8 @@ def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, ma
 def test_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
     nsqd = make_nsqd()
     nsqd.create("t", "a")
-    with nsqd.connect() as client:
-        client.pub("t", *(b"%d" % n for n in range(50)))
-    with nsqd.connect() as client:
-        client.sub("t", "a", 20)
+    nsqd.pub("t", *(b"%d" % n for n in range(50)))
+    with nsqd.consumer("t", "a", 20) as client:
         messages = client.messages(20)
         client.send(rdy(0))
         client.fin(*messages)
@@ -287,7 +283,7 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
     nsqd.start()
     with nsqd:
         nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
-        assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+        assert [nsqd.topic_stats(name)["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
         nsqd.post("/topic/unpause?topic=held")
         nsqd.post("/channel/unpause?topic=t&channel=b")
         for topic, channel, names in (

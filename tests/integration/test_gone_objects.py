@@ -25,7 +25,7 @@ MOST_IN_CYCLES = 8 * COUNT
 def come_and_go(nsqd: NsqdProcess, number: int) -> None:
     with nsqd.connect() as client:
         client.identify(heartbeat_interval=60_000, msg_timeout=900_000)
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         message = client.message()
         client.send(b"RDY 0\n" + wire.fin(message.id))
 
@@ -38,8 +38,7 @@ def negotiate(nsqd: NsqdProcess, number: int) -> None:
 def leave_while_served(nsqd: NsqdProcess, number: int) -> None:
     """The topic is deleted, with a consumer, messages in flight and a message that is due in an hour."""
     nsqd.create("gone", "c", "e%23ephemeral")
-    with nsqd.connect() as client:
-        client.sub("gone", "c", rdy_count=10)
+    with nsqd.consumer("gone", "c", 10) as client:
         with nsqd.connect() as publisher:
             publisher.mpub("gone", [b"x"] * 20)
             publisher.send(wire.dpub("gone", 3_600_000, b"x"))
@@ -50,16 +49,13 @@ def leave_while_served(nsqd: NsqdProcess, number: int) -> None:
 
 def delete_channel(nsqd: NsqdProcess, number: int) -> None:
     nsqd.create("t", "gone")
-    with nsqd.connect() as client:
-        client.sub("t", "gone", rdy_count=1)
+    with nsqd.consumer("t", "gone", 1) as client:
         nsqd.post("/channel/delete?topic=t&channel=gone")
 
 
 def use_ephemeral(nsqd: NsqdProcess, number: int) -> None:
-    with nsqd.connect() as client:
-        client.sub("e#ephemeral", "c#ephemeral", rdy_count=1)
-        with nsqd.connect() as publisher:
-            publisher.mpub("e#ephemeral", [b"x"] * 20)
+    with nsqd.consumer("e#ephemeral", "c#ephemeral", 1) as client:
+        nsqd.mpub("e#ephemeral", [b"x"] * 20)
         client.messages(1)
 
 
@@ -82,8 +78,7 @@ def objects(nsqd: NsqdProcess) -> int:
 def test_what_is_gone_leaves_nothing_behind(make_nsqd: MakeNsqd, step: Callable[[NsqdProcess, int], None]) -> None:
     nsqd = make_nsqd()
     nsqd.create("t", "c")
-    with nsqd.connect() as publisher:
-        publisher.mpub("t", [b"x"] * (3 * COUNT))
+    nsqd.mpub("t", [b"x"] * (3 * COUNT))
     for number in range(COUNT):  # what the first use of each path leaves once
         step(nsqd, number)
     before = objects(nsqd)

@@ -29,8 +29,7 @@ def consume(shared_nsqd: NsqdProcess, topic: str) -> Iterator[Callable[..., Driv
     drivers: list[Driver] = []
 
     def make(shell: str, handler: Any = None, **settings: Any) -> Driver:
-        with shared_nsqd.connect() as client:
-            client.mpub(topic, [b"x"])
+        shared_nsqd.mpub(topic, [b"x"])
         settings = {"default_requeue_delay": 0, "max_backoff_duration": 0, "max_attempts": 0} | settings
         address = f"127.0.0.1:{shared_nsqd.tcp_port}"
         drivers.append(Driver(shell, topic, "c", handler, nsqd_tcp_addresses=address, **settings))
@@ -219,8 +218,7 @@ def test_a_handler_that_exits_ends_the_consumer(
     }
     if role == "on_give_up":
         settings |= {"handler": raises, "max_attempts": 1}
-    with shared_nsqd.connect() as client:
-        client.mpub(topic, [b"x"] * 10)
+    shared_nsqd.mpub(topic, [b"x"] * 10)
 
     async def run() -> None:
         consumer = aio.Consumer(topic, "c", **settings)
@@ -241,8 +239,7 @@ def test_a_handler_that_exits_ends_the_consumer(
 @pytest.mark.parametrize("shell", ["aio", "gevent"])
 def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
     address = f"127.0.0.1:{shared_nsqd.tcp_port}"
-    with shared_nsqd.connect() as client:
-        client.mpub(topic, [b"x"])
+    shared_nsqd.mpub(topic, [b"x"])
 
     async def cancel_itself(message: Any) -> None:
         task = asyncio.current_task()
@@ -299,8 +296,7 @@ def test_an_on_done_that_raises_ends_nothing(shared_nsqd: NsqdProcess, topic: st
 
 
 def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
-    with shared_nsqd.connect() as client:
-        client.mpub(topic, [b"x"])
+    shared_nsqd.mpub(topic, [b"x"])
     consumer = SHELLS["threads"].consumer(
         topic, "c", raises, nsqd_tcp_addresses=f"127.0.0.1:{shared_nsqd.tcp_port}", log=QuietBroken()
     )

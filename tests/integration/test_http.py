@@ -64,7 +64,7 @@ OURS = ("global_msg_count", "finish_count", "oldest_timestamp")
 def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
     with nsqd.connect(client_id="id", hostname="host", user_agent="test/1") as client:
         client.pub(topic, b"12345", b"678")
-        client.sub(topic, "c", rdy_count=1)
+        client.sub(topic, "c", 1)
         client.message()
         nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
         stats = nsqd.stats(f"&topic={topic}")
@@ -187,7 +187,7 @@ def test_topic_and_channel_live_and_die(nsqd: NsqdProcess) -> None:
         nsqd.post(f"/topic/{path}?topic=life")
         nsqd.post(f"/channel/{path}?topic=life&channel=c")
         nsqd.wait_for_channel("life", "c", paused=paused)
-        assert (nsqd.topic_stats("life") or {})["paused"] is paused
+        assert nsqd.topic_stats("life")["paused"] is paused
     nsqd.post("/pub?topic=life", b"1")
     nsqd.wait_for_channel("life", "c", depth=1)
     nsqd.post("/channel/empty?topic=life&channel=c")

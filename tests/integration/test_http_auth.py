@@ -234,8 +234,7 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
     for attacker in attackers:
         attacker.start()
     try:
-        with nsqd.connect() as client:
-            client.sub("t", "c", 1)
+        with nsqd.consumer("t", "c", 1) as client:
             for _ in range(21):
                 client.pub("t", b"message")
                 client.fin(client.message(deadline_s=2.0))

@@ -21,8 +21,7 @@ def mixed(number: int) -> list[bytes]:
 
 
 def consumed(nsqd: NsqdProcess, count: int) -> list[bytes]:
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "c", rdy_count=100)
+    with nsqd.consumer("t", "c", 100) as consumer:
         return bodies(consumer.consume(count))
 
 

@@ -29,7 +29,7 @@ def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd
         clients[0].mpub("t", [b"%d" % number for number in range(MESSAGES)])
         for client, channel in zip(clients, channels, strict=True):
             client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-            client.sub("t", channel, rdy_count=MESSAGES)
+            client.sub("t", channel, MESSAGES)
         received = [client.messages(MESSAGES) for client in clients]
         for client, messages in zip(clients, received, strict=True):
             for message in messages:
@@ -45,7 +45,7 @@ def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess
     """The system waits for 40 ms before it acknowledges input without output, and the client's sends no second FIN until then."""
     with shared_nsqd.connect() as client, shared_nsqd.connect() as publisher:
         client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        client.sub(topic, "c", rdy_count=MESSAGES)
+        client.sub(topic, "c", MESSAGES)
         times_s = []
         for _ in range(RUNS):
             publisher.mpub(topic, [b"m"] * MESSAGES)
@@ -64,7 +64,7 @@ def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd: MakeNsqd) 
     nsqd = make_nsqd()
     with nsqd.connect() as client, nsqd.connect() as publisher:
         publisher.pub("t", b"held")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         held = client.message()
         nsqd.signal(signal.SIGTERM)
         began_s = time.monotonic()

@@ -337,7 +337,7 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_
     with nsqd.connect() as client:
         start = time.monotonic()
         client.pub("orders", b"message")
-        client.sub("orders", "ch", rdy_count=1)
+        client.sub("orders", "ch", 1)
         assert time.monotonic() - start < SOON_S
         wait_until(lambda: lookupd.asked == ["orders"])
         assert channels_of(nsqd, "orders") == {"ch": 0}  # held: other channels would miss it
@@ -352,8 +352,7 @@ def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     lookupd.channels["orders"] = ["a", "b"]
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
-    with nsqd.connect() as client:
-        client.pub("orders", b"one", b"two")
+    nsqd.pub("orders", b"one", b"two")
     wait_until(lambda: lookupd.asked)
     nsqd.kill()
     lookupd.may_answer_http.set()

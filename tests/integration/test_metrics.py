@@ -61,8 +61,7 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
     nsqd.create("held", "c")
     nsqd.post("/topic/pause?topic=held")
     nsqd.post("/pub?topic=held", b"four")
-    with nsqd.connect() as client:
-        client.sub("orders", "c", rdy_count=3)
+    with nsqd.consumer("orders", "c", 3) as client:
         client.mpub("orders", [b"1", b"22", b"333", b"4444", b"55555", b"666666"])
         client.dpub("orders", 60_000, b"later")
         first, second, _ = (client.message() for _ in range(3))
@@ -170,8 +169,7 @@ def declared(scrape: Scrape) -> set[str]:
 
 def alerts(name: str) -> list[dict[str, Any]]:
     (group,) = yaml.safe_load((ALERTS / name).read_text("utf-8"))["groups"]
-    rules: list[dict[str, Any]] = group["rules"]
-    return rules
+    return group["rules"]
 
 
 def test_every_metric_of_the_alerts_is_exported(nsqd: NsqdProcess) -> None:

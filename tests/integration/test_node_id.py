@@ -15,8 +15,7 @@ def node_id(nsqd: NsqdProcess) -> int:
     """The node id in the id of a new message."""
     nsqd.create("orders", "c")
     publish(nsqd, "orders", b"x")
-    with nsqd.connect() as client:
-        client.sub("orders", "c", 1)
+    with nsqd.consumer("orders", "c", 1) as client:
         (message,) = client.consume(1)
     return int(message.id, 16) >> SEQUENCE_BITS & (1 << NODE_BITS) - 1
 

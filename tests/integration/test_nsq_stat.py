@@ -108,8 +108,7 @@ def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
     nsqd.create("orders", "archive")
     nsqd.post("/mpub?topic=orders", b"1\n2\n3")
     nsqd.post("/pub?topic=orders&defer=600000", b"later")
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as consumer:
         (message,) = consumer.messages(1)
         consumer.send(req(message.id, 0))
         consumer.messages(1)

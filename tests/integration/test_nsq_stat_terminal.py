@@ -125,8 +125,7 @@ def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
         terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == RED, "growth to end: only the missing consumer is left")
         assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
 
-        with busy.connect(msg_timeout=1000) as consumer:
-            consumer.sub("orders", "archive", 100)
+        with busy.consumer("orders", "archive", 100, msg_timeout=1000) as consumer:
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive") == ("0", "default"), "the end of the problem")
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive")[1] == RED, "the colour of time-outs")
             assert cell(terminal, "t-out", "archive")[0] != "0"
@@ -233,8 +232,7 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
             terminal.wait_for_text("failed: nsqd 127.0.0.1:1: Connection refused")
             terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for ")
             terminal.wait_for_text("users")
-            with busy.connect() as client:
-                client.mpub("orders", [b"x"] * 7)
+            busy.mpub("orders", [b"x"] * 7)
             terminal.wait_for(lambda: depth_of(terminal, "archive") == "7", "news")
 
 

@@ -36,7 +36,7 @@ def start(tmp_path: Path) -> Start:
     """`start(*flags)` makes the tool, which writes into a pipe unless `stdout` is given."""
 
     def make(*flags: str, stdout: object = subprocess.PIPE) -> ToolProcess:
-        return ToolProcess(*MODULE, *flags, log_path=tmp_path / "tool.log", stdout=stdout)  # type: ignore[arg-type]
+        return ToolProcess(*MODULE, *flags, log_path=tmp_path / "tool.log", stdout=stdout)
 
     return make
 
@@ -75,15 +75,15 @@ def test_bodies_are_written_as_they_are(nsqd: NsqdProcess, start: Start) -> None
 def test_by_default_nobody_else_misses_a_message(nsqd: NsqdProcess, start: Start) -> None:
     nsqd.create("t", "worker")
     with start(source(nsqd), "--topic=t") as tool:
-        wait_until(lambda: len((nsqd.topic_stats("t") or {})["channels"]) == 2)
-        names = [channel["channel_name"] for channel in (nsqd.topic_stats("t") or {})["channels"]]
+        wait_until(lambda: len(nsqd.topic_stats("t")["channels"]) == 2)
+        names = [channel["channel_name"] for channel in nsqd.topic_stats("t")["channels"]]
         (name,) = set(names) - {"worker"}
         assert re.fullmatch(r"tail\d{6}#ephemeral", name)
         publish(nsqd, "t", b"for both")
         assert tool.stdout.readline() == b"for both\n"
         assert tool.stop() == 0
     nsqd.wait_for_channel("t", "worker", depth=1)
-    wait_until(lambda: len((nsqd.topic_stats("t") or {})["channels"]) == 1)
+    wait_until(lambda: len(nsqd.topic_stats("t")["channels"]) == 1)
 
 
 def test_lines_of_several_topics_are_never_mixed(nsqd: NsqdProcess, start: Start) -> None:
@@ -143,8 +143,7 @@ def test_what_does_not_match_is_finished_as_far_as_it_was_looked_at(nsqd: NsqdPr
 
 def test_messages_of_many_attempts_are_shown(nsqd: NsqdProcess, start: Start) -> None:
     publish(nsqd, "t", b"again and again")
-    with nsqd.connect() as client:
-        client.sub("t", "c", 1)
+    with nsqd.consumer("t", "c", 1) as client:
         for _ in range(7):
             client.send(req(client.message().id, 0))
         client.send(rdy(0), req(client.message().id, 0))

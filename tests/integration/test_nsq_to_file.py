@@ -201,7 +201,7 @@ def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, ar
     publish(nsqd, b"1", b"2", b"3")
     with archive(nsqd, "--sync-interval=1h", "--max-in-flight=10", "--gzip", "--rotate-interval=30m") as tool:
         wait_until(lambda: output.exists() and all_bodies(output) == [b"1", b"2", b"3"])
-        assert (nsqd.channel_stats("t", CHANNEL) or {})["in_flight_count"] == 3
+        assert nsqd.channel_stats("t", CHANNEL)["in_flight_count"] == 3
         publish(nsqd, *[b"%d" % number for number in range(4, 11)])
         wait_until_finished(nsqd)
         assert tool.stop() == 0
@@ -427,9 +427,8 @@ def limit_file_size(tool: ToolProcess, size_bytes: int) -> None:
 
 
 def ready_count(nsqd: NsqdProcess) -> int:
-    (client,) = (nsqd.channel_stats("t", CHANNEL) or {})["clients"]
-    count: int = client["ready_count"]
-    return count
+    (client,) = nsqd.channel_stats("t", CHANNEL)["clients"]
+    return client["ready_count"]
 
 
 # --- after a kill, and next to another

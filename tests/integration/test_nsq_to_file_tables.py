@@ -115,7 +115,7 @@ def test_kills_leave_a_table_that_is_right(
         before = len(look())
         expected += publish(nsqd, len(expected), 200)
         with archive(*flags) as tool:
-            wait_until(lambda look=look, before=before: len(look()) > before, DEADLINE_S, "a file")  # type: ignore[misc]
+            wait_until(lambda look=look, before=before: len(look()) > before, DEADLINE_S, "a file")
             tool.signal(signal.SIGKILL)
         check(table)
     with archive(*flags) as tool:

@@ -75,8 +75,7 @@ def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:
     stats = nsqd.topic_stats(topic)
     if not stats:
         return []
-    with nsqd.connect() as client:
-        client.sub(topic, "test", 2500)
+    with nsqd.consumer(topic, "test", 2500) as client:
         return [message.body for message in client.consume(stats["depth"])]
 
 

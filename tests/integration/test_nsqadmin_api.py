@@ -147,10 +147,10 @@ def test_every_action_has_its_effect(cluster: AdminCluster) -> None:
     act("/api/topics/orders/archive", "empty")
     assert channels("depth") == [0, 0]
     act("/api/topics/orders", "pause")
-    assert [(nsqd.topic_stats("orders") or {})["paused"] for nsqd in cluster.nsqds] == [True, True]
+    assert [nsqd.topic_stats("orders")["paused"] for nsqd in cluster.nsqds] == [True, True]
     cluster.publish("orders", 1, 1)
     act("/api/topics/orders", "empty")
-    assert [(nsqd.topic_stats("orders") or {})["depth"] for nsqd in cluster.nsqds] == [0, 0]
+    assert [nsqd.topic_stats("orders")["depth"] for nsqd in cluster.nsqds] == [0, 0]
     assert send(admin, "POST", "/api/topics", {"topic": "orders", "channel": "new"}) == (200, {"message": ""})
     assert all(nsqd.channel_stats("orders", "new") for nsqd in cluster.nsqds)
     assert send(admin, "DELETE", "/api/topics/orders/new") == (200, {"message": ""})

@@ -24,8 +24,7 @@ def pause(admin: NsqadminProcess, topic: str, user: str) -> int:
 
 
 def rows(admin: NsqadminProcess, query: str = "", **headers: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = admin.get(f"/api/v2/audit{query}", **headers)["rows"]
-    return found
+    return admin.get(f"/api/v2/audit{query}", **headers)["rows"]
 
 
 def test_who_did_what_when_from_where_with_what_result(cluster: AdminCluster) -> None:

@@ -57,7 +57,7 @@ def liar() -> Iterator[int]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = answers(self.server.server_address[1]).get(urlsplit(self.path).path)  # type: ignore[misc]
+            found = answers(self.server.server_address[1]).get(urlsplit(self.path).path)
             self.say(200, found) if found else self.say(404, {"message": EVIL})
 
         def do_POST(self) -> None:

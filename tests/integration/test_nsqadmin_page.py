@@ -130,8 +130,7 @@ def test_one_request_has_the_small_lines_of_a_list(cluster: AdminCluster, admin:
 
 def messages_of(admin: NsqadminProcess, path: str, node: str) -> dict[str, Any]:
     (answer,) = [found["answer"] for found in admin.get(path)["nodes"] if found["node"] == node]
-    found: dict[str, Any] = answer
-    return found
+    return answer
 
 
 def bodies_of(answer: dict[str, Any]) -> list[str]:

@@ -88,7 +88,7 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
     assert "401 Unauthorized" in answer.json()["message"]
     with_token = make_nsqadmin(flag, f"--http-client-token-file={token}")
     assert with_token.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
-    assert (nsqd.topic_stats("orders") or {})["paused"]
+    assert nsqd.topic_stats("orders")["paused"]
 
 
 def _register(nsqlookupd: NsqlookupdProcess, host: str, http_port: int) -> socket.socket:

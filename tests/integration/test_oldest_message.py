@@ -44,8 +44,7 @@ def test_it_is_that_of_the_oldest_queued_message(nsqd: NsqdProcess) -> None:
     for _ in range(5):
         publish(nsqd)
     assert first[0] <= channel(nsqd)["oldest_timestamp"] <= first[1]
-    with nsqd.connect() as client:
-        client.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as client:
         oldest = client.message()
         nsqd.wait_for_channel("orders", "archive", in_flight_count=1)
         assert second[0] <= channel(nsqd)["oldest_timestamp"] <= second[1]
@@ -90,8 +89,7 @@ def test_metrics_have_the_age(nsqd: NsqdProcess) -> None:
 def test_only_messages_that_consumers_finish_are_finished(nsqd: NsqdProcess) -> None:
     for _ in range(5):
         publish(nsqd)
-    with nsqd.connect() as client:
-        client.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as client:
         client.fin(client.message())
         nsqd.wait_for_channel("orders", "archive", finish_count=1)
     nsqd.post("/channel/empty?topic=orders&channel=archive")

@@ -87,8 +87,7 @@ def keda_depth(lookupd: NsqlookupdProcess, nsqd: NsqdProcess, topic: str, channe
 
 def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 0  # nobody has the topic
-    with nsqd.connect() as client:
-        client.pub("keda", b"1", b"2", b"3")
+    nsqd.pub("keda", b"1", b"2", b"3")
     wait_until(lambda: "keda" in lookupd.topics())
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 3  # of the topic, as long as there is no channel
     nsqd.create("keda", "billing")
@@ -98,8 +97,7 @@ def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -
     nsqd.post("/channel/pause?topic=keda&channel=billing")
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 0
     nsqd.post("/channel/unpause?topic=keda&channel=billing")
-    with nsqd.connect() as client:
-        client.sub("keda", "billing", 1)
+    with nsqd.consumer("keda", "billing", 1) as client:
         client.messages(1)
         nsqd.wait_for_channel("keda", "billing", in_flight_count=1)
         assert keda_depth(lookupd, nsqd, "keda", "billing") == 2

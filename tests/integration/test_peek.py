@@ -24,8 +24,7 @@ def peek(nsqd: NsqdProcess, topic: str, n: int | None = None) -> dict[str, Any]:
     answer = nsqd.http("GET", f"/channel/peek?topic={topic}&channel=c" + (f"&n={n}" if n is not None else ""))
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def texts(found: dict[str, Any]) -> list[str]:
@@ -34,8 +33,7 @@ def texts(found: dict[str, Any]) -> list[str]:
 
 def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None:
     nsqd.create("plain", "c")
-    with nsqd.connect() as client:
-        client.mpub("plain", [b"%03d" % i for i in range(25)])
+    nsqd.mpub("plain", [b"%03d" % i for i in range(25)])
     before = nsqd.channel_stats("plain", "c")
     found = peek(nsqd, "plain")
     assert {key: value for key, value in found.items() if key != "messages"} == {
@@ -48,8 +46,7 @@ def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None
     assert texts(found) == [f"{i:03}" for i in range(10)]
     assert texts(peek(nsqd, "plain", 1000)) == [f"{i:03}" for i in range(25)]
     assert nsqd.channel_stats("plain", "c") == before
-    with nsqd.connect() as client:
-        client.sub("plain", "c", 10)
+    with nsqd.consumer("plain", "c", 10) as client:
         messages = client.messages(10)
         assert [(m.id.decode(), m.timestamp_ns, m.body.decode()) for m in messages] == [
             (row["id"], row["timestamp"], row["body"]) for row in found["messages"]
@@ -77,8 +74,7 @@ def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None
 def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
     nsqd.create("binary", "c")
     bodies = [b"\xff\x00\xfe", 'Grüße\n"\x01'.encode(), b"\xed\xa0\x80"]
-    with nsqd.connect() as client:
-        client.mpub("binary", bodies)
+    nsqd.mpub("binary", bodies)
     rows = peek(nsqd, "binary")["messages"]
     assert [row["body"].encode() if "body" in row else b64decode(row["body_base64"]) for row in rows] == bodies
     assert ["body_base64" in row for row in rows] == [True, False, True]
@@ -131,11 +127,11 @@ def test_messages_in_flight_have_their_client_and_deadline(nsqd: NsqdProcess) ->
         assert [(row["id"], row["body"], row["seq"], row["attempts"]) for row in rows] == [
             (message.id.decode(), message.body.decode(), seq, 1) for seq, message in enumerate(messages[:3])
         ]
-        (reader,) = nsqd.channel_stats("flying", "c")["clients"]  # type: ignore[index]
+        (reader,) = nsqd.channel_stats("flying", "c")["clients"]
         assert {row["client"] for row in rows} == {reader["remote_address"]}
         assert {row["deadline"] - row["delivered"] for row in rows} == {60_000_000_000}
         assert abs(rows[0]["delivered"] - time_ns()) < 60e9
-        assert nsqd.channel_stats("flying", "c")["in_flight_count"] == 4  # type: ignore[index]
+        assert nsqd.channel_stats("flying", "c")["in_flight_count"] == 4
 
 
 def test_deferred_messages_come_by_due_time(nsqd: NsqdProcess) -> None:

@@ -50,7 +50,7 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
         client.mpub("t", numbered(400, "batch"))
         for body in numbered(20, "http"):
             nsqd.post("/pub?topic=t", body)
-        client.sub("t", "other", rdy_count=500)
+        client.sub("t", "other", 500)
         before = client.consume(470)
     restart(nsqd, clean)
     assert sorted(nsqd.consume_all("t", "kept")) == sorted(before)
@@ -61,7 +61,7 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
 def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
-        client.sub("t", "c", rdy_count=4)
+        client.sub("t", "c", 4)
         held = client.messages(4)
         nsqd.wait_for_channel("t", "c", in_flight_count=4, depth=6)
         restart(nsqd, clean)
@@ -78,8 +78,7 @@ def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: boo
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
     restart(nsqd, clean)
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
+    with nsqd.consumer("t", "c", 1) as client:
         client.expect_silence()
 
 
@@ -94,7 +93,7 @@ def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
             nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
             return 0
         client.pub("t", b"later")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         client.send(wire.req(client.message().id, delay_ms))
         client.round_trip()
         return 1
@@ -130,8 +129,7 @@ def metadata(nsqd: NsqdProcess) -> dict[str, Any]:
     path = nsqd.data_path / "nsqd.dat"
     if not path.exists():
         return {}
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    return content
+    return json.loads(path.read_bytes())
 
 
 def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
@@ -174,13 +172,12 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
     with nsqd.connect() as client:
         client.pub("paused", b"held")
         client.pub("t", b"flows")
-        client.sub("paused", "c", rdy_count=1)
+        client.sub("paused", "c", 1)
         client.expect_silence()
         nsqd.post("/topic/unpause?topic=paused")
         assert client.message().body == b"held"
     assert bodies(nsqd.consume_all("t", "running")) == [b"flows"]
-    with nsqd.connect() as client:
-        client.sub("t", "paused", rdy_count=1)
+    with nsqd.consumer("t", "paused", 1) as client:
         client.expect_silence()
 
 
@@ -229,7 +226,7 @@ def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeN
         names = [path.name for path in nsqd.data_path.glob("rolled.*.log")]
         assert len(names) >= 10
         assert all(re.fullmatch(r"rolled\.\d{20}\.log", name) for name in names)
-        client.sub("rolled", "fast", rdy_count=500)
+        client.sub("rolled", "fast", 500)
         client.consume(1000)
     # The slow channel still needs every file.
     assert len(list(nsqd.data_path.glob("rolled.*.log"))) >= len(names)
@@ -261,8 +258,7 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
     complaints = [line for line in second.log_text().splitlines() if "lock" in line]
     assert any(str(nsqd.data_path) in line for line in complaints), second.log_text()
     assert nsqd.is_healthy()
-    with nsqd.connect() as client:
-        client.pub("t", b"still here")
+    nsqd.pub("t", b"still here")
     nsqd.wait_for_channel("t", "c", depth=1)
 
 
@@ -271,7 +267,7 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
 
 def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as publisher, nsqd.connect() as consumer:
-        consumer.sub("t", "c", rdy_count=1)
+        consumer.sub("t", "c", 1)
         publisher.pub("t", b"1", b"2")
         consumer.message()
         assert nsqd.stop() == 0

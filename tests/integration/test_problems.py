@@ -68,8 +68,7 @@ def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster
     admin = cluster.admin()
     admin.wait_for_topic("orders", depth=3)
     drains, stops = cluster.nsqds
-    with drains.connect() as consumer:
-        consumer.sub("orders", "archive", 1)
+    with drains.consumer("orders", "archive", 1) as consumer:
         consumer.message()
         drains.post("/drain")
         shown = row(admin, "draining")
@@ -132,8 +131,7 @@ def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster:
         admin.wait_for_topic("orders", in_flight=3)
     admin.wait_for_topic("orders", timed_out=3, depth=3, clients=0)
     assert rows(admin) == []
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "archive", 3)
+    with nsqd.consumer("orders", "archive", 3) as consumer:
         consumer.messages(3)
         admin.wait_for_topic("orders", in_flight=3)
         assert rows(admin) == []
@@ -165,8 +163,7 @@ def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd: 
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
     admin = make_nsqadmin(*of(nsqd), *OFTEN)
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as consumer:
         nsqd.post("/pub?topic=orders", b"poison")
         for attempt in range(1, 26):
             (message,) = consumer.messages(1)
@@ -299,8 +296,7 @@ def test_nsqlookupds_that_do_not_answer_are_the_cause(make_nsqadmin: MakeNsqadmi
 def test_old_messages(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as consumer:
         nsqd.post("/mpub?topic=orders", b"1\n2\n3")
         consumer.message()
         ages = ("--max-message-age=1h", "--max-message-age=ord*=1s")

@@ -114,8 +114,7 @@ def connections_of(nsqd: NsqdProcess) -> int:
 def consume(nsqd: NsqdProcess, topic: str, count: int) -> list[bytes]:
     """The next `count` messages."""
     found: list[bytes] = []
-    with nsqd.connect() as client:
-        client.sub(topic, "ch", rdy_count=2000)
+    with nsqd.consumer(topic, "ch", 2000) as client:
         while len(found) < count:
             messages = client.arrived()
             client.fin(*messages)
@@ -466,8 +465,7 @@ def test_all_nsqds_of_nsqlookupds_are_used(
 
 def nsqds_of(producer: Any) -> dict[str, Any]:
     """Return the nsqds that it has."""
-    writers: dict[str, Any] = vars(producer).get("producer", producer)._core.dispatcher.writers
-    return writers
+    return vars(producer).get("producer", producer)._core.dispatcher.writers
 
 
 def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(

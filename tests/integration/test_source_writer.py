@@ -46,8 +46,7 @@ def address(nsqd: NsqdProcess) -> str:
 
 
 def consumed(nsqd: NsqdProcess, topic: str, count: int) -> list[bytes]:
-    with nsqd.connect() as client:
-        client.sub(topic, "c", rdy_count=2500)
+    with nsqd.consumer(topic, "c", 2500) as client:
         return bodies(client.consume(count))
 
 

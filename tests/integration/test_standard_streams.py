@@ -70,8 +70,7 @@ def test_print_config(module: str, streams: str) -> None:
 @pytest.mark.parametrize("module", ["nsq_tail", "nsq_stat"])
 def test_a_tool_that_writes(module: str, streams: str, nsqd: NsqdProcess) -> None:
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.pub("t", b"a")
+    nsqd.pub("t", b"a")
     flags = {
         "nsq_tail": (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", "--channel=c", "--n=1"),
         "nsq_stat": (f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--once"),

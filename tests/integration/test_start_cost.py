@@ -101,8 +101,7 @@ def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: Make
         pytest.skip("the kernel counts no processor time by thread")
     killed = make_nsqd()
     killed.create("t", "c")
-    with killed.connect() as client:
-        client.pub("t", b"first")
+    killed.pub("t", b"first")
     killed.kill()
 
     def start_s(count: int) -> float:
@@ -156,8 +155,7 @@ RUNS = {
 @pytest.mark.parametrize("tool", RUNS)
 def test_modules_of_a_run(shared_nsqd: NsqdProcess, tool: str) -> None:
     shared_nsqd.create("orders", "c")
-    with shared_nsqd.connect() as client:
-        client.pub("orders", b"first")
+    shared_nsqd.pub("orders", b"first")
     way, port = ("http", shared_nsqd.http_port) if tool == "nsq_stat" else ("tcp", shared_nsqd.tcp_port)
     flags, needless = RUNS[tool]
     more = imported("-m", "nsq_apps", tool, f"--nsqd-{way}-address=127.0.0.1:{port}", *flags) - imported("-c", "import runpy")

@@ -20,8 +20,7 @@ def test_latencies_of_channels_and_topics(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--e2e-processing-latency-percentile=1.0,0.5")
     nsqd.create("t", "a", "b")
     nsqd.create("alone")
-    with nsqd.connect() as client:
-        client.sub("t", "a", rdy_count=10)
+    with nsqd.consumer("t", "a", 10) as client:
         client.mpub("t", [b"1", b"2", b"3"])
         client.fin(*(client.message() for _ in range(3)))
         client.round_trip()
@@ -60,7 +59,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
 def test_messages_flow_while_figures_are_gathered(large: NsqdProcess, path: str) -> None:
     """Round trips through the same nsqd: in each scrape there have to be several, not one that waits for its end."""
     with large.connect() as client, ThreadPoolExecutor() as pool:
-        client.sub("topic0000", "channel0", rdy_count=1)
+        client.sub("topic0000", "channel0", 1)
 
         def trips_in_a_scrape() -> int:
             asked = pool.submit(large.http, "GET", path)

@@ -121,8 +121,7 @@ def ports() -> Iterator[list[socket.socket]]:
 
 
 def number(sock: socket.socket) -> int:
-    port: int = sock.getsockname()[1]
-    return port
+    return sock.getsockname()[1]
 
 
 def ping(sock: socket.socket) -> bytes:

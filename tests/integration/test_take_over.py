@@ -123,13 +123,12 @@ def fill(nsqd: NsqdProcess) -> None:
 def test_a_go_nsqd_that_was_stopped(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) -> None:
     """In flight, deferred and in memory: all is in its files then."""
     fill(go_nsqd)
-    with go_nsqd.connect() as client:
-        client.sub("t", "a", 20)
+    with go_nsqd.consumer("t", "a", 20) as client:
         messages = client.messages(20)
         client.fin(*messages[:5])
         client.send(req(messages[5].id, 3_600_000))
         client.round_trip()
-        wait_until(lambda: (go_nsqd.channel_stats("t", "a") or {})["deferred_count"] == 1)
+        wait_until(lambda: go_nsqd.channel_stats("t", "a")["deferred_count"] == 1)
         go_nsqd.stop()
     nsqd = make_nsqd()
     assert nsqd.wait_for_channel("t", "b", depth=200)["paused"]
@@ -152,7 +151,7 @@ def test_a_go_nsqd_that_was_killed(go: GoDirectory, go_nsqd: NsqdProcess, make_n
     go_nsqd.kill()
     nsqd = make_nsqd()
     assert on_disk.keys() == {"t:a", "t:b", "held", "lonely"} and all(depth > 150 for depth in on_disk.values())
-    depths = {name: (nsqd.channel_stats("t", name) or {})["depth"] for name in ("a", "b")}
+    depths = {name: nsqd.channel_stats("t", name)["depth"] for name in ("a", "b")}
     nsqd.restart()
     nsqd.wait_for_channel("t", "b", depth=depths["b"], paused=True)
     assert [nsqd.stats(f"&topic={name}")["topics"][0]["depth"] for name in ("held", "lonely")] == [

@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Start:
 
     def make(*flags: str, stdin: int | object = subprocess.PIPE) -> ToolProcess:
         log_path = tmp_path / "tool.log"
-        return ToolProcess(*MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
+        return ToolProcess(*MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)
 
     return make
 
@@ -100,8 +100,7 @@ def end(tool: ToolProcess, data: bytes = b"") -> int:
 
 def count_of(nsqd: NsqdProcess) -> int:
     """How many messages the topic has got."""
-    count: int = (nsqd.topic_stats("t") or {"message_count": 0})["message_count"]
-    return count
+    return (nsqd.topic_stats("t") or {"message_count": 0})["message_count"]
 
 
 def contents(nsqd: NsqdProcess, deadline_s: float = 10.0) -> list[bytes]:
@@ -109,8 +108,7 @@ def contents(nsqd: NsqdProcess, deadline_s: float = 10.0) -> list[bytes]:
     stats = nsqd.topic_stats("t")
     assert stats is not None
     count = stats["depth"]
-    with nsqd.connect() as client:
-        client.sub("t", "check", 2500)
+    with nsqd.consumer("t", "check", 2500) as client:
         return bodies(client.consume(count, deadline_s))
 
 

@@ -39,12 +39,10 @@ def test_no_more_topics_than_max_topics(make_nsqd: MakeNsqd) -> None:
         assert ask(nsqd, command) == Frame(ERROR, b"E_%s_FAILED %s %s" % (verb, verb, reason))
     for path in ("/topic/create?topic=d", "/pub?topic=d", "/mpub?topic=d"):
         assert refusal(nsqd.http("POST", path, b"x")) == (403, "TOO_MANY_TOPICS")
-    with nsqd.connect() as client:
-        client.pub("a", b"x")
+    nsqd.pub("a", b"x")
     assert nsqd.is_healthy()
     nsqd.post("/topic/delete?topic=b")
-    with nsqd.connect() as client:
-        client.pub("d", b"x")
+    nsqd.pub("d", b"x")
     assert {topic["topic_name"] for topic in nsqd.stats()["topics"]} == {"a", "c#ephemeral", "d"}
 
 
@@ -52,8 +50,7 @@ def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> No
     nsqd = make_nsqd("--max-channels-per-topic=2")
     nsqd.create("t", "a")
     nsqd.create("other", "a", "b")
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "b#ephemeral")
+    with nsqd.consumer("t", "b#ephemeral") as consumer:
         for name in ("c", "c#ephemeral"):
             error = b"E_SUB_FAILED SUB failed channels of t exceed limit of 2"
             assert ask(nsqd, wire.sub("t", name)) == Frame(ERROR, error)

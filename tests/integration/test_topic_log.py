@@ -37,8 +37,7 @@ def publish(nsqd: NsqdProcess, topic: str, low: int, high: int) -> None:
 def consume(nsqd: NsqdProcess, topic: str, channel: str, count: int) -> list[Message]:
     """All that there is, which is so much."""
     nsqd.wait_for_channel(topic, channel, depth=count)
-    with nsqd.connect() as client:
-        client.sub(topic, channel, rdy_count=2500)
+    with nsqd.consumer(topic, channel, 2500) as client:
         messages = client.consume(count)
     nsqd.wait_for_channel(topic, channel, depth=0, in_flight_count=0)
     return messages
@@ -47,8 +46,7 @@ def consume(nsqd: NsqdProcess, topic: str, channel: str, count: int) -> list[Mes
 def log_of(nsqd: NsqdProcess, topic: str) -> dict[str, object]:
     answer = nsqd.http("GET", f"/topic/log?topic={topic}")
     assert answer.status == 200, answer
-    statistics: dict[str, object] = answer.json()
-    return statistics
+    return answer.json()
 
 
 # ---- reading by number
@@ -202,7 +200,7 @@ def test_damage_is_passed_over_counted_and_said(make_nsqd: MakeNsqd, number: int
     assert seen == numbered(0, low) + numbered(low + 20, 500), "the messages of one record are missing"
     record_bytes = RECORD_HEADER_BYTES + 20 * (4 + 100)
     assert damaged_bytes == record_bytes
-    wait_until(lambda: (nsqd.topic_stats("kept") or {})["damaged_bytes"] == record_bytes, what="the damage to be counted once")
+    wait_until(lambda: nsqd.topic_stats("kept")["damaged_bytes"] == record_bytes, what="the damage to be counted once")
     assert "damaged" in nsqd.log_text()
 
 

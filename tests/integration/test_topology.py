@@ -16,7 +16,7 @@ AWARE = "--enable-experiment=topology-aware-consumption"
 
 def consumer(nsqd: NsqdProcess, zone: str, region: str, rdy_count: int) -> Client:
     client = nsqd.connect(topology_zone=zone, topology_region=region)
-    client.sub("topic", "channel", rdy_count=rdy_count)
+    client.sub("topic", "channel", rdy_count)
     client.round_trip()
     return client
 
@@ -42,8 +42,7 @@ def test_consumers_of_one_zone_share(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd(*FLAGS, AWARE)
     near = [consumer(nsqd, "z1", "r1", rdy_count=10) for _ in range(2)]
     far = consumer(nsqd, "z2", "r1", rdy_count=10)
-    with nsqd.connect() as publisher:
-        publisher.mpub("topic", [b"%d" % number for number in range(10)])
+    nsqd.mpub("topic", [b"%d" % number for number in range(10)])
     for client in near:
         assert len(client.messages(5)) == 5
     far.expect_silence(0.2)
@@ -54,8 +53,7 @@ def test_consumers_of_one_zone_share(make_nsqd: MakeNsqd) -> None:
 def test_without_the_experiment_all_are_alike(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd(*FLAGS)
     near, far = consumer(nsqd, "z1", "r1", rdy_count=10), consumer(nsqd, "z2", "r2", rdy_count=10)
-    with nsqd.connect() as publisher:
-        publisher.mpub("topic", [b"%d" % number for number in range(10)])
+    nsqd.mpub("topic", [b"%d" % number for number in range(10)])
     for client in (near, far):
         assert len(client.messages(5)) == 5
         client.close()

@@ -75,6 +75,13 @@ class HTTPAnswer(NamedTuple):
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """The status and the message of an error that says nothing else."""
+        document = self.json()
+        assert document.keys() == {"message"}, document
+        return self.status, document["message"]
+
 
 class ServerProcess:
     """A program that logs where it listens. It may be started, stopped and killed many times.
@@ -273,6 +280,25 @@ class NsqdProcess(ServerProcess):
             client.identify(**settings)
         return client
 
+    def consumer(self, topic: str, channel: str, rdy_count: int | None = None, **settings: Any) -> Client:
+        """A connection that consumes from the channel."""
+        client = self.connect(**settings)
+        client.sub(topic, channel, rdy_count)
+        return client
+
+    def pub(self, topic: str, *bodies: bytes) -> None:
+        """Publish on a new connection, as `mpub` and `dpub`."""
+        with self.connect() as client:
+            client.pub(topic, *bodies)
+
+    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None:
+        with self.connect() as client:
+            client.mpub(topic, bodies)
+
+    def dpub(self, topic: str, defer_ms: int, body: bytes) -> None:
+        with self.connect() as client:
+            client.dpub(topic, defer_ms, body)
+
     def stats(self, query: str = "") -> dict[str, Any]:
         answer = self.http("GET", f"/stats?format=json{query}")
         assert answer.status == 200, answer
@@ -290,10 +316,14 @@ class NsqdProcess(ServerProcess):
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
 
+    def consume(self, topic: str, channel: str, count: int) -> list[Message]:
+        """Finish that many messages of a channel."""
+        with self.consumer(topic, channel, 2500) as client:
+            return client.consume(count)
+
     def consume_all(self, topic: str, channel: str) -> list[Message]:
         """Finish all messages of a channel but those that are deferred."""
-        with self.connect() as client:
-            client.sub(topic, channel, rdy_count=2500)
+        with self.consumer(topic, channel, 2500) as client:
             return client.drain(lambda: self.is_empty(topic, channel))
 
     def is_empty(self, topic: str, channel: str) -> bool:
