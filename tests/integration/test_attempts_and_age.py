@@ -70,9 +70,8 @@ def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
 
 def test_a_message_that_times_out_goes_where_the_settings_say(nsqd: NsqdProcess) -> None:
     nsqd.create("slow", "c")
-    with nsqd.connect() as client:
+    with nsqd.consumer("slow", "c", 1) as client:
         client.pub("slow", b"slow")
-        client.sub("slow", "c", 1)
         assert bodies(client.messages(1)) == [b"slow"]
         nsqd.wait_for_channel("slow", "c", timeout_count=1, dead_letter_count=1, in_flight_count=0)
     with nsqd.consumer("graves", "c", 1) as reader:

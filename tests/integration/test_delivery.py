@@ -39,9 +39,8 @@ def failed(verb: str, message_id: bytes, reason: str) -> Frame:
 
 
 def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c") as client:
         client.mpub("t", numbered(10))
-        client.sub("t", "c")
         client.expect_silence()
         client.send(wire.rdy(3))
         held = client.messages(3)
@@ -66,9 +65,8 @@ def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
 
 
 def test_lower_rdy_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 5) as client:
         client.mpub("t", numbered(10))
-        client.sub("t", "c", 5)
         held = client.messages(5)
         client.send(wire.rdy(2))
         client.fin(*held[:3])
@@ -92,9 +90,8 @@ def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
 
 
 def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"again")
-        client.sub("t", "c", 1)
         message = client.message()
         for attempts in range(2, 7):
             client.send(wire.req(message.id, 0))
@@ -108,9 +105,8 @@ def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProces
 @pytest.mark.parametrize("delay_ms", [1000, 3_600_000], ids=["", "beyond the limit"])
 def test_requeue_with_a_delay(make_nsqd: MakeNsqd, delay_ms: int) -> None:
     nsqd = make_nsqd("--max-req-timeout=1500ms")
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"later")
-        client.sub("t", "c", 1)
         message = client.message()
         requeued = time.monotonic()
         client.send(wire.req(message.id, delay_ms))
@@ -138,9 +134,8 @@ def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None
 
 def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--msg-timeout=1s")
-    with nsqd.connect() as leaver:
+    with nsqd.consumer("t", "c", 5) as leaver:
         leaver.mpub("t", numbered(5))
-        leaver.sub("t", "c", 5)
         held = leaver.messages(5)
     with nsqd.consumer("t", "c", 5) as client:
         again = client.consume(5, TIMED_OUT_S)
@@ -148,9 +143,8 @@ def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> Non
 
 
 def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
-    with nsqd.connect(msg_timeout=1000) as client:
+    with nsqd.consumer("t", "c", 1, msg_timeout=1000) as client:
         client.pub("t", b"slow")
-        client.sub("t", "c", 1)
         client.message()
         delivered = time.monotonic()
         assert client.message(TIMED_OUT_S).attempts == 2
@@ -159,9 +153,8 @@ def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
 
 def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--msg-timeout=1s", "--max-msg-timeout=3s")
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"busy")
-        client.sub("t", "c", 1)
         message = client.message()
         delivered = time.monotonic()
         deadline = delivered + TIMED_OUT_S
@@ -180,9 +173,8 @@ def message_within(client: Client, deadline_s: float) -> wire.Message | None:
 
 
 def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(5))
-        client.sub("t", "c", 2)
         first, second = client.messages(2)
         assert client.ask(CLS) == CLOSE_WAIT
         client.send(wire.rdy(100))
@@ -311,10 +303,9 @@ def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> Non
 
 def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
     nsqd.create("t", "c", "other")
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(10))
         client.dpub("t", 60_000, b"deferred")
-        client.sub("t", "c", 2)
         held = client.messages(2)
         nsqd.wait_for_channel("t", "c", depth=8, in_flight_count=2, deferred_count=1)
         client.send(wire.rdy(0))
@@ -581,9 +572,8 @@ def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd()
     for topic in range(50):
         nsqd.create(f"t{topic}", *(f"c{channel}" for channel in range(20)))
-    with nsqd.connect() as client:
+    with nsqd.consumer("t0", "c0", 10) as client:
         client.mpub("t0", numbered(100))
-        client.sub("t0", "c0", 10)
         client.consume(100)
         # What creating left behind (metadata, first syncs) ends some time; looking through the channels would not.
         wait_until(lambda: cpu_share(nsqd, 2.0) < 0.02, 60.0, "nsqd to settle")

@@ -13,9 +13,8 @@ from tests.support.wire import bodies
 def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) -> None:
     """As ansq's own test_timeout_messages expects it of nsqd."""
     nsqd = make_nsqd("--msg-timeout=1500ms")
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 1) as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])
-        client.sub("t", "c", 1)
         received = [client.message()]
         while len(received) < 4:
             received.append(client.message())  # Go looks for time-outs in a new channel only after up to 5 s
@@ -27,9 +26,8 @@ def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) ->
 def test_poison_messages_do_not_keep_good_ones_waiting(nsqd: NsqdProcess) -> None:
     """Five messages are requeued at once each time; the twenty behind them come after one round."""
     poison, good = [b"poison %d" % i for i in range(5)], [b"good %02d" % i for i in range(20)]
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 5) as client:
         client.mpub("t", poison + good)
-        client.sub("t", "c", 5)
         seen: list[bytes] = []
         deliveries = 0
         while len(seen) < len(good) and deliveries < 200:
@@ -54,9 +52,8 @@ def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
 
 
 def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 1) as client:
         client.mpub("t", [b"m1", b"m2"])
-        client.sub("t", "c", 1)
         first = client.message()
         client.send(wire.rdy(0), wire.req(first.id, 0))
         nsqd.wait_for_channel("t", "c", depth=2, in_flight_count=0)
@@ -69,9 +66,8 @@ def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> None:
     nsqd = make_nsqd()
-    with nsqd.connect() as client:
+    with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])
-        client.sub("t", "c", 2)
         first, second = client.messages(2)
         client.send(wire.rdy(0), wire.req(second.id, 0))
         nsqd.wait_for_channel("t", "c", depth=2)

@@ -62,9 +62,8 @@ OURS = ("global_msg_count", "finish_count", "oldest_timestamp")
 
 
 def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
-    with nsqd.connect(client_id="id", hostname="host", user_agent="test/1") as client:
+    with nsqd.consumer(topic, "c", 1, client_id="id", hostname="host", user_agent="test/1") as client:
         client.pub(topic, b"12345", b"678")
-        client.sub(topic, "c", 1)
         client.message()
         nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
         stats = nsqd.stats(f"&topic={topic}")

@@ -367,9 +367,8 @@ def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd,
     nsqd.create("asked")
     wait_until(lambda: lookupd.asked == ["asked"])
     lookupd.stop()
-    with nsqd.connect() as client:
+    with nsqd.consumer("known", "ch") as client:
         client.pub("orders", b"message")
-        client.sub("known", "ch")
         wait_until(lambda: nsqd.log_text().count("failed to query nsqlookupd") == 2)
     lookupd.start()
     wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})

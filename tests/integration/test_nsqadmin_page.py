@@ -141,10 +141,9 @@ def bodies_of(answer: dict[str, Any]) -> list[str]:
 def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
-    with nsqd.connect() as client:
+    with nsqd.consumer("orders", "archive", 2) as client:
         client.mpub("orders", [b"a", b"b", b"c"])
         client.dpub("orders", 600_000, b"later")
-        client.sub("orders", "archive", 2)
         client.messages(2)
         admin.wait_for_topic("orders", depth=1)
         path = "/api/v2/topics/orders/channels/archive"

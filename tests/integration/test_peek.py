@@ -118,9 +118,8 @@ def test_damage_is_counted_and_the_rest_is_shown(nsqd: NsqdProcess) -> None:
 
 def test_messages_in_flight_have_their_client_and_deadline(nsqd: NsqdProcess) -> None:
     nsqd.create("flying", "c")
-    with nsqd.connect(msg_timeout=60_000) as client:
+    with nsqd.consumer("flying", "c", 4, msg_timeout=60_000) as client:
         client.mpub("flying", [b"%03d" % i for i in range(10)])
-        client.sub("flying", "c", 4)
         messages = client.messages(4)
         answer = nsqd.http("GET", "/channel/peek?topic=flying&channel=c&state=in_flight&n=3").json()
         rows = answer["messages"]
@@ -155,9 +154,8 @@ def finish(nsqd: NsqdProcess, topic: str, seq: int, message_id: str) -> tuple[in
 
 def test_one_message_is_finished_and_the_others_stay(nsqd: NsqdProcess) -> None:
     nsqd.create("one", "c")
-    with nsqd.connect() as client:
+    with nsqd.consumer("one", "c", 2) as client:
         client.mpub("one", [b"%d" % i for i in range(6)])
-        client.sub("one", "c", 2)
         first, second = client.messages(2)
         client.send(rdy(0), req(second.id, 0), req(first.id, 0))
         nsqd.wait_for_channel("one", "c", depth=6)
