@@ -373,8 +373,7 @@ def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
 
 
 def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
-    with shown(*of(busy)) as terminal, busy.connect() as client, busy.connect() as consumer:
-        consumer.sub("orders", "archive", 10)
+    with shown(*of(busy)) as terminal, busy.connect() as client, busy.consumer("orders", "archive", 10) as consumer:
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
         terminal.wait_for(lambda: colour_of_name(terminal, "mail") == RED, "an error")

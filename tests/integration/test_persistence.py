@@ -266,8 +266,7 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
 
 
 def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as publisher, nsqd.connect() as consumer:
-        consumer.sub("t", "c", 1)
+    with nsqd.connect() as publisher, nsqd.consumer("t", "c", 1) as consumer:
         publisher.pub("t", b"1", b"2")
         consumer.message()
         assert nsqd.stop() == 0

@@ -190,8 +190,7 @@ def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd,
 def test_a_single_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
     """The pipe stays open."""
     nsqd.create("t", "check")
-    with start(*to(nsqd)) as tool, nsqd.connect() as client:
-        client.sub("t", "check", 1)
+    with start(*to(nsqd)) as tool, nsqd.consumer("t", "check", 1) as client:
         for number in range(3):
             feed(tool, b"%d\n" % number)
             assert bodies(client.consume(1)) == [b"%d" % number]
