@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ from tests.support.consumer_drivers import SHELLS, Shell
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, started
+from tests.support.tool_process import ToolProcess, run_script
 
 _NUMBERS = count()
 
@@ -35,6 +38,41 @@ def kit(shell: str) -> Shell:
 
 # For tests that leave it as it was, or each use a topic of their own.
 shared_nsqd = module_nsqd()
+
+
+@pytest.fixture(scope="module")
+def make_shared_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeNsqd]:
+    """`make_nsqd` for fixtures of a module."""
+    with started(NsqdProcess, tmp_path_factory.mktemp("shared") / "nsqd") as start:
+        yield start
+
+
+@pytest.fixture
+def address(shared_nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{shared_nsqd.tcp_port}"
+
+
+@pytest.fixture
+def script(address: str, topic: str) -> Callable[..., str]:
+    """`script(text, NAME=value, ...)` runs a program that has ADDRESS and TOPIC too; it must end well, and say nothing of errors."""
+
+    def run(text: str, **names: object) -> str:
+        done = run_script(text, ADDRESS=address, TOPIC=topic, **names)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., ToolProcess]:
+    """`start("nsq_tail", *flags)` makes a tool, which runs from `with` to its end."""
+    numbers = count()
+
+    def make(*words: str, **settings: Any) -> ToolProcess:
+        return ToolProcess("nsq_apps", *words, log_path=tmp_path / f"tool{next(numbers)}.log", **settings)
+
+    return make
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def leave_while_served(nsqd: NsqdProcess, number: int) -> None:
 
 def delete_channel(nsqd: NsqdProcess, number: int) -> None:
     nsqd.create("t", "gone")
-    with nsqd.consumer("t", "gone", 1) as client:
+    with nsqd.consumer("t", "gone", 1):
         nsqd.post("/channel/delete?topic=t&channel=gone")
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from nsqd_py.client import Producer, TimedOut
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import run_script
+from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
+Script = Callable[..., str]
 
 
 # `interrupts(step, number)` calls `step` until a signal handler has interrupted it so often, at random moments.
@@ -46,6 +48,7 @@ def interrupts(step, number, longest_s=4e-4):
 stored, numbers = [], iter(range(1 << 40))
 def body():
     return b"%d" % next(numbers)
+producer = Producer(ADDRESS)
 """
 _AFTER = """
 producer.publish(TOPIC, b"last")
@@ -53,16 +56,6 @@ producer.flush()
 producer.close(1)
 print(*(one.decode() for one in stored), "last")
 """
-
-
-def run(text: str, nsqd: NsqdProcess, topic: str) -> str:
-    ended = run_script(text, ADDRESS=f"127.0.0.1:{nsqd.tcp_port}", TOPIC=topic)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
-
-
-def bodies_in(nsqd: NsqdProcess, topic: str) -> list[bytes]:
-    return [message.body for message in nsqd.consume_all(topic, "c")]
 
 
 STEPS = {
@@ -124,19 +117,7 @@ interrupts(step, 3000)
 }
 
 
-def check_what_is_stored(nsqd: NsqdProcess, topic: str, code: str) -> None:
-    """Run the code with a producer: what it reports as stored is in nsqd, and the producer works after it."""
-    begin = "producer = Producer(ADDRESS)"
-    stored = set(run("\n".join([_PRELUDE, begin, code, _AFTER]), nsqd, topic).encode().split())
-    assert b"last" in stored
-    assert compare(stored, bodies_in(nsqd, topic), at_least_once=True).of("lost") == []
-
-
-@pytest.mark.parametrize("step", sorted(STEPS))
-def test_a_signal_handler_that_raises_breaks_nothing(shared_nsqd: NsqdProcess, topic: str, step: str) -> None:
-    check_what_is_stored(shared_nsqd, topic, STEPS[step])
-
-
+# A producer may be called inside its own calls.
 REENTRANT = {
     "signal handler": """
 def publish_again(*_):
@@ -186,12 +167,18 @@ producer.multi_publish(TOPIC, stored[-10:])
 }
 
 
-@pytest.mark.parametrize("how", sorted(REENTRANT))
-def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess, topic: str, how: str) -> None:
-    check_what_is_stored(shared_nsqd, topic, REENTRANT[how])
+@pytest.mark.parametrize("name", [*STEPS, *REENTRANT])
+def test_interruptions_break_nothing(shared_nsqd: NsqdProcess, script: Script, topic: str, name: str) -> None:
+    """What a producer reports as stored is in nsqd, and the producer works after it."""
+    code = (STEPS | REENTRANT)[name]
+    stored = set(script("\n".join([_PRELUDE, code, _AFTER])).encode().split())
+    assert b"last" in stored
+    assert compare(stored, bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).of("lost") == []
 
 
-def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(
+    shared_nsqd: NsqdProcess, script: Script, topic: str
+) -> None:
     answered = """
 producer.multi_publish(TOPIC, [b"%d" % number for number in range(3000)])
 from queue import SimpleQueue
@@ -214,19 +201,19 @@ consumer.stop(1)
 for one in answered:
     print(one.decode())
 """
-    finished = run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", answered]), shared_nsqd, topic).encode().split()
+    finished = script(_PRELUDE + answered).encode().split()
     published = map(b"%d".__mod__, range(3000))
-    compare(published, finished + bodies_in(shared_nsqd, topic), at_least_once=True).require_sound()
+    compare(published, finished + bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).require_sound()
 
 
-def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_close_does_not_wait_for_a_callback_that_hangs(address: str, topic: str) -> None:
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang(error: object) -> None:
         assert may_end.wait(40)
         has_ended.set()
 
-    producer = Producer(f"127.0.0.1:{shared_nsqd.tcp_port}")
+    producer = Producer(address)
     producer.publish_soon(topic, b"x", hang)
     with pytest.raises(TimedOut):
         producer.close(0.1)
@@ -235,7 +222,7 @@ def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess,
     assert has_ended.wait(40)
 
 
-def test_a_consumer_whose_start_was_interrupted_starts(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_a_consumer_whose_start_was_interrupted_starts(script: Script) -> None:
     starts = """
 for _ in range(60):
     came = threading.Event()
@@ -246,13 +233,13 @@ for _ in range(60):
     assert came.wait(40)
     consumer.stop(1)
 """
-    run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", starts]), shared_nsqd, topic)
+    script(_PRELUDE + starts)
 
 
 @pytest.mark.parametrize(
     "wait", ["consumer.wait()", "consumer.stop()", "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))"]
 )
-def test_a_signal_that_comes_just_before_a_wait_ends_it(shared_nsqd: NsqdProcess, topic: str, wait: str) -> None:
+def test_a_signal_that_comes_just_before_a_wait_ends_it(script: Script, wait: str) -> None:
     """Then the wait itself is not interrupted. The kernel gives the signal to another thread here, with the same effect."""
     text = f"""
 handling, may_end = threading.Event(), threading.Event()
@@ -260,8 +247,7 @@ def handle(message):
     handling.set()
     may_end.wait()
 
-with Producer(ADDRESS) as producer:
-    producer.publish(TOPIC, b"1")
+producer.publish(TOPIC, b"1")
 consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
 consumer.start()
 handling.wait()
@@ -274,4 +260,4 @@ except KeyboardInterrupt:
 may_end.set()
 consumer.stop()
 """
-    assert run(_PRELUDE + text, shared_nsqd, topic) == "interrupted\n"
+    assert script(_PRELUDE + text) == "interrupted\n"

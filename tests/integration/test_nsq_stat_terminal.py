@@ -125,7 +125,7 @@ def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
         terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == RED, "growth to end: only the missing consumer is left")
         assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
 
-        with busy.consumer("orders", "archive", 100, msg_timeout=1000) as consumer:
+        with busy.consumer("orders", "archive", 100, msg_timeout=1000):
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive") == ("0", "default"), "the end of the problem")
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive")[1] == RED, "the colour of time-outs")
             assert cell(terminal, "t-out", "archive")[0] != "0"
@@ -373,7 +373,7 @@ def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
 
 
 def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
-    with shown(*of(busy)) as terminal, busy.connect() as client, busy.consumer("orders", "archive", 10) as consumer:
+    with shown(*of(busy)) as terminal, busy.connect() as client, busy.consumer("orders", "archive", 10):
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
         terminal.wait_for(lambda: colour_of_name(terminal, "mail") == RED, "an error")

@@ -122,10 +122,7 @@ def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster:
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
-    with (
-        nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer,
-        cluster.nsqds[1].consumer("orders", "archive", 3) as other,
-    ):
+    with nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer, cluster.nsqds[1].consumer("orders", "archive", 3):
         admin.wait_for_topic("orders", clients=2)
         cluster.publish("orders", 3, 0)
         consumer.messages(3)
@@ -142,10 +139,7 @@ def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster: AdminCluster) 
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
-    with (
-        nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer,
-        cluster.nsqds[1].consumer("orders", "archive", 3) as other,
-    ):
+    with nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer, cluster.nsqds[1].consumer("orders", "archive", 3):
         cluster.publish("orders", 3, 0)
         consumer.messages(3)
         consumer.send(rdy(0))
@@ -318,7 +312,7 @@ def test_consumers_that_finish_nothing_for_a_minute(make_nsqd: MakeNsqd, make_ns
     nsqd.create("orders", "holds", "waits")
     with (
         nsqd.consumer("orders", "holds", 1, heartbeat_interval=60_000) as holds,
-        nsqd.consumer("orders", "waits", 0, heartbeat_interval=60_000) as waits,
+        nsqd.consumer("orders", "waits", 0, heartbeat_interval=60_000),
     ):
         nsqd.post("/mpub?topic=orders", b"1\n2\n3")
         holds.message()

@@ -50,7 +50,7 @@ def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> No
     nsqd = make_nsqd("--max-channels-per-topic=2")
     nsqd.create("t", "a")
     nsqd.create("other", "a", "b")
-    with nsqd.consumer("t", "b#ephemeral") as consumer:
+    with nsqd.consumer("t", "b#ephemeral"):
         for name in ("c", "c#ephemeral"):
             error = b"E_SUB_FAILED SUB failed channels of t exceed limit of 2"
             assert ask(nsqd, wire.sub("t", name)) == Frame(ERROR, error)
