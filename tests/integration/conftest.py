@@ -54,7 +54,7 @@ def address(shared_nsqd: NsqdProcess) -> str:
 
 @pytest.fixture
 def script(address: str, topic: str) -> Callable[..., str]:
-    """`script(text, NAME=value, ...)` runs a program that has ADDRESS and TOPIC too; it must end well, and say nothing of errors."""
+    """`script(text, NAME=value, ...)` runs a program that has ADDRESS and TOPIC too; it must end without errors."""
 
     def run(text: str, **names: object) -> str:
         done = run_script(text, ADDRESS=address, TOPIC=topic, **names)

@@ -7,15 +7,15 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
 from concurrent.futures import wait as wait_for_futures
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, TimedOut, WrongPlace, aio
+from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, TimedOut, WrongPlace, aio
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.blocking.backend import Poller
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
@@ -24,7 +24,6 @@ from tests.support.aio_client import run_in_new_loop
 from tests.support.fake_nsqd import listening, read_late
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.nsqd_side import identity
-from tests.support.tool_process import run_script
 from tests.support.web_server import Reply, WebServer
 from tests.support.wire import mpub_body
 
