@@ -451,8 +451,7 @@ def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLoo
 @pytest.fixture
 def tls_lookupd(make_lookupd: MakeLookupd, certificates: Certificates) -> FakeLookupd:
     """It wants a certificate too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    context = certificates.server_context()
     context.load_verify_locations(certificates.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     return make_lookupd({"orders": ["a"]}, tls=context)

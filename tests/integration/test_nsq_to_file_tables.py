@@ -6,6 +6,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +17,6 @@ from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.s3 import environment_of, make_bucket, written_store
 from tests.support.tables import TABLE, Table, make_table
 from tests.support.tool_process import ToolProcess, run_tool
-from tests.support.wire import mpub_body
 from tests.support.written_files import leftovers
 
 pytestmark = pytest.mark.ours
@@ -46,27 +46,28 @@ Archive = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def archive(nsqd: NsqdProcess, root: str, tmp_path: Path) -> Archive:
-    def make(*flags: str) -> ToolProcess:
-        return ToolProcess(
-            "nsq_apps",
-            "nsq_to_file",
-            f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-            "--topic=t",
-            "--sync-interval=100ms",
-            f"--output-dir={root}",
-            f"--work-dir={tmp_path / 'work'}",
-            *flags,
-            log_path=tmp_path / "nsq_to_file.log",
-        )
+def archive(nsqd: NsqdProcess, start: Archive, root: str, tmp_path: Path) -> Archive:
+    """`archive(*flags)` makes nsq-to-file, on the topic t of the nsqd."""
+    return partial(
+        start,
+        "nsq_to_file",
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        "--topic=t",
+        "--sync-interval=100ms",
+        f"--output-dir={root}",
+        f"--work-dir={tmp_path / 'work'}",
+    )
 
-    return make
+
+@pytest.fixture
+def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 def publish(nsqd: NsqdProcess, first: int, count: int) -> list[bytes]:
     bodies = [b"%06d" % number for number in range(first, first + count)]
     nsqd.create("t", CHANNEL)
-    nsqd.post("/mpub?topic=t&binary=true", mpub_body(bodies))
+    nsqd.mpub("t", bodies)
     return bodies
 
 
@@ -89,7 +90,7 @@ def test_engines_read_the_table(
 ) -> None:
     table = make_table(tmp_path, flag, root, monkeypatch)
     for part in range(2):
-        expected = publish(nsqd, 100 * part, 100)
+        publish(nsqd, 100 * part, 100)
         with archive("--format=parquet", f"--table={flag}", NAMES, "--datetime-format=%Y-%m-%d") as tool:
             wait_until_finished(nsqd)
             assert tool.stop() == 0
