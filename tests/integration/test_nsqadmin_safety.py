@@ -15,14 +15,10 @@ import pytest
 from nsqadmin_py.web.events import MOST_READERS_OF_ONE
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import HTTPAnswer, wait_until
+from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin safety")
-
-
-def refusal(answer: HTTPAnswer) -> tuple[int, str]:
-    return answer.status, answer.json()["message"]
 
 
 def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
@@ -57,10 +53,10 @@ def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluste
 
 def test_read_only(cluster: AdminCluster) -> None:
     admin = cluster.admin("--read-only")
-    assert refusal(admin.act("create", "t")) == (403, "READ_ONLY")
-    assert refusal(admin.http("POST", "/api/topics", b'{"topic":"t"}')) == (403, "READ_ONLY")
-    assert refusal(admin.http("DELETE", "/api/topics/t")) == (403, "READ_ONLY")
-    assert refusal(admin.http("PUT", "/config/log_level", b"debug")) == (403, "READ_ONLY")
+    assert admin.act("create", "t").refusal == "403 READ_ONLY"
+    assert admin.http("POST", "/api/topics", b'{"topic":"t"}').refusal == "403 READ_ONLY"
+    assert admin.http("DELETE", "/api/topics/t").refusal == "403 READ_ONLY"
+    assert admin.http("PUT", "/config/log_level", b"debug").refusal == "403 READ_ONLY"
     assert admin.get("/api/v2/session")["may_act"] is False
     assert cluster.lookupd.topics() == []
 
@@ -74,7 +70,7 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     admin = cluster.admin(f"--http-auth-file={users}")
     for path in ("/", "/api/topics", "/api/v2/events?view=overview", "/static/x", "/config/log_level"):
         answer = admin.http("GET", path)
-        assert refusal(answer) == (401, "UNAUTHORIZED")
+        assert answer.refusal == "401 UNAUTHORIZED"
         assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
     assert admin.http("GET", "/ping").text == "OK"
     bob = {"Authorization": "Basic " + base64.b64encode(b"bob:secret").decode()}
@@ -87,7 +83,7 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     assert admin.http("POST", "/api/v2/actions", b'{"action":"create","topic":"t"}', acting).status == 200
     assert 'AUDIT: create topic="t" by="bob"' in admin.log_text()
     other = {"Authorization": "Bearer T0ken", "X-Nsqadmin-Token": session["token"]}  # a token is of one user
-    assert refusal(admin.http("POST", "/api/v2/actions", b"{}", other)) == (403, "INVALID_TOKEN")
+    assert admin.http("POST", "/api/v2/actions", b"{}", other).refusal == "403 INVALID_TOKEN"
 
 
 def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ class HTTPAnswer(NamedTuple):
         return json.loads(self.body)
 
     @property
-    def refusal(self) -> tuple[int, str]:
-        """The status and the message of an error that says nothing else."""
-        document = self.json()
-        assert document.keys() == {"message"}, document
-        return self.status, document["message"]
+    def refusal(self) -> str:
+        """The status and the message of an error that says nothing else, as "404 TOPIC_NOT_FOUND"."""
+        [(key, message)] = self.json().items()
+        assert key == "message"
+        return f"{self.status} {message}"
 
 
 class ServerProcess:
