@@ -18,20 +18,35 @@ from nsqd_py.client import gevent as gevent_client
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from tests.support.aio_client import AioProducer, run_in_new_loop
 from tests.support.consumer_drivers import SHELLS, Driver
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.sweeps import sweep
 
 pytestmark = pytest.mark.ours
 
 
+ROLES = ["handler", "batch_handler", "on_give_up"]
+CONSUMERS = {name: shell.consumer for name, shell in SHELLS.items()} | {"aio": aio.Consumer}
+WITHOUT_BACKOFF = {"default_requeue_delay": 0, "max_backoff_duration": 0}
+
+
+def raises(message: Any) -> None:
+    raise ValueError
+
+
+def in_role(role: str, call: Callable[[Any], object]) -> dict[str, Any]:
+    """The settings of a consumer that calls it."""
+    failing = {"handler": raises, "max_attempts": 1} if role == "on_give_up" else {}
+    return failing | {role: call}
+
+
 @pytest.fixture
-def consume(shared_nsqd: NsqdProcess, topic: str) -> Iterator[Callable[..., Driver]]:
+def consume(shared_nsqd: NsqdProcess, address: str, topic: str) -> Iterator[Callable[..., Driver]]:
     """`consume(shell, handler, ...)` publishes a message, and starts a consumer without back-off."""
     drivers: list[Driver] = []
 
     def make(shell: str, handler: Any = None, **settings: Any) -> Driver:
-        shared_nsqd.mpub(topic, [b"x"])
-        settings = {"default_requeue_delay": 0, "max_backoff_duration": 0, "max_attempts": 0} | settings
-        address = f"127.0.0.1:{shared_nsqd.tcp_port}"
+        shared_nsqd.pub(topic, b"x")
+        settings = WITHOUT_BACKOFF | {"max_attempts": 0} | settings
         drivers.append(Driver(shell, topic, "c", handler, nsqd_tcp_addresses=address, **settings))
         return drivers[-1]
 
@@ -85,41 +100,30 @@ COROUTINES = [
 GENERATORS = [generator, async_generator, Awaited().generate, functools.partial(generator)]
 
 
-@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_what_is_known_not_to_run_is_refused(shell: str, role: str) -> None:
     refused = GENERATORS if shell == "aio" else GENERATORS + COROUTINES
-    consumer = aio.Consumer if shell == "aio" else SHELLS[shell].consumer
     for handler in refused:
         with pytest.raises(BadClientOption, match=rf"^{role} \S+ is a (coroutine|generator) function.*(aio|yield)"):
-            consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
+            CONSUMERS[shell]("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
 
 
-@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-@pytest.mark.parametrize(
-    "inner",
-    [coroutine, generator, async_generator, lambda _: Future(), lambda _: AsyncResult()],
-    ids=["coroutine", "generator", "async_generator", "Future", "AsyncResult"],
-)
-@pytest.mark.parametrize("shell", SHELLS)
+INNER = [generator, coroutine, async_generator, lambda _: Future(), lambda _: AsyncResult()]
+
+
+@pytest.mark.parametrize(("role", "inner", "shell"), sweep(ROLES, INNER, SHELLS))
 def test_a_result_that_did_not_run_fails_the_message(consume: Callable[..., Driver], shell: str, inner: Any, role: str) -> None:
     if shell == "aio" and inner is coroutine:
         pytest.skip("is awaited")
     log = Log()
-    settings: dict[str, Any] = {role: lambda item: inner(item), "log": log}
-    if role == "on_give_up":
-        settings |= {"handler": raises, "max_attempts": 1}
-    driver = consume(shell, **settings)
+    driver = consume(shell, **in_role(role, lambda item: inner(item)), log=log)
     driver.wait(lambda: driver.stats().requeued >= 20)
     stats = driver.stats()
     assert (stats.finished, stats.given_up) == (0, 0)
     lines = [line for line in log.lines if "returned" in line]
     assert "<lambda> returned a" in lines[0]
     assert len(lines) < 20
-
-
-def raises(message: Any) -> None:
-    raise ValueError
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -136,7 +140,7 @@ def test_a_message_whose_giving_up_fails_comes_again(consume: Callable[..., Driv
     assert (attempts, driver.stats().given_up) == ([2, 3, 4], 1)
 
 
-@pytest.mark.parametrize("role", ["handler", "on_give_up", "batch_handler"])
+@pytest.mark.parametrize("role", ROLES)
 def test_aio_awaits_what_a_plain_function_returns(consume: Callable[..., Driver], role: str) -> None:
     ran: list[int] = []
 
@@ -145,16 +149,14 @@ def test_aio_awaits_what_a_plain_function_returns(consume: Callable[..., Driver]
         if role == "batch_handler":
             item.finish()
 
-    driver = consume(
-        "aio", **{"handler": None if role == "batch_handler" else raises, "max_attempts": 1, role: lambda item: work(item)}
-    )
+    driver = consume("aio", **in_role(role, lambda item: work(item)))
     driver.wait(lambda: driver.stats().finished == 1)
     assert ran == [1]
 
 
-def test_an_on_done_that_is_not_awaited_is_logged(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_an_on_done_that_is_not_awaited_is_logged(address: str, topic: str) -> None:
     log = Log()
-    with Producer(f"127.0.0.1:{shared_nsqd.tcp_port}", log=log) as producer:
+    with Producer(address, log=log) as producer:
         producer.publish_soon(topic, b"x", coroutine)
     assert ["coroutine returned an awaitable" in line for line in log.lines] == [True]
 
@@ -166,9 +168,10 @@ class Unusual(BaseException):
     """Such as the exception of pytest.fail(), or a gevent.Timeout where gevent has patched threads."""
 
 
-@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-@pytest.mark.parametrize("error", [Unusual, asyncio.CancelledError, GeneratorExit, gevent.Timeout])
-@pytest.mark.parametrize("shell", SHELLS)
+UNUSUAL = [Unusual, asyncio.CancelledError, GeneratorExit, gevent.Timeout]
+
+
+@pytest.mark.parametrize(("role", "error", "shell"), sweep(ROLES, UNUSUAL, SHELLS))
 def test_an_unusual_failure_is_a_failure(consume: Callable[..., Driver], shell: str, error: Any, role: str) -> None:
     """The only worker goes on: the message comes again, and succeeds."""
     if shell == "aio" and error is GeneratorExit:
@@ -184,23 +187,17 @@ def test_an_unusual_failure_is_a_failure(consume: Callable[..., Driver], shell: 
         if role == "batch_handler":
             item.finish()
 
-    settings: dict[str, Any] = {role: handle}
-    if role == "on_give_up":
-        settings |= {"handler": raises, "max_attempts": 1}
-    driver = consume(shell, **settings)
+    driver = consume(shell, **in_role(role, handle))
     driver.wait(lambda: driver.stats().finished == 1)
     assert len(attempts) == 3
     assert driver.consumer.running
 
 
-@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("role", "error", "shell"), sweep(ROLES, [SystemExit, KeyboardInterrupt], SHELLS))
 def test_a_handler_that_exits_ends_the_consumer(
-    shared_nsqd: NsqdProcess, topic: str, shell: str, error: type[BaseException], role: str
+    shared_nsqd: NsqdProcess, address: str, topic: str, shell: str, error: type[BaseException], role: str
 ) -> None:
     """`run` raises it. What the consumer had goes back at once, also what no handler has begun."""
-    consumer: Any
 
     def leave(item: Any) -> None:
         raise error("because")
@@ -209,55 +206,38 @@ def test_a_handler_that_exits_ends_the_consumer(
         raise error("because")
 
     call = leave_later if shell == "aio" else leave
-    settings: dict[str, Any] = {
-        role: call,
-        "nsqd_tcp_addresses": f"127.0.0.1:{shared_nsqd.tcp_port}",
-        "max_in_flight": 10,
-        "default_requeue_delay": 0,
-        "max_backoff_duration": 0,
-    }
-    if role == "on_give_up":
-        settings |= {"handler": raises, "max_attempts": 1}
+    settings = in_role(role, call) | WITHOUT_BACKOFF | {"nsqd_tcp_addresses": address, "max_in_flight": 10}
     shared_nsqd.mpub(topic, [b"x"] * 10)
+    consumer = CONSUMERS[shell](topic, "c", **settings)
 
-    async def run() -> None:
-        consumer = aio.Consumer(topic, "c", **settings)
+    async def run() -> None:  # the exception of a task may be no SystemExit
         with pytest.raises(error, match="because"):
             await consumer.run()
-        assert not consumer.running
 
     if shell == "aio":
         run_in_new_loop(run())
     else:
-        consumer = SHELLS[shell].consumer(topic, "c", **settings)
         with pytest.raises(error, match="because"):
             consumer.run()
-        assert not consumer.running
+    assert not consumer.running
     shared_nsqd.wait_for_channel(topic, "c", depth=10, in_flight_count=0, client_count=0)
 
 
 @pytest.mark.parametrize("shell", ["aio", "gevent"])
-def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
-    address = f"127.0.0.1:{shared_nsqd.tcp_port}"
-    shared_nsqd.mpub(topic, [b"x"])
+def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, address: str, topic: str, shell: str) -> None:
+    shared_nsqd.pub(topic, b"x")
 
     async def cancel_itself(message: Any) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(3600)
-
-    async def run() -> None:
-        with pytest.raises(NsqClientError, match="was cancelled"):
-            await aio.Consumer(topic, "c", cancel_itself, nsqd_tcp_addresses=address).run()
+        asyncio.current_task().cancel()
+        await asyncio.Event().wait()
 
     def kill_itself(message: Any) -> None:
         gevent.getcurrent().kill()
 
-    if shell == "aio":
-        run_in_new_loop(run())
-    else:
-        with pytest.raises(NsqClientError, match="was killed"):
+    with pytest.raises(NsqClientError, match="was (cancelled|killed)"):
+        if shell == "aio":
+            run_in_new_loop(aio.Consumer(topic, "c", cancel_itself, nsqd_tcp_addresses=address).run())
+        else:
             SHELLS[shell].consumer(topic, "c", kill_itself, nsqd_tcp_addresses=address).run()
     shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)
 
@@ -273,7 +253,7 @@ class Broken(Log):
 
 
 @pytest.mark.parametrize("handler", [raises, None], ids=["handler", "loop"])
-def test_an_error_in_the_io_thread_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str, handler: Any) -> None:
+def test_an_error_in_the_io_thread_ends_the_consumer(topic: str, handler: Any) -> None:
     consumer = SHELLS["threads"].consumer(topic, "c", handler, nsqd_tcp_addresses="127.0.0.1:1", log=Broken())
     with pytest.raises(OSError, match="the log is full"):
         if handler:
@@ -283,23 +263,21 @@ def test_an_error_in_the_io_thread_ends_the_consumer(shared_nsqd: NsqdProcess, t
 
 
 @pytest.mark.parametrize("error", [Unusual, SystemExit])
-def test_an_on_done_that_raises_ends_nothing(shared_nsqd: NsqdProcess, topic: str, error: type[BaseException]) -> None:
+def test_an_on_done_that_raises_ends_nothing(address: str, topic: str, error: type[BaseException]) -> None:
     def on_done(_: BaseException | None) -> None:
         raise error
 
     log = Log()
-    with Producer(f"127.0.0.1:{shared_nsqd.tcp_port}", log=log) as producer:
+    with Producer(address, log=log) as producer:
         producer.publish_soon(topic, b"x", on_done)
         producer.flush()
         producer.publish(topic, b"x")
     assert len([line for line in log.lines if "on_done" in line]) == 1
 
 
-def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
-    shared_nsqd.mpub(topic, [b"x"])
-    consumer = SHELLS["threads"].consumer(
-        topic, "c", raises, nsqd_tcp_addresses=f"127.0.0.1:{shared_nsqd.tcp_port}", log=QuietBroken()
-    )
+def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+    shared_nsqd.pub(topic, b"x")
+    consumer = SHELLS["threads"].consumer(topic, "c", raises, nsqd_tcp_addresses=address, log=QuietBroken())
     with pytest.raises(OSError, match="the log is full"):
         consumer.run()
     shared_nsqd.wait_for_channel(topic, "c", in_flight_count=0, client_count=0)
@@ -338,9 +316,8 @@ def test_failures_name_channel_and_attempt(consume: Callable[..., Driver], topic
     driver = consume(shell, handle, log=log)
     driver.wait(lambda: driver.stats().finished == 1)
     lines = [line.partition(" on message ")[2] or line.partition(" requeued message ")[2] for line in log.lines]
-    failed, requeued = [line[line.index(" of ") :] for line in lines if line]
-    assert failed == f" of {topic}/c, attempt 1: ValueError('bad')"
-    assert requeued == f" of {topic}/c, attempt 2"
+    said = [line[line.index(" of ") :] for line in lines if line]
+    assert said == [f" of {topic}/c, attempt 1: ValueError('bad')", f" of {topic}/c, attempt 2"]
 
 
 def without() -> None:
@@ -351,10 +328,10 @@ def two(message: Any, more: Any) -> None:
     pass
 
 
-@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_handler_takes_one_argument(shell: str, role: str) -> None:
-    consumer = aio.Consumer if shell == "aio" else SHELLS[shell].consumer
+    consumer = CONSUMERS[shell]
     for handler in (without, two, lambda: None, functools.partial(two)):
         with pytest.raises(BadClientOption, match=rf"^{role} .* must take one argument, the (message|batch): "):
             consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
@@ -370,15 +347,14 @@ def test_an_idle_producer_of_a_dead_nsqd_logs_once(make_nsqd: MakeNsqd, topic: s
     producer.publish(topic, b"x")
     nsqd.kill()
     core = getattr(producer, "producer", producer)._core
-    failures: set[int] = set()
+    failures: list[Any] = [None]
 
     def has_failed_often() -> bool:
-        gevent.sleep(0.001)
-        failures.update(id(writer.failure) for writer in core.dispatcher.writers.values() if writer.failure is not None)
-        kept.extend(writer.failure for writer in core.dispatcher.writers.values())
-        return len(failures) >= 4
+        (writer,) = core.dispatcher.writers.values()
+        if writer.failure is not failures[-1]:
+            failures.append(writer.failure)
+        return len(failures) > 4
 
-    kept: list[Any] = []  # so that each has an id of its own
-    wait_until(has_failed_often)
+    SHELLS["gevent"].wait(has_failed_often)
     assert len(log.lines) == 1
     producer.close()

@@ -10,6 +10,7 @@ import pytest
 from nsqd_py.client import Producer, TimedOut
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.sweeps import sample
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
@@ -64,13 +65,13 @@ def step():
     one = body()
     producer.publish(TOPIC, one)
     stored.append(one)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "publish_soon": """
 def step():
     one = body()
     producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
-interrupts(step, 3000, 1e-4)
+interrupts(step, TIMES, 1e-4)
 """,
     "result": """
 def step():
@@ -79,7 +80,7 @@ def step():
     future.add_done_callback(lambda _: None)
     future.result()
     stored.append(one)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "flush": """
 def step():
@@ -88,10 +89,10 @@ def step():
         producer.publish_soon(TOPIC, one)
     producer.flush()
     stored.extend(some)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "start": """
-for _ in range(200):
+for _ in range(TIMES // 15):
     producer = Producer(ADDRESS)
     interrupts(lambda: producer.publish(TOPIC, b"first"), 1, 2e-4)
     stored.append(body())
@@ -105,14 +106,14 @@ def step():
     with Producer(ADDRESS) as producer:
         producer.publish_soon(TOPIC, one)
     stored.append(one)
-interrupts(step, 300, 2e-3)
+interrupts(step, TIMES // 10, 2e-3)
 """,
     "room": """
 producer = Producer(ADDRESS, window=1)
 def step():
     one = body()
     producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
 }
 
@@ -128,7 +129,7 @@ def publish_again(*_):
     signal.setitimer(signal.ITIMER_REAL, 1e-4)
 signal.signal(signal.SIGALRM, publish_again)
 publish_again()
-for _ in range(3000):
+for _ in range(TIMES):
     producer.publish(TOPIC, b"x")
     producer.publish_soon(TOPIC, b"x")
 signal.signal(signal.SIGALRM, lambda *_: None)
@@ -141,7 +142,7 @@ class Dropped:
         one = body()
         producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
 gc.set_threshold(20)
-for _ in range(3000):
+for _ in range(TIMES):
     Dropped()
     producer.publish_soon(TOPIC, b"x").add_done_callback(lambda _: Dropped())
     producer.publish(TOPIC, b"x")
@@ -151,7 +152,7 @@ gc.collect()
 def close(*_):
     producer.close(1)
 signal.signal(signal.SIGALRM, close)
-for _ in range(100):
+for _ in range(TIMES // 30):
     producer = Producer(ADDRESS)
     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-3))
     try:
@@ -167,11 +168,12 @@ producer.multi_publish(TOPIC, stored[-10:])
 }
 
 
+@pytest.mark.parametrize("times", sample(500, 3000))
 @pytest.mark.parametrize("name", [*STEPS, *REENTRANT])
-def test_interruptions_break_nothing(shared_nsqd: NsqdProcess, script: Script, topic: str, name: str) -> None:
+def test_interruptions_break_nothing(shared_nsqd: NsqdProcess, script: Script, topic: str, name: str, times: int) -> None:
     """What a producer reports as stored is in nsqd, and the producer works after it."""
     code = (STEPS | REENTRANT)[name]
-    stored = set(script("\n".join([_PRELUDE, code, _AFTER])).encode().split())
+    stored = set(script("\n".join([_PRELUDE, code, _AFTER]), TIMES=times).encode().split())
     assert b"last" in stored
     assert compare(stored, bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).of("lost") == []
 

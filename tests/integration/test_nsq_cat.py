@@ -26,7 +26,8 @@ from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.stores.compression import CODECS
 from tests.support.nsqd_process import MakeNsqd
-from tests.support.tool_process import ENVIRONMENT
+from tests.support.sweeps import sample, sweep
+from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 
 BODIES = [b'{"id":%d,"s":"\xc3\xa9"}' % number for number in range(300)]
 TIMES = [1_700_000_000_123_456_789 + number for number in range(len(BODIES))]
@@ -35,21 +36,21 @@ IDS = [b"%016x" % number for number in range(len(BODIES))]
 
 def cat(*flags: str | Path, given: bytes = b"", expected: int = 0) -> tuple[list[bytes], str]:
     """The lines of standard output, and standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nsq_apps", "nsq_cat", *map(str, flags)],
-        input=given,
-        capture_output=True,
-        env=ENVIRONMENT,
-        timeout=60,
-    )
+    done = run_tool("nsq_apps", "nsq_cat", *map(str, flags), input=given, text=False)
     assert done.returncode == expected, done.stderr
     return done.stdout.splitlines(), done.stderr.decode()
 
 
 def messages(bodies: Sequence[bytes], low: int) -> Messages:
-    high = low + len(bodies)
-    columns = (TIMES[low:high], [1] * len(bodies), IDS[low:high], bodies)
-    return Messages("orders", "archive", "a:4150", *columns)
+    part = slice(low, low + len(bodies))
+    return Messages("orders", "archive", "a:4150", TIMES[part], [1] * len(bodies), IDS[part], bodies)
+
+
+def encoded(name: str, codec: str, bodies: Sequence[bytes], size: int) -> bytes:
+    """A file with records or members of that many messages."""
+    encoder = FORMATS[name].encoder(CODECS[codec], 3, lambda text: None)
+    parts = [messages(bodies[low : low + size], low % len(BODIES)) for low in range(0, len(bodies), size)]
+    return encoder.header + b"".join(encoder.encode([part]).data for part in parts)
 
 
 WriteFile = Callable[..., Path]
@@ -61,11 +62,8 @@ def write(tmp_path: Path) -> WriteFile:
 
     def file(name: str, codec: str = "none", bodies: Sequence[bytes] = BODIES) -> Path:
         form = FORMATS[name]
-        encoder = form.encoder(CODECS[codec], 3, lambda text: None)
-        third = len(bodies) // 3
-        parts = [messages(bodies[low : low + third], low) for low in range(0, len(bodies), third)]
         path = tmp_path / f"orders{form.suffix}.{codec}"
-        path.write_bytes(encoder.header + b"".join(encoder.encode([part]).data for part in parts))
+        path.write_bytes(encoded(name, codec, bodies, len(bodies) // 3))
         if form.convert is None:
             return path
         target = path.with_suffix(".parquet")
@@ -75,11 +73,15 @@ def write(tmp_path: Path) -> WriteFile:
     return file
 
 
-FILES = [(name, codec) for name, form in FORMATS.items() for codec in form.codecs]
-files = pytest.mark.parametrize(("name", "codec"), FILES, ids=[f"{name}-{codec}" for name, codec in FILES])
+# Each with its first compression, and lines with each.
+FILES = [
+    pytest.param(name, codec, marks=() if codec == form.codecs[0] or name == "lines" else pytest.mark.slow)
+    for name, form in FORMATS.items()
+    for codec in form.codecs
+]
 
 
-@files
+@pytest.mark.parametrize(("name", "codec"), FILES)
 def test_all_formats_are_recognized(name: str, codec: str, write: WriteFile) -> None:
     path = write(name, codec)
     assert cat(path) == (BODIES, "")
@@ -116,15 +118,14 @@ def test_the_logs_of_an_nsqd(make_nsqd: MakeNsqd) -> None:
         nsqd.stop()
 
 
-@pytest.mark.parametrize("where", ["first", "middle", "last"])
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize(("where", "codec"), sweep(["first", "middle", "last"], ["zstd", "none"]))
 def test_a_damaged_record_is_reported_and_the_others_are_shown(where: str, codec: str, write: WriteFile) -> None:
     path = write("framed", codec)
     data = bytearray(path.read_bytes())
     places = {"first": FILE_HEADER_BYTES + 80, "middle": len(data) // 2, "last": len(data) - 9}
     data[places[where]] ^= 1
     path.write_bytes(data)
-    third = ("first", "middle", "last").index(where) * 100
+    third = list(places).index(where) * 100
     shown, said = cat(path, expected=1)
     assert shown == BODIES[:third] + BODIES[third + 100 :]
     assert said.count("\n") == 1
@@ -181,13 +182,14 @@ ODD_LINES = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_LINES)
-def test_a_line_with_other_types_is_reported(name: str) -> None:
+def test_lines_with_other_types_are_reported() -> None:
     good = '{"timestamp":1,"id":"a","body":"good"}'
-    shown, said = cat("--jsonl", given=f"{good}\n{ODD_LINES[name]}\n{good}\n".encode(), expected=1)
-    assert [json.loads(line)["body"] for line in shown] == ["good", "good"]
-    assert said.startswith("nsq-cat: -: a line is no message: ")
-    assert said.count("\n") == 1
+    lines = [line for odd in ODD_LINES.values() for line in (good, odd)]
+    shown, said = cat("--jsonl", given="\n".join(lines).encode(), expected=1)
+    assert [json.loads(line)["body"] for line in shown] == ["good"] * len(ODD_LINES)
+    errors = said.splitlines()
+    assert len(errors) == len(ODD_LINES)
+    assert all(error.startswith("nsq-cat: -: a line is no message: ") for error in errors)
 
 
 def test_missing_fields_and_null_are_empty() -> None:
@@ -245,7 +247,7 @@ def bomb(codec: str, line_bytes: int, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("codec", sample("zstd", "gzip"))
 def test_a_small_file_with_a_huge_line_takes_little_memory(codec: str, tmp_path: Path) -> None:
     path = bomb(codec, 160 << 20, tmp_path / "bomb")
     assert path.stat().st_size < 1 << 20
@@ -258,13 +260,11 @@ def test_a_small_file_with_a_huge_line_takes_little_memory(codec: str, tmp_path:
 
 
 def in_small_parts(form: str, codec: str, bodies: list[bytes], path: Path) -> Path:
-    """A file of 200 messages in each record or row group."""
-    parts = [messages(bodies[low : low + 200], 0) for low in range(0, len(bodies), 200)]
+    """A file of 100 messages in each record or row group."""
     if form == "parquet":
-        parquet.write_table(pyarrow.table({"body": bodies}), path, row_group_size=200, compression="none")
+        parquet.write_table(pyarrow.table({"body": bodies}), path, row_group_size=100, compression="none")
     else:
-        encoder = FORMATS[form].encoder(CODECS[codec], 1, lambda text: None)
-        path.write_bytes(encoder.header + b"".join(encoder.encode([part]).data for part in parts))
+        path.write_bytes(encoded(form, codec, bodies, 100))
     return path
 
 
@@ -277,21 +277,20 @@ def in_small_parts(form: str, codec: str, bodies: list[bytes], path: Path) -> Pa
         ("parquet", "none", "parquet: "),
     ],
 )
-def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, form: str, codec: str, said_of_it: str) -> None:
+def test_a_file_that_is_cut_while_it_is_read(
+    start: Callable[..., ToolProcess], tmp_path: Path, form: str, codec: str, said_of_it: str
+) -> None:
     """As by a program that rotates files: what is left is an error of one line, and no end of the process by a signal."""
     bodies = [os.urandom(500).hex().encode() for _ in range(10_000)]
     data = b"".join(body + b"\n" for body in bodies)
     path = in_small_parts(form, codec, bodies, tmp_path / "file")
-    with subprocess.Popen(
-        [sys.executable, "-m", "nsq_apps", "nsq_cat", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        first = process.stdout.read(1000)
+    with start("nsq_cat", str(path)) as tool:
+        first = tool.stdout.read(1000)
         os.truncate(path, 100)
-        rest = process.stdout.read()
-        said = process.stderr.read().decode()
+        rest = tool.stdout.read()
+        assert tool.wait() == 1
+        said = tool.log_text()
     assert data.startswith(first) and 0 < len(rest) < len(data) - len(first)
-    assert process.returncode == 1, said
     assert said.startswith(f"nsq-cat: {path}: {said_of_it}") and "Traceback" not in said
 
 

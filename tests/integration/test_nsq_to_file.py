@@ -21,6 +21,7 @@ import pytest
 from tests.support.certificates import Certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.sweeps import sample
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
@@ -63,7 +64,7 @@ def source(nsqd: NsqdProcess) -> str:
     return f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
 
 
-@pytest.mark.parametrize("form", ["jsonl", "framed", "parquet"])
+@pytest.mark.parametrize("form", sample("parquet", "jsonl", "framed"))
 def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
     make_nsqd: MakeNsqd, start: Archive, output: Path, form: str
 ) -> None:
@@ -137,7 +138,7 @@ runpy.run_module("nsq_apps", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}])
+@pytest.mark.parametrize("variables", sample({}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}))
 def test_without_a_home_directory_it_asks_for_one(tmp_path: Path, variables: dict[str, str]) -> None:
     """As in a container that runs as any user."""
     path = tmp_path / "empty"
@@ -250,7 +251,7 @@ def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
     assert (bodies(tmp_path / "t.log.1"), bodies(output / "t.log")) == ([b"one"], [b"two"])
 
 
-@pytest.mark.parametrize("flags", KINDS, ids=" ".join)
+@pytest.mark.parametrize("flags", sample(*KINDS), ids=" ".join)
 @pytest.mark.parametrize("removed", ["files", "directory"])
 def test_messages_after_a_file_was_removed_go_to_a_new_one(
     nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path, removed: str, flags: tuple[str, ...]

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.sweeps import sample
 from tests.support.tables import TABLE, Table, make_table
 from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.written_files import leftovers
@@ -75,16 +76,8 @@ def wait_until_finished(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("t", CHANNEL, DEADLINE_S, depth=0, in_flight_count=0, deferred_count=0)
 
 
-@pytest.mark.parametrize(
-    ("root", "flag"),
-    [
-        ("directory", DELTA),
-        ("s3", ICEBERG),
-        pytest.param("s3", DELTA, marks=pytest.mark.slow),
-        pytest.param("directory", ICEBERG, marks=pytest.mark.slow),
-    ],
-    indirect=["root"],
-)
+@pytest.mark.parametrize("flag", sample(ICEBERG, DELTA))
+@pytest.mark.parametrize("root", sample("s3", "directory"), indirect=True)
 def test_engines_read_the_table(
     flag: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

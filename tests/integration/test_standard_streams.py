@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.sweeps import sweep
 
 _PROGRAMS = (
     "nsqd",
@@ -50,24 +51,21 @@ def ended(program: subprocess.Popen[bytes], streams: str, status: int) -> None:
         assert err.count(b"\n") == 1 and b"cannot write to standard output" in err, err.decode()
 
 
-@pytest.mark.parametrize("streams", [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"])
-@pytest.mark.parametrize("module", _PROGRAMS)
+@pytest.mark.parametrize(("module", "streams"), sweep(_PROGRAMS, [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"]))
 def test_help(module: str, streams: str) -> None:
     argument = "systemd/nsqd.service" if module == "contrib" else "--help"
     with started(streams, module, argument) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
-@pytest.mark.parametrize("streams", [">/dev/full", ">&-", "| true"])
-@pytest.mark.parametrize("module", ["nsqd", "nsqlookupd", "nsq_cat"])
+@pytest.mark.parametrize(("module", "streams"), sweep(["nsqd", "nsqlookupd", "nsq_cat"], [">/dev/full", ">&-", "| true"]))
 def test_print_config(module: str, streams: str) -> None:
     loopback = () if module == "nsq_cat" else ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     with started(streams, module, "--print-config", *loopback) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
-@pytest.mark.parametrize("streams", _STREAMS)
-@pytest.mark.parametrize("module", ["nsq_tail", "nsq_stat"])
+@pytest.mark.parametrize(("module", "streams"), sweep(["nsq_tail", "nsq_stat"], _STREAMS))
 def test_a_tool_that_writes(module: str, streams: str, nsqd: NsqdProcess) -> None:
     nsqd.create("t", "c")
     nsqd.pub("t", b"a")
