@@ -9,6 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,12 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 TOPIC, CHANNEL = "topic", "channel"
 
 MakeConsumer = Callable[..., Driver]
+Make = Callable[..., Any]
 
 
 @pytest.fixture
-def nsqd(shared_nsqd: NsqdProcess) -> NsqdProcess:
-    """One for all tests, as starting it takes longer than most of them; what the last one left is deleted."""
-    assert shared_nsqd.http("POST", f"/topic/delete?topic={TOPIC}").status in (200, 404)
-    return shared_nsqd
+def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 @pytest.fixture
@@ -38,14 +38,20 @@ def consume(shell: str) -> Iterator[MakeConsumer]:
     """`consume(handler, nsqd, ..., **settings)` starts a consumer; it is stopped at the end."""
     drivers: list[Driver] = []
 
-    def make(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
+    def start(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
         settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
         drivers.append(Driver(shell, TOPIC, CHANNEL, handler, **settings))
         return drivers[-1]
 
-    yield make
+    yield start
     for driver in drivers:
         driver.close()
+
+
+@pytest.fixture
+def make(kit: Shell, address: str) -> Make:
+    """`make(handler, **settings)` makes a consumer that is not started."""
+    return partial(kit.consumer, TOPIC, CHANNEL, nsqd_tcp_addresses=address)
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -61,17 +67,27 @@ def numbers(count: int) -> list[bytes]:
 
 
 def channel_of(nsqd: NsqdProcess) -> dict[str, Any]:
-    return nsqd.channel_stats(TOPIC, CHANNEL) or {}
+    return nsqd.channel_stats(TOPIC, CHANNEL) or {"clients": ()}
 
 
 def ready_count(nsqd: NsqdProcess) -> int:
     """What all clients of the channel have asked for."""
-    return sum(client["ready_count"] for client in channel_of(nsqd).get("clients", ()))
+    return sum(client["ready_count"] for client in channel_of(nsqd)["clients"])
 
 
 def is_done(nsqd: NsqdProcess) -> bool:
-    channel = channel_of(nsqd)
-    return bool(channel) and channel["depth"] == channel["in_flight_count"] == channel["deferred_count"] == 0
+    return nsqd.is_empty(TOPIC, CHANNEL) and channel_of(nsqd)["deferred_count"] == 0
+
+
+class Keep:
+    """A handler that keeps its messages, which are answered later."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def __call__(self, message: Message) -> None:
+        message.detach()
+        self.messages.append(message)
 
 
 # ---- handlers
@@ -131,20 +147,18 @@ def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: 
 
 
 def test_a_detached_message_is_answered_later(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
+    keep = Keep()
 
-    def keep(message: Message) -> None:
-        message.detach()
-        kept.append(message)
+    def fail(message: Message) -> None:
+        keep(message)
         raise ValueError("says nothing of a message that is detached")
 
-    driver = consume(keep, nsqd, max_in_flight=2)
+    driver = consume(fail, nsqd, max_in_flight=2)
     publish(nsqd, b"one", b"two")
-    driver.wait(lambda: len(kept) == 2)
-    assert driver.stats().in_flight == 2
-    assert channel_of(nsqd)["in_flight_count"] == 2
+    driver.wait(lambda: len(keep.messages) == 2)
+    assert driver.stats().in_flight == channel_of(nsqd)["in_flight_count"] == 2
     assert driver.stats().backoff.level == 0
-    for message in kept:
+    for message in keep.messages:
         message.finish()
     driver.wait(lambda: is_done(nsqd))
 
@@ -172,10 +186,10 @@ def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, co
 # ---- iteration
 
 
-def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, make: Make) -> None:
     publish(nsqd, *numbers(10))
     got = []
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=4)
+    consumer = make(max_in_flight=4)
     for message in consumer:
         got.append(message.body)
         if len(got) == 5:
@@ -187,17 +201,17 @@ def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, 
     assert not consumer.running
 
 
-def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, make: Make) -> None:
     publish(nsqd, b"one")
     with pytest.raises(ZeroDivisionError):
-        for _ in kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)]):
+        for _ in make():
             _ = 1 // 0
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=0)
 
 
-def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, make: Make) -> None:
     publish(nsqd, b"later", b"last", b"other")
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer = make(max_in_flight=3)
     for message in consumer:
         if message.body == b"later":
             message.requeue(60, backoff=False)
@@ -212,35 +226,30 @@ def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> 
 
 @pytest.mark.parametrize("auto_touch", [True, False])
 def test_what_is_not_answered_is_touched(nsqd: NsqdProcess, consume: MakeConsumer, auto_touch: bool) -> None:
-    kept: list[Message] = []
-
-    def keep(message: Message) -> None:
-        message.detach()
-        kept.append(message)
-
+    keep = Keep()
     driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=auto_touch)
     publish(nsqd, b"slow")
     if auto_touch:
         driver.wait(lambda: driver.stats().touched >= 3)
-        assert (len(kept), channel_of(nsqd)["timeout_count"]) == (1, 0)
+        assert (len(keep.messages), channel_of(nsqd)["timeout_count"]) == (1, 0)
     else:
-        driver.wait(lambda: len(kept) == 2)
+        driver.wait(lambda: len(keep.messages) == 2)
         assert channel_of(nsqd)["timeout_count"] == 1
-        assert kept[1].attempts == 2
+        assert keep.messages[1].attempts == 2
         driver.wait(lambda: driver.stats().timed_out == 1)
-        assert not kept[0].is_live
-    kept[-1].finish()
+        assert not keep.messages[0].is_live
+    keep.messages[-1].finish()
     driver.wait(lambda: is_done(nsqd))
 
 
 def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
-    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, msg_timeout="1s", auto_touch=False)
+    keep = Keep()
+    driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=False)
     publish(nsqd, b"slow")
-    driver.wait(lambda: kept)
+    driver.wait(lambda: keep.messages)
     driver.consumer.pause()
     driver.wait(lambda: channel_of(nsqd)["timeout_count"] == 1)
-    kept[0].finish()
+    keep.messages[0].finish()
     driver.wait(lambda: driver.stats().refused == 1)
     assert ready_count(nsqd) == 0
     assert channel_of(nsqd)["client_count"] == 1  # such an error costs no connection
@@ -250,8 +259,8 @@ def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: Ma
 
 
 def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
-    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, max_in_flight=10)
+    keep = Keep()
+    driver = consume(keep, nsqd, max_in_flight=10)
     driver.wait(lambda: ready_count(nsqd) == 10)
     driver.consumer.pause()
     driver.wait(lambda: ready_count(nsqd) == 0)
@@ -259,10 +268,10 @@ def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeCon
     publish(nsqd, b"waits")
     driver.consumer.set_max_in_flight(3)
     driver.consumer.resume()
-    driver.wait(lambda: ready_count(nsqd) == 3 and len(kept) == 1)
+    driver.wait(lambda: ready_count(nsqd) == 3 and len(keep.messages) == 1)
     assert not driver.consumer.is_starved
     publish(nsqd, *numbers(5))
-    driver.wait(lambda: len(kept) == 3)
+    driver.wait(lambda: len(keep.messages) == 3)
     assert driver.consumer.is_starved
 
 
@@ -280,7 +289,7 @@ def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume
 def test_nsqd_shows_what_a_client_says_of_itself(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
     said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
     driver = consume(lambda message: None, nsqd, **said)
-    (shown,) = driver.wait(lambda: channel_of(nsqd).get("clients"))
+    (shown,) = driver.wait(lambda: channel_of(nsqd)["clients"])
     assert {name: shown[name] for name in said} == said
 
 
@@ -329,90 +338,82 @@ def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeCon
 
 
 @pytest.mark.parametrize(
-    ("names", "settings", "error"),
+    ("settings", "error"),
     [
-        (("bad topic", CHANNEL), {}, BadName),
-        ((TOPIC, "bad channel"), {}, BadName),
-        ((TOPIC, CHANNEL), {"nsqd_tcp_addresses": ["localhost"]}, BadAddress),
-        ((TOPIC, CHANNEL), {"lookupd_http_addresses": ["localhost"]}, BadClientOption),
-        ((TOPIC, CHANNEL), {"handler": print, "batch_handler": print}, BadClientOption),
-        ((TOPIC, CHANNEL), {"max_in_flight": -1}, BadClientOption),
-        ((TOPIC, CHANNEL), {"no_such_option": 1}, BadClientOption),
-        ((TOPIC, CHANNEL), {"concurrency": 0}, BadClientOption),
+        ({"topic": "bad topic"}, BadName),
+        ({"channel": "bad channel"}, BadName),
+        ({"nsqd_tcp_addresses": ["localhost"]}, BadAddress),
+        ({"lookupd_http_addresses": ["localhost"]}, BadClientOption),
+        ({"handler": print, "batch_handler": print}, BadClientOption),
+        ({"max_in_flight": -1}, BadClientOption),
+        ({"no_such_option": 1}, BadClientOption),
+        ({"concurrency": 0}, BadClientOption),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(
-    kit: Shell, names: tuple[str, str], settings: dict[str, Any], error: type[Exception]
-) -> None:
+def test_what_cannot_be_is_refused_at_once(kit: Shell, settings: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        kit.consumer(*names, **settings)
+        kit.consumer(**{"topic": TOPIC, "channel": CHANNEL, **settings})
 
 
 # ---- the end
 
 
-def hanging(kit: Shell) -> tuple[Callable[[Message], None], Any, Any]:
-    """A handler, the event that it has begun, and the one that ends it."""
-    has_begun, may_end = kit.event(), kit.event()
+class Hanging:
+    """A consumer whose handler hangs, until it may end."""
 
-    def hang(message: Message) -> None:
-        has_begun.set()
-        may_end.wait()
+    def __init__(self, kit: Shell, make: Make, **settings: Any) -> None:
+        self._has_begun, self.may_end = kit.event(), kit.event()
+        self.consumer = make(self._hang, **settings)
+        self.consumer.start()
+        assert self._has_begun.wait(40)
 
-    return hang, has_begun, may_end
+    def _hang(self, message: Message) -> None:
+        self._has_begun.set()
+        self.may_end.wait()
 
 
-def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None:
-    hang, has_begun, may_end = hanging(kit)
+def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
     publish(nsqd, *numbers(5))
-    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
-    consumer.start()
-    assert has_begun.wait(40)
-    stopping = kit.spawn(consumer.stop)
+    hanging = Hanging(kit, make, max_in_flight=3)
+    stopping = kit.spawn(hanging.consumer.stop)
     kit.wait(lambda: ready_count(nsqd) == 0)
     assert not stopping.ready()
-    may_end.set()
+    hanging.may_end.set()
     stopping.get(timeout=40)
-    assert consumer.wait(0)
-    assert consumer.stats().finished == 3
+    assert hanging.consumer.wait(0)
+    assert hanging.consumer.stats().finished == 3
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
     """The quickest of some attempts; it takes a few ms. A consumer that has nothing to do sleeps for 0.5 s."""
 
     def stop_s() -> float:
-        hang, has_begun, may_end = hanging(kit)
         publish(nsqd, b"last")
-        consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)])
-        consumer.start()
-        assert has_begun.wait(40)
-        stopping = kit.spawn(consumer.stop)
+        hanging = Hanging(kit, make)
+        stopping = kit.spawn(hanging.consumer.stop)
         kit.wait(lambda: ready_count(nsqd) == 0)
         began_s = time.monotonic()
-        may_end.set()
+        hanging.may_end.set()
         stopping.get(timeout=40)
         return time.monotonic() - began_s
 
     assert any(stop_s() < 0.4 for _ in range(5))
 
 
-def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell) -> None:
-    hang, has_begun, may_end = hanging(kit)
+def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
     publish(nsqd, *numbers(5))
-    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
-    consumer.start()
-    assert has_begun.wait(40)
-    consumer.stop(timeout_s=0.05)
-    may_end.set()
+    hanging = Hanging(kit, make, max_in_flight=5)
+    hanging.consumer.stop(timeout_s=0.05)
+    hanging.may_end.set()
     # asyncio's task is cancelled, and a greenlet killed: they give their message back. A thread has no way to.
     begun = int(kit is SHELLS["threads"])
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=5 - begun, in_flight_count=begun, client_count=0)
 
 
-def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, make: Make) -> None:
     publish(nsqd, *numbers(3))
-    consumer = kit.consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
+    consumer = make(lambda message: consumer.stop())
     consumer.start()
     assert consumer.wait(40)
     assert not consumer.running
@@ -435,7 +436,7 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
 # ---- handlers
 
 
-def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
     inside = most = 0
     all_in = kit.event()
 
@@ -449,7 +450,7 @@ def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
         inside -= 1
 
     publish(nsqd, *numbers(20))
-    with kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=20, concurrency=5):
+    with make(handle, max_in_flight=20, concurrency=5):
         kit.wait(lambda: is_done(nsqd))
     assert most == 5
 
@@ -477,10 +478,10 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell)
         assert (consumer.stats().refused, consumer.stats().received) == (0, 121)
 
 
-def test_a_loop_over_batches(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_over_batches(nsqd: NsqdProcess, make: Make) -> None:
     publish(nsqd, *numbers(10))
     bodies = []
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=10)
+    consumer = make(max_in_flight=10)
     for batch in consumer.batches(idle_timeout_s=2):
         bodies += batch.bodies
         batch.finish()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 
 from nsqd_py import client
@@ -24,7 +22,8 @@ from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates
+from tests.support.consumer_drivers import Shell
 from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
@@ -38,14 +37,7 @@ MakeProducer = Callable[..., BaseProducer[Any, Any]]
 RunAll = Callable[[list[Callable[[], Any]]], object]
 
 MAX_MSG_SIZE = 1000
-NUMBERS = itertools.count()
-GEVENT = "gevent"
-KINDS: dict[str, Any] = {GEVENT: GeventProducer, "threads": client.Producer, "aio": AioProducer}
-
-
-@pytest.fixture(params=sorted(KINDS))
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+KINDS: dict[str, Any] = {"gevent": GeventProducer, "threads": client.Producer, "aio": AioProducer}
 
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def make_producer(shell: str) -> Iterator[MakeProducer]:
 
 @pytest.fixture
 def run_all(shell: str) -> RunAll:
-    return run_in_greenlets if shell == GEVENT else run_in_threads
+    return run_in_greenlets if shell == "gevent" else run_in_threads
 
 
 # For all tests that leave it as it is; each has its own topic.
@@ -76,31 +68,8 @@ nsqd = module_nsqd(f"--max-msg-size={MAX_MSG_SIZE}")
 other_nsqd = module_nsqd()  # it may be stopped and continued
 
 
-@pytest.fixture
-def topic() -> str:
-    return f"topic{next(NUMBERS)}"
-
-
 def address_of(nsqd: NsqdProcess) -> str:
     return f"127.0.0.1:{nsqd.tcp_port}"
-
-
-def pause(shell: str, seconds: float) -> None:
-    """Give the others time, not as a condition."""
-    if shell == GEVENT:
-        gevent.sleep(seconds)
-    else:
-        time.sleep(seconds)
-
-
-def wait_beside(shell: str, condition: Callable[[], object], what: str) -> None:
-    """Wait until it is true, while the others go on; fail after 40 s."""
-
-    def ask() -> bool:
-        pause(shell, 0.001)
-        return bool(condition())
-
-    wait_until(ask, what=what)
 
 
 def connections_of(nsqd: NsqdProcess) -> int:
@@ -111,26 +80,9 @@ def connections_of(nsqd: NsqdProcess) -> int:
     return sum(row.split()[1] == local and row.split()[3] == established for row in rows)
 
 
-def consume(nsqd: NsqdProcess, topic: str, count: int) -> list[bytes]:
-    """The next `count` messages."""
-    found: list[bytes] = []
-    with nsqd.consumer(topic, "ch", 2000) as client:
-        while len(found) < count:
-            messages = client.arrived()
-            client.fin(*messages)
-            found += bodies(messages)
-        client.round_trip()
-    return found
-
-
 def drain(topic: str, *nsqds: NsqdProcess) -> Counter[bytes]:
     """All messages of a topic on these nsqds, with how often each is there."""
-    found: Counter[bytes] = Counter()
-    for nsqd in nsqds:
-        stats = nsqd.topic_stats(topic)
-        if stats is not None:
-            found.update(consume(nsqd, topic, depth(nsqd, topic)))
-    return found
+    return Counter(body for nsqd in nsqds for body in bodies(nsqd.consume(topic, "ch", depth(nsqd, topic))))
 
 
 def depth(nsqd: NsqdProcess, topic: str) -> int:
@@ -153,7 +105,7 @@ def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: Mak
     publishes = [producer.publish_soon(topic, message) for message in messages[100:]]
     producer.flush()
     assert all(publish.is_over and publish.error is None for publish in publishes)
-    assert consume(nsqd, topic, 5003) == [b"one", b"two", b"three", *messages]
+    assert bodies(nsqd.consume(topic, "ch", 5003)) == [b"one", b"two", b"three", *messages]
 
 
 def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
@@ -174,7 +126,7 @@ def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProduc
     assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
 
 
-def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, shell: str) -> None:
+def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, kit: Shell) -> None:
     with make_producer(nsqd) as producer:
         for _ in range(100):
             producer.publish_soon(topic, b"x")
@@ -182,7 +134,7 @@ def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProduc
     for _ in range(2):
         with pytest.raises(NoNsqd, match="closed"):
             producer.publish(topic, b"x")
-        pause(shell, 0.1)  # when its connections would be looked at again
+        kit.sleep(0.1)  # when its connections would be looked at again
     producer.close()
 
 
@@ -202,22 +154,18 @@ def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_produc
 
 def test_what_nsqd_would_refuse_does_not_leave(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     producer: Any = make_producer(nsqd)
-    with pytest.raises(TypeError, match="encode"):
-        producer.publish(topic, "text")
-    with pytest.raises(TypeError, match="int"):
-        producer.multi_publish(topic, [b"a", 1])
-    with pytest.raises(TypeError, match="list"):
-        producer.multi_publish(topic, b"abc")
-    with pytest.raises(BadName, match="bad topic"):
-        producer.publish("bad topic", b"x")
-    with pytest.raises(BadBody):
-        producer.publish_soon(topic, b"")
-    with pytest.raises(BadBody):
-        producer.multi_publish(topic, [])
-    with pytest.raises(BadBody):
-        producer.send_mpub_body(topic, mpub_body([b"a"]), 2)
-    with pytest.raises(ValueError, match="deferred"):
-        producer.publish(topic, b"x", defer_s=-1)
+    for error, text, call in (
+        (TypeError, "encode", partial(producer.publish, topic, "text")),
+        (TypeError, "int", partial(producer.multi_publish, topic, [b"a", 1])),
+        (TypeError, "list", partial(producer.multi_publish, topic, b"abc")),
+        (BadName, "bad topic", partial(producer.publish, "bad topic", b"x")),
+        (BadBody, "", partial(producer.publish_soon, topic, b"")),
+        (BadBody, "", partial(producer.multi_publish, topic, [])),
+        (BadBody, "", partial(producer.send_mpub_body, topic, mpub_body([b"a"]), 2)),
+        (ValueError, "deferred", partial(producer.publish, topic, b"x", defer_s=-1)),
+    ):
+        with pytest.raises(error, match=text):
+            call()
     producer.publish(topic, b"good")
     assert drain(topic, nsqd) == {b"good": 1}
 
@@ -264,22 +212,20 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
     assert time.monotonic() - began_s < 40
 
 
-def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str) -> None:
-    port = free_ports(1)[0]
+def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, kit: Shell) -> None:
+    (port,) = free_ports(1)
     producer = make_producer(f"127.0.0.1:{port}")
     with pytest.raises(NoNsqd):
         producer.ping()
     make_nsqd(f"--tcp-address=127.0.0.1:{port}")
 
     def is_there() -> bool:
-        try:
+        with contextlib.suppress(NoNsqd):
             producer.publish(topic, b"x")
-        except NoNsqd:
-            pause(shell, 0.01)
-            return False
-        return True
+            return True
+        return False
 
-    wait_until(is_there)
+    kit.wait(is_there)
 
 
 def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
@@ -294,14 +240,19 @@ def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
 # ---- several nsqds, and those that fail
 
 
+def use_all(producer: Any, topic: str, *nsqds: NsqdProcess) -> None:
+    """Publish until each has a message."""
+
+    def all_are_used() -> bool:
+        producer.publish(topic, b"x")
+        return all(depth(nsqd, topic) for nsqd in nsqds)
+
+    wait_until(all_are_used)
+
+
 def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer(nsqd, other_nsqd)
-
-    def both_are_used() -> bool:
-        producer.publish(topic, b"x")
-        return min(depth(nsqd, topic), depth(other_nsqd, topic)) > 0
-
-    wait_until(both_are_used)
+    use_all(producer, topic, nsqd, other_nsqd)
     before = depth(nsqd, topic), depth(other_nsqd, topic)
     for _ in range(20):
         producer.publish(topic, b"x")
@@ -310,7 +261,7 @@ def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_pro
 
 @pytest.mark.ours
 def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
 ) -> None:
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other)
@@ -331,10 +282,10 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     def end_it() -> None:
         nonlocal is_over
         try:
-            wait_beside(shell, lambda: min(depth(doomed, topic), depth(other, topic)), "messages on both")
+            kit.wait(lambda: min(depth(doomed, topic), depth(other, topic)))
             doomed.kill()
             goal = history.acknowledged + 500
-            wait_beside(shell, lambda: history.acknowledged >= goal, "500 publishes after the loss")
+            kit.wait(lambda: history.acknowledged >= goal)
         finally:
             is_over = True
 
@@ -348,7 +299,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
 
 
 def test_without_retries_of_the_unknown_nothing_comes_twice(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
 ) -> None:
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)
@@ -363,7 +314,7 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
         producer.flush()
 
     def end_it() -> None:
-        wait_beside(shell, lambda: depth(doomed, topic), "a message on the one that stops")
+        kit.wait(lambda: depth(doomed, topic))
         doomed.stop()
 
     run_all([publish, end_it])
@@ -376,7 +327,7 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
 
 
 def test_a_restart_is_waited_out(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
 ) -> None:
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_ports(1)[0]}")
     producer = make_producer(nsqd)
@@ -384,7 +335,7 @@ def test_a_restart_is_waited_out(
     nsqd.stop()
 
     def start_it() -> None:
-        pause(shell, 0.3)
+        kit.sleep(0.3)
         nsqd.launch()
 
     run_all([start_it, lambda: producer.publish(topic, b"after")])
@@ -395,23 +346,17 @@ def test_a_restart_is_waited_out(
 def test_an_nsqd_that_hangs_is_left_for_another(
     nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
 ) -> None:
-    hung, other = other_nsqd, nsqd
-    producer = make_producer(hung, other, answer_timeout_s=0.4)
-
-    def both_are_used() -> bool:
-        producer.publish(topic, b"warm up")
-        return min(depth(hung, topic), depth(other, topic)) > 0
-
-    wait_until(both_are_used)
-    hung.signal(signal.SIGSTOP)
+    producer = make_producer(nsqd, other_nsqd, answer_timeout_s=0.4)
+    use_all(producer, topic, nsqd, other_nsqd)
+    other_nsqd.signal(signal.SIGSTOP)
     try:
         messages = [b"%d" % number for number in range(500)]
         for message in messages:
             producer.publish_soon(topic, message)
         producer.flush(timeout_s=40)
-        assert compare(messages, drain(topic, other).elements(), at_least_once=True).of("lost") == []
+        assert compare(messages, drain(topic, nsqd).elements(), at_least_once=True).of("lost") == []
     finally:
-        hung.signal(signal.SIGCONT)
+        other_nsqd.signal(signal.SIGCONT)
 
 
 def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
@@ -431,11 +376,10 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
         other_nsqd.signal(signal.SIGCONT)
 
     def goes_on() -> bool:
-        try:
+        with contextlib.suppress(NsqClientError):
             producer.publish(topic, b"again")
-        except NsqClientError:
-            return False
-        return True
+            return True
+        return False
 
     wait_until(goes_on)
 
@@ -454,13 +398,7 @@ def test_all_nsqds_of_nsqlookupds_are_used(
     producer = make_producer(lookupd_http_addresses=[nobody, lookupd.http_address], lookupd_poll_interval=0.1)
     producer.publish(topic, b"x")
     assert depth(first, topic) == 1
-    second = make_nsqd(flag)  # comes later
-
-    def is_used() -> bool:
-        producer.publish(topic, b"x")
-        return depth(second, topic) > 0
-
-    wait_until(is_used)
+    use_all(producer, topic, make_nsqd(flag))  # comes later
 
 
 def nsqds_of(producer: Any) -> dict[str, Any]:
@@ -469,7 +407,7 @@ def nsqds_of(producer: Any) -> dict[str, Any]:
 
 
 def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, shell: str
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, kit: Shell
 ) -> None:
     lookupd = make_nsqlookupd()
     address = f"127.0.0.1:{free_ports(1)[0]}"
@@ -480,12 +418,11 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     nsqd.stop()
 
     def is_forgotten() -> bool:
-        pause(shell, 0.01)
         with contextlib.suppress(NsqClientError):
             producer.flush()
         return address not in nsqds_of(producer)
 
-    wait_until(is_forgotten)
+    kit.wait(is_forgotten)
     nsqd.start()
     producer.publish(topic, b"after")
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
@@ -500,8 +437,9 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_pro
 # ---- the connection
 
 
-def test_everything_at_once_tls_snappy_and_auth(make_nsqd: MakeNsqd, make_producer: MakeProducer, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
+def test_everything_at_once_tls_snappy_and_auth(
+    make_nsqd: MakeNsqd, make_producer: MakeProducer, certificates: Certificates
+) -> None:
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
     try:

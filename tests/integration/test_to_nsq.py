@@ -118,7 +118,7 @@ def test_each_line_is_a_message(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.parametrize("source", ["pipe", "file"])
-def test_a_large_input_arrives_whole(nsqd: NsqdProcess, tmp_path: Path, source: str) -> None:
+def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
     chance = random.Random(1)
     records = [b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)]
     records[5000] += b"x" * 700_000
