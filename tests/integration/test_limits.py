@@ -6,15 +6,15 @@ Next to each, an honest publisher works on, and is not to notice.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import signal
 import socket
-import struct
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
@@ -24,7 +24,7 @@ from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, pub, rdy, sub
+from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, int32, pub, rdy, sized, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -77,16 +77,13 @@ def crowd() -> Iterator[Crowd]:
 
 def read_until_end(sock: socket.socket) -> bytes:
     """What comes before the connection is closed in good order."""
-    data = b""
-    while part := sock.recv(65536):
-        data += part
-    return data
+    return b"".join(iter(partial(sock.recv, 65536), b""))
 
 
 def read_all(sock: socket.socket) -> bytes:
     """What comes before the connection is closed or reset."""
     data = b""
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         while part := sock.recv(65536):
             data += part
     return data
@@ -96,18 +93,14 @@ def is_closed(sock: socket.socket) -> bool:
     """Closed by the other side; what it sent before is thrown away."""
     sock.setblocking(False)
     try:
-        while sock.recv(65536):
-            pass
+        read_all(sock)
     except BlockingIOError:
         return False
-    except OSError:
-        return True
     return True
 
 
 def rss_bytes(process: ServerProcess) -> int:
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return psutil.Process(process.pid).memory_info().rss
 
 
 class Neighbour:
@@ -142,7 +135,7 @@ def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNs
     held[2].sendall(PING)
     assert held[2].recv(4096).startswith(b"HTTP/1.1 200 ")
     refused = crowd.connect(nsqd.tcp_port, "127.0.0.2")
-    assert read_all(refused) == struct.pack(">ii", 4 + len(TOO_MANY.data), ERROR) + TOO_MANY.data
+    assert read_all(refused) == sized(int32(ERROR) + TOO_MANY.data)
     answer = read_all(crowd.connect(nsqd.http_port, "127.0.0.2"))
     assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"Connection: close\r\n" in answer and answer.endswith(b'{"message":"TOO_MANY_CONNECTIONS"}')
@@ -212,9 +205,6 @@ def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: 
     assert read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
     assert read_all(crowd.connect(nsqlookupd.http_port, "127.0.0.2")).startswith(b"HTTP/1.1 503 ")
     wait_until(lambda: is_closed(silent), what="the silent one to be closed")
-
-
-# ---- silence, and bytes one at a time
 
 
 # ---- who does not read
@@ -321,20 +311,24 @@ def read_slowly(nsqd: NsqdProcess, sock: socket.socket, left_bytes: int) -> tupl
 HUGE = 1 << 30
 LARGEST_INTRODUCTION = 1 << 16
 DECLARATIONS = {
-    "PUB": ("tcp", MAGIC + b"PUB t\n" + struct.pack(">i", HUGE)),
-    "MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">ii", HUGE, HUGE // 8)),
-    "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">iii", HUGE, 1, HUGE - 8)),
-    "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + struct.pack(">i", HUGE)),
-    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
-    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
+    "PUB": ("tcp", MAGIC + b"PUB t\n" + int32(HUGE)),
+    "MPUB": ("tcp", MAGIC + b"MPUB t\n" + int32(HUGE) + int32(HUGE // 8)),
+    "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + int32(HUGE) + int32(1) + int32(HUGE - 8)),
+    "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + int32(HUGE)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + int32(LARGEST_INTRODUCTION)),
     "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
     "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
     "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
 }
 TOO_LARGE = DECLARATIONS | {
-    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
-    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION + 1)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + int32(LARGEST_INTRODUCTION + 1)),
 }
+
+
+def port_of(nsqd: NsqdProcess, protocol: str) -> int:
+    return nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
 
 
 def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
@@ -343,8 +337,7 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
     before_bytes = rss_bytes(nsqd)
     for protocol, beginning in DECLARATIONS.values():
         for _ in range(10):
-            sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
-            sock.sendall(beginning + (struct.pack(">i", 1) + b"x") * 200)
+            crowd.connect(port_of(nsqd, protocol)).sendall(beginning + sized(b"x") * 200)
     Neighbour(nsqd).work()
     assert rss_bytes(nsqd) - before_bytes < 5 * MB
     assert not any(map(is_closed, crowd.socks))
@@ -354,7 +347,7 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
 def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
     nsqd = make_nsqd("--mem-queue-bytes=0", f"--max-body-size={MB}")
     head = b"GET /" if what == "a head" else DECLARATIONS[what][1]
-    head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(struct.pack(">i", HUGE), struct.pack(">i", MB))
+    head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(int32(HUGE), int32(MB))
     with nsqd.connect() as small:
         small.send(pub("t", b"xx")[:-1])
         for _ in range(50):
@@ -366,7 +359,7 @@ def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: C
 
 def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:
     for what, (protocol, beginning) in TOO_LARGE.items():
-        sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
+        sock = crowd.connect(port_of(nsqd, protocol))
         if what == "a body that is not wanted":
             continue  # it is thrown away as it comes
         sock.sendall(beginning + (b"x" * 6 * MB if what == "a chunk" else b""))
@@ -418,9 +411,9 @@ def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNs
     nsqlookupd.topics()
     before_bytes = rss_bytes(nsqlookupd)
     for _ in range(50):
-        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1IDENTIFY\n" + struct.pack(">i", 1 << 20) + b"{")
+        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1IDENTIFY\n" + int32(1 << 20) + b"{")
     nsqlookupd.topics()
     assert rss_bytes(nsqlookupd) - before_bytes < 5 * MB
     refused = crowd.connect(nsqlookupd.tcp_port)
-    refused.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", (1 << 20) + 1))
+    refused.sendall(b"  V1IDENTIFY\n" + int32((1 << 20) + 1))
     assert read_all(refused)[4:].startswith(b"E_BAD_BODY")

@@ -9,19 +9,19 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import gevent
 import pytest
 
 from nsqd_py.lookup.connection import parse_peer_info
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
 from tests.support.certificates import Certificates, make_certificates
+from tests.support.consumer_drivers import SHELLS
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.web_server import Asked, Reply, WebServer
 from tests.unit.fakes import FakeLog, World, start_broker
 
 HOST = "127.0.0.1"
@@ -75,7 +75,7 @@ class FakeLookupd:
         self.tcp_port = self.http_port = 0
         self._tls = tls
         self._listener: socket.socket | None = None
-        self._http: ThreadingHTTPServer | None = None
+        self._http: WebServer | None = None
 
     @property
     def address(self) -> str:
@@ -99,25 +99,21 @@ class FakeLookupd:
         """On the ports of its last start, if there was one."""
         self._listener = socket.create_server((HOST, self.tcp_port))
         self.tcp_port = self._listener.getsockname()[1]
-        self._http = ThreadingHTTPServer((HOST, self.http_port), self._handler())
-        if self._tls is not None:
-            self._http.socket = self._tls.wrap_socket(self._http.socket, server_side=True)
-        self.http_port = self._http.server_address[1]
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+        self._http = WebServer(self._reply, self._tls, self.http_port)
+        self.http_port = self._http.port
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 
     def stop(self) -> None:
         """Dies: connections end, nothing listens, what was registered is forgotten."""
-        if self._listener is None or self._http is None:
+        if self._listener is None:
             return
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._listener = None
         self.may_answer_http.set()
-        self._http.shutdown()
-        self._http.server_close()
+        self._http.close()
         for session in self.sessions:
             with contextlib.suppress(OSError):
                 session.sock.shutdown(socket.SHUT_RDWR)
@@ -177,26 +173,13 @@ class FakeLookupd:
 
     # --- HTTP
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                topic = parse_qs(url.query)["topic"][0]
-                fake.asked.append(topic)
-                fake.events.append(f"{url.path} {topic}")
-                fake.may_answer_http.wait()
-                body = json.dumps({"channels": fake.channels.get(topic, [])}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
+    def _reply(self, asked: Asked) -> Reply:
+        url = urlsplit(asked.target)
+        topic = parse_qs(url.query)["topic"][0]
+        self.asked.append(topic)
+        self.events.append(f"{url.path} {topic}")
+        self.may_answer_http.wait()
+        return Reply(body=json.dumps({"channels": self.channels.get(topic, [])}).encode(), close=True)
 
 
 def _exactly(source: Any, size: int) -> bytes:
@@ -236,10 +219,9 @@ def connected(make_nsqd: MakeNsqd, *fakes: FakeLookupd) -> NsqdProcess:
     return nsqd
 
 
-def wait_for(fake: FakeLookupd, *registrations: str, deadline_s: float = 40.0) -> None:
+def wait_for(fake: FakeLookupd, *registrations: str) -> None:
     """Until it has exactly these."""
-    expected = set(registrations)
-    wait_until(lambda: fake.registered == expected, deadline_s, f"{expected} to be registered")
+    wait_until(lambda: fake.registered == set(registrations), what=f"{registrations} to be registered")
 
 
 def channels_of(nsqd: NsqdProcess, topic: str) -> dict[str, int]:
@@ -249,16 +231,7 @@ def channels_of(nsqd: NsqdProcess, topic: str) -> dict[str, int]:
 
 
 def wait_for_depths(nsqd: NsqdProcess, topic: str, depths: dict[str, int]) -> None:
-    seen: list[dict[str, int]] = []
-
-    def match() -> bool:
-        seen[:] = [channels_of(nsqd, topic)]
-        return seen[0] == depths
-
-    try:
-        wait_until(match)
-    except AssertionError as error:
-        raise AssertionError(f"wanted {depths}, depths are {seen}") from error
+    wait_until(lambda: channels_of(nsqd, topic) == depths, what=f"depths of {depths}")
 
 
 # --- telling
@@ -392,11 +365,7 @@ class Embedded:
         self.peers.start()
 
 
-def wait_here(condition: Callable[[], Any]) -> None:
-    """Lets greenlets run until it is true."""
-    with gevent.Timeout(40, AssertionError("waited 40 s")):
-        while not condition():
-            gevent.sleep(0.01)
+wait_here = SHELLS["gevent"].wait  # greenlets run in the meantime
 
 
 def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
