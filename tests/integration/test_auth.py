@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import trustme
 from tests.support import real_clients, wire
 from tests.support.auth_server import BOTH, EVERYTHING, HOST, AuthServer
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.sweeps import sample, sweep
 from tests.support.transports import TransportClient
 
 SECRET = b"open sesame&=?"
@@ -42,11 +42,9 @@ def server(shared_server: AuthServer) -> AuthServer:
 
 
 @pytest.fixture(scope="module")
-def guarded(shared_server: AuthServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def guarded(shared_server: AuthServer, make_shared_nsqd: MakeNsqd) -> NsqdProcess:
     """One for all tests; each test has a topic of its own."""
-    nsqd = NsqdProcess(tmp_path_factory.mktemp("auth") / "nsqd", f"--auth-http-address={shared_server.address}")
-    yield nsqd.start()
-    nsqd.destroy()
+    return make_shared_nsqd(f"--auth-http-address={shared_server.address}")
 
 
 def authorized(nsqd: NsqdProcess) -> wire.Client:
@@ -63,19 +61,6 @@ def refusal(client: wire.Client, *parts: bytes) -> bytes:
         (frame,) = client.rest()
         assert frame.kind == wire.ERROR
         return frame.data
-
-
-def message_count(nsqd: NsqdProcess, topic: str) -> int:
-    stats = nsqd.topic_stats(topic)
-    return stats["message_count"] if stats is not None else 0
-
-
-def until_the_deadline(deadline_s: float = 15.0) -> Iterator[None]:
-    """For what has to come to an end: `for _ in until_the_deadline(): ...; break`."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        yield
-    raise AssertionError(f"no end within {deadline_s} s")
 
 
 # --- AUTH
@@ -131,11 +116,10 @@ def test_auth_after_sub(guarded: NsqdProcess, server: AuthServer, topic: str) ->
 
 def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tmp_path: Path) -> None:
     authority = trustme.CA()
-    mine, its = authority.issue_cert("localhost"), authority.issue_cert("worker@example.org", common_name="worker")
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    mine.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
     context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
-    its.configure_cert(context)
+    authority.issue_cert("worker@example.org", common_name="worker").configure_cert(context)
     nsqd = make_nsqd(
         f"--auth-http-address={server.address}",
         f"--tls-cert={tmp_path / 'server.pem'}",
@@ -147,8 +131,8 @@ def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tm
         client.upgrade(context)
         assert client.ask(wire.auth(SECRET)) == welcome()
         client.pub("orders", b"x")
-    assert server.asked[0].values["tls"] == ["true"]
-    assert server.asked[0].values["common_name"] == ["worker"]
+    values = server.asked[0].values
+    assert (values["tls"], values["common_name"]) == (["true"], ["worker"])
 
 
 @pytest.mark.parametrize(("library", "module"), [("pynsq", "nsq"), ("gnsq", "gnsq")])
@@ -168,14 +152,13 @@ RESTRICTIONS = (("^good$", ("^ch$", ".*"), ("publish",)), ("^read$", ("^ch[12]$"
 
 def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
     server.grant(*RESTRICTIONS)
-    before = message_count(guarded, "good")
     with authorized(guarded) as client:
         client.pub("good", b"1", b"2")
         client.mpub("good", [b"3"])
         client.dpub("good", 1, b"4")
         client.sub("read", "ch2")
-        assert guarded.channel_stats("read", "ch2") is not None
-    assert message_count(guarded, "good") == before + 4
+        assert guarded.channel_stats("read", "ch2")
+    assert guarded.topic_stats("good")["message_count"] == 4
 
 
 @pytest.mark.parametrize(
@@ -202,7 +185,7 @@ def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded: NsqdProcess, 
     with authorized(guarded) as client:
         client.send(wire.pub(topic, b"1") * 3, wire.pub("else", b"2") * 3, wire.pub(topic, b"3"))
         assert client.rest() == [wire.OK] * 3 + [wire.Frame(wire.ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')]
-    assert message_count(guarded, topic) == 3
+    assert guarded.topic_stats(topic)["message_count"] == 3
     assert guarded.topic_stats("else") is None
 
 
@@ -210,14 +193,13 @@ def test_publishing_over_http_needs_no_auth(guarded: NsqdProcess, topic: str) ->
     """As with Go's nsqd."""
     guarded.post(f"/pub?topic={topic}", b"x")
     guarded.post(f"/mpub?topic={topic}", b"x\ny")
-    assert message_count(guarded, topic) == 3
+    assert guarded.topic_stats(topic)["message_count"] == 3
 
 
 # --- renewal
 
 
-@pytest.mark.parametrize("reads", [True, False])
-@pytest.mark.parametrize("is_refused", [True, False])
+@pytest.mark.parametrize(("is_refused", "reads"), sweep([True, False], [True, False]))
 def test_a_withdrawn_permission_ends_a_consumer(
     guarded: NsqdProcess, server: AuthServer, topic: str, is_refused: bool, reads: bool
 ) -> None:
@@ -251,13 +233,11 @@ def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_s
     server.grant(EVERYTHING, ttl=1)
     with authorized(guarded) as client:
         client.sub(topic, "archive", 10)
-        server.wait_until_asked(3)
+        server.wait_until_asked(2)
         server.refuse(503)
-        asked = len(server.asked)
-        server.wait_until_asked(asked + 2)
+        server.wait_until_asked(len(server.asked) + 2)
         server.grant(EVERYTHING, ttl=1)
-        asked = len(server.asked)
-        server.wait_until_asked(asked + 2)
+        server.wait_until_asked(len(server.asked) + 2)
         guarded.post(f"/pub?topic={topic}", b"x")
         assert client.message().body == b"x"
 
@@ -306,15 +286,14 @@ def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer
         client.send(wire.auth(SECRET))
         server.wait_until_asked(1)
         assert nsqd.stop() == 0
-        with pytest.raises(wire.Closed):
-            client.next_frame()
+        assert client.rest() == []
     assert "Traceback" not in nsqd.log_text()
 
 
 # --- expressions that are meant to hurt
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){30}b", "(a*)*$", "([a-j]?){1000}y"])
+@pytest.mark.parametrize("pattern", sample("(a+)+$", "(a|aa)+$", "(.*a){30}b", "(a*)*$", "([a-j]?){1000}y"))
 def test_no_expression_makes_nsqd_slow(guarded: NsqdProcess, server: AuthServer, pattern: str) -> None:
     server.grant(*[(f"{pattern}{number}", (pattern,), BOTH) for number in range(50)])
     client = authorized(guarded)

@@ -106,16 +106,18 @@ def test_all_formats_are_recognized(name: str, codec: str, write: WriteFile) -> 
 def test_the_logs_of_an_nsqd(make_nsqd: MakeNsqd) -> None:
     """While it runs, and after its end."""
     nsqd = make_nsqd("--max-bytes-per-file=4096")
+    nsqd.create("orders", "c")
     for low in range(0, len(BODIES), 100):
         nsqd.post("/mpub?topic=orders", b"\n".join(BODIES[low : low + 100]))
     for _ in range(2):
         logs = sorted(nsqd.data_path.glob("orders.*.log"))
         assert len(logs) > 1
-        assert cat(*logs) == (BODIES, "")
+        assert cat(*logs) == cat(nsqd.data_path) == (BODIES, "")
         (first,) = (json.loads(line) for line in cat("--jsonl", "-n=1", *logs)[0])
         assert (first["topic"], len(first["id"])) == ("orders", 16)
         assert first["timestamp"] > TIMES[0]
         nsqd.stop()
+    assert cat(*sorted(nsqd.data_path.iterdir())) == (BODIES, "")
 
 
 @pytest.mark.parametrize(("where", "codec"), sweep(["first", "middle", "last"], ["zstd", "none"]))
@@ -352,15 +354,6 @@ def test_a_directory_is_read_once_with_its_files(archive: Path) -> None:
 def test_a_directory_without_messages_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("text")
     assert cat(tmp_path, expected=1) == ([], f"nsq-cat: {tmp_path}: there are no files with messages here\n")
-
-
-def test_the_data_path_of_an_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
-    nsqd = make_nsqd()
-    nsqd.create("orders", "c")
-    nsqd.post("/mpub?topic=orders", b"\n".join(BODIES))
-    assert cat(nsqd.data_path) == (BODIES, "")
-    nsqd.stop()
-    assert cat(*sorted(nsqd.data_path.iterdir())) == (BODIES, "")
 
 
 def test_queues_of_gos_nsqd_are_no_lines(tmp_path: Path) -> None:

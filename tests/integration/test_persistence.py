@@ -17,12 +17,12 @@ import pytest
 from tests.support import wire
 from tests.support.ledger import compare
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.sweeps import sample, sweep
 from tests.support.wire import bodies
 
 CLEAN = pytest.param(True, id="clean")
 KILLED = pytest.param(False, id="killed", marks=pytest.mark.ours)
 either_way = pytest.mark.parametrize("clean", [CLEAN, KILLED])
-ours_either_way = pytest.mark.parametrize("clean", [pytest.param(True, id="clean", marks=pytest.mark.ours), KILLED])
 
 # What consumers did is written after 0.1 s at the latest, so it is there when nsqd answers later than that.
 JOURNAL_WRITTEN_S = 0.2
@@ -71,8 +71,8 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
     assert not clean or {attempts[message.id] for message in held} == {2}
 
 
-@ours_either_way
-@pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
+@pytest.mark.ours
+@pytest.mark.parametrize(("how", "clean"), sweep(["DPUB", "HTTP", "REQ"], [False, True]))
 def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: bool) -> None:
     defer(nsqd, how, 60_000)
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
@@ -82,21 +82,18 @@ def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: boo
         client.expect_silence()
 
 
-def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
-    """Puts one deferred message into t/c; the number of attempts that it has had."""
+def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> None:
+    """Puts one deferred message into t/c."""
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        if how == "DPUB":
-            client.dpub("t", delay_ms, b"later")
-            return 0
-        if how == "HTTP":
-            nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
-            return 0
-        client.pub("t", b"later")
-        client.sub("t", "c", 1)
-        client.send(wire.req(client.message().id, delay_ms))
-        client.round_trip()
-        return 1
+    if how == "DPUB":
+        nsqd.dpub("t", delay_ms, b"later")
+    elif how == "HTTP":
+        nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
+    else:
+        with nsqd.consumer("t", "c", 1) as client:
+            client.pub("t", b"later")
+            client.send(wire.req(client.message().id, delay_ms))
+            client.round_trip()
 
 
 @either_way
@@ -182,7 +179,7 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
 
 
 @pytest.mark.ours
-@pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
+@pytest.mark.parametrize("content", sample(b"{", b"", b'{"topics": 5}', b"\x00\x00"))
 def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, content: bytes) -> None:
     nsqd.create("t", "c")
     nsqd.stop()
