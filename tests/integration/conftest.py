@@ -93,6 +93,7 @@ def admin_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminClu
 def cluster(admin_cluster: AdminCluster) -> Iterator[AdminCluster]:
     """The same processes for all tests, without topics."""
     yield admin_cluster
+    admin_cluster.end_other_admins()
     admin_cluster.clear()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,6 +21,7 @@ from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.client_drivers import DRIVERS, Driver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.unit.protocol.test_incoming import message
 
@@ -51,12 +52,22 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
         driver.close()
 
 
+@pytest.fixture
+def opened(dial: Dial) -> Dial:
+    """`opened(address, **options)`: one that is open."""
+
+    def make(address: str, **options: Any) -> Driver:
+        driver = dial(address, **options)
+        driver.open()
+        return driver
+
+    return make
+
+
 @pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
+def shared_nsqd(make_shared_nsqd: MakeNsqd, certificates: Certificates) -> NsqdProcess:
     """One nsqd with TLS, for tests that leave it as it was: each has a topic of its own."""
-    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags)
-    yield process.start()
-    process.destroy()
+    return make_shared_nsqd(*certificates.nsqd_flags)
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -105,29 +116,26 @@ def test_unix_sockets(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
     driver.wait(lambda heard: heard.bodies == [b"x"])
 
 
-def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, opened: Dial, topic: str) -> None:
+    driver = opened(address_of(shared_nsqd))
     shared_nsqd.create(topic, "channel")
     driver.connection.send(outgoing.pub(topic, b"x" * 1000) * 2_000)
     driver.close()
     shared_nsqd.wait_for_channel(topic, "channel", depth=2_000)
 
 
-def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
+def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, opened: Dial, topic: str) -> None:
     """20 MB go out while their answers come in."""
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+    driver = opened(address_of(shared_nsqd))
     driver.send(outgoing.pub(topic, b"x" * 200) * 100_000)
     driver.wait(lambda heard: len(heard.responses) == 100_000)
 
 
-def test_both_sides_talk_at_once(dial: Dial) -> None:
+def test_both_sides_talk_at_once(opened: Dial) -> None:
     """Each would wait for the other, if a sender did not read."""
     said = message(1, b"x" * 20_000_000)
     with listening(read_late(20_000_000, said)) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         driver.send(b"y" * 20_000_000)
         driver.wait(lambda heard: heard.responses == [b"OK"])
     assert [len(body) for body in driver.heard.bodies] == [20_000_000]
@@ -168,27 +176,22 @@ def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: C
 
 @pytest.mark.parametrize("transport", ["plain", "tls-snappy"])
 def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial, transport: str) -> None:
-    server = AuthServer()
-    try:
+    with contextlib.closing(AuthServer()) as server:
         nsqd = make_nsqd(f"--auth-http-address={server.address}", *certificates.nsqd_flags)
         options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
         assert "give auth_secret" in failure(dial(address_of(nsqd), **options), AuthFailed)
-        negotiated = dial(address_of(nsqd), auth_secret="hush", **options).open()
-        assert negotiated.auth_required
+        assert dial(address_of(nsqd), auth_secret="hush", **options).open().auth_required
         assert server.asked[-1].values["secret"] == ["hush"]
         server.refuse()
         assert "E_AUTH_FAILED" in failure(dial(address_of(nsqd), auth_secret="wrong", **options), AuthFailed)
-    finally:
-        server.close()
 
 
 # ---- what goes wrong
 
 
 def test_nobody_listens(dial: Dial) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == (f"127.0.0.1:{port}: cannot connect: Connection refused")
+    (port,) = free_ports(1)
+    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == f"127.0.0.1:{port}: cannot connect: Connection refused"
     assert "No such file" in failure(dial("unix:/nowhere/nsqd.sock"), ConnectionFailed)
 
 
@@ -209,10 +212,9 @@ def test_a_server_that_says_nothing(dial: Dial) -> None:
         assert "no end of the handshake within 1s" in failure(driver, HandshakeFailed)
 
 
-def test_a_server_that_falls_silent(dial: Dial) -> None:
+def test_a_server_that_falls_silent(opened: Dial) -> None:
     with listening(agree) as address:
-        driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
-        driver.open()
+        driver = opened(address, read_timeout="1s", heartbeat_interval="500ms")
         driver.wait(lambda heard: bool(heard.end))
     assert driver.heard.end == "nothing came for 1s, not even a heartbeat"
 
@@ -224,11 +226,10 @@ def talk(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [agree, talk])
-def test_a_server_that_reads_nothing(dial: Dial, behaviour: Any) -> None:
+def test_a_server_that_reads_nothing(opened: Dial, behaviour: Any) -> None:
     """What it says in the meantime waits in memory: only a part of it is read."""
     with listening(behaviour) as address:
-        driver = dial(address, write_timeout="1s")
-        driver.open()
+        driver = opened(address, write_timeout="1s")
         driver.send(b"x" * 20_000_000)
         driver.wait(lambda heard: bool(heard.end))
         driver.close()
@@ -236,7 +237,7 @@ def test_a_server_that_reads_nothing(dial: Dial, behaviour: Any) -> None:
     assert len(driver.heard.messages) < 100
 
 
-def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
+def test_heartbeats_without_end_do_not_keep_the_caller(opened: Dial) -> None:
     """The caller may have other nsqds."""
     has_returned = threading.Event()
 
@@ -245,12 +246,11 @@ def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
         ends_s = monotonic() + 10
         while not has_returned.is_set() and monotonic() < ends_s:
             sock.sendall(frames.HEARTBEAT * 10_000)
-            with suppress(BlockingIOError):
+            with contextlib.suppress(BlockingIOError):
                 sock.recv(1 << 20, socket.MSG_DONTWAIT)
 
     with listening(flood) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         began_s = monotonic()
         while monotonic() < began_s + 1:
             assert driver.connection.receive(0) == []
@@ -260,39 +260,35 @@ def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
     assert took_s < 8
 
 
-def test_a_server_that_goes_away(dial: Dial) -> None:
+def test_a_server_that_goes_away(opened: Dial) -> None:
     with listening(agree_then(frames.OK, and_close=True)) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         driver.send(outgoing.NOP)
         driver.wait(lambda heard: bool(heard.end))
     assert driver.heard.end == "nsqd closed the connection"
     assert driver.heard.responses == [b"OK"]
 
 
-def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd: NsqdProcess, opened: Dial, topic: str) -> None:
+    driver = opened(address_of(shared_nsqd))
     driver.send(outgoing.pub(topic, b"x" * 30_000_000))
     driver.wait(lambda heard: bool(heard.end))
     assert [error.code for error in driver.heard.errors] == ["E_BAD_MESSAGE"]
     assert driver.heard.ends == 1
 
 
-def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess, dial: Dial) -> None:
+def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess, opened: Dial) -> None:
     """nsqd closes the connection of a client that does not answer two of them."""
-    driver = dial(address_of(shared_nsqd), heartbeat_interval="1s")
-    driver.open()
+    driver = opened(address_of(shared_nsqd), heartbeat_interval="1s")
     opened_s = monotonic()
     driver.wait(lambda heard: driver.connection.last_received_s > opened_s + 2.5)
     assert driver.connection.is_open
 
 
-def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None:
+def test_a_thread_that_was_busy_does_not_take_it_for_silence(opened: Dial) -> None:
     """What came in the meantime has not been read yet."""
     with listening(agree_then(frames.OK)) as address:
-        driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
-        driver.open()
+        driver = opened(address, read_timeout="1s", heartbeat_interval="500ms")
         driver.send(outgoing.NOP)
         select.select([], [], [], 1.2)  # longer than the time-out
         driver.wait(lambda heard: heard.responses == [b"OK"])

@@ -6,9 +6,7 @@ import hashlib
 import http.client
 import itertools
 import socket
-import threading
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.handling import access_refusal
 from nsqd_py.net.http.router import OPEN, Access, Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
-from tests.support.auth_server import AuthServer
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import run_tool
 
@@ -31,39 +28,39 @@ WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
 TOKEN_LINE = f"token:ci:{hashlib.sha256(TOKEN.encode()).hexdigest()}\n"
 
 ADMIN_PATHS_OF_NSQD = [
-    ("POST", "/topic/create?topic=t"),
-    ("POST", "/channel/create?topic=t&channel=c"),
-    ("POST", "/channel/pause?topic=t&channel=c"),
-    ("POST", "/channel/unpause?topic=t&channel=c"),
-    ("POST", "/channel/empty?topic=t&channel=c"),
-    ("GET", "/channel/peek?topic=t&channel=c"),
-    ("GET", "/topic/read?topic=t&seq=0"),
-    ("POST", "/channel/finish?topic=t&channel=c&seq=0&id=0123456789abcdef"),
-    ("POST", "/channel/seek?topic=t&channel=c&to=earliest"),
-    ("POST", "/channel/delete?topic=t&channel=c"),
-    ("POST", "/topic/pause?topic=t"),
-    ("POST", "/topic/unpause?topic=t"),
-    ("POST", "/topic/empty?topic=t"),
-    ("POST", "/topic/delete?topic=t"),
-    ("PUT", "/config/log_level"),
-    ("POST", "/promote"),
-    ("GET", "/debug/pprof/"),
-    ("GET", "/debug/pprof/profile?seconds=1"),
-    ("GET", "/debug/pprof/cmdline"),
-    ("GET", "/debug/greenlets"),
-    ("POST", "/debug/freememory"),
+    "POST /topic/create?topic=t",
+    "POST /channel/create?topic=t&channel=c",
+    "POST /channel/pause?topic=t&channel=c",
+    "POST /channel/unpause?topic=t&channel=c",
+    "POST /channel/empty?topic=t&channel=c",
+    "GET /channel/peek?topic=t&channel=c",
+    "GET /topic/read?topic=t&seq=0",
+    "POST /channel/finish?topic=t&channel=c&seq=0&id=0123456789abcdef",
+    "POST /channel/seek?topic=t&channel=c&to=earliest",
+    "POST /channel/delete?topic=t&channel=c",
+    "POST /topic/pause?topic=t",
+    "POST /topic/unpause?topic=t",
+    "POST /topic/empty?topic=t",
+    "POST /topic/delete?topic=t",
+    "PUT /config/log_level",
+    "POST /promote",
+    "GET /debug/pprof/",
+    "GET /debug/pprof/profile?seconds=1",
+    "GET /debug/pprof/cmdline",
+    "GET /debug/greenlets",
+    "POST /debug/freememory",
 ]
 # Allowed, and refused for another reason: there is no such message, and this is no standby.
-NOT_POSSIBLE = {"/channel/finish": 404, "/promote": 409}
+NOT_POSSIBLE = {"POST /channel/finish": 404, "POST /promote": 409}
 OPEN_PATHS_OF_NSQD = ["/ping", "/health", "/info", "/stats", "/config/log_level"]
 ADMIN_PATHS_OF_NSQLOOKUPD = [
-    ("POST", "/topic/create?topic=t"),
-    ("POST", "/channel/create?topic=t&channel=c"),
-    ("POST", "/channel/delete?topic=t&channel=c"),
-    ("POST", "/topic/tombstone?topic=t&node=n:1"),
-    ("POST", "/topic/delete?topic=t"),
-    ("GET", "/debug"),
-    ("GET", "/debug/greenlets"),
+    "POST /topic/create?topic=t",
+    "POST /channel/create?topic=t&channel=c",
+    "POST /channel/delete?topic=t&channel=c",
+    "POST /topic/tombstone?topic=t&node=n:1",
+    "POST /topic/delete?topic=t",
+    "GET /debug",
+    "GET /debug/greenlets",
 ]
 OPEN_PATHS_OF_NSQLOOKUPD = ["/ping", "/info", "/topics", "/channels?topic=t", "/nodes"]
 
@@ -88,18 +85,22 @@ def guarded(make_nsqd: MakeNsqd, auth_file: Path) -> NsqdProcess:
     return make_nsqd(f"--http-auth-file={auth_file}")
 
 
-def check_paths(daemon: ServerProcess, admin_paths: list[tuple[str, str]], open_paths: list[str]) -> None:
+def check_paths(daemon: ServerProcess, admin_paths: list[str], open_paths: list[str]) -> None:
+    def ask(request: str, headers: dict[str, str]) -> HTTPAnswer:
+        method, path = request.split(" ")
+        return daemon.http(method, path, b"info" if method == "PUT" else None, headers)
+
     wrong = [with_password("ann", "wrong"), {"Authorization": "Bearer wrong"}]
-    for method, path in admin_paths:
+    for request in admin_paths:
         for headers in ({}, *wrong):
-            refused = daemon.http(method, path, b"info" if method == "PUT" else None, headers)
-            assert refused.refusal == "401 UNAUTHORIZED", (method, path)
+            refused = ask(request, headers)
+            assert refused.refusal == "401 UNAUTHORIZED", request
             schemes = [value.partition(" ")[0] for value in refused.headers.get_all("WWW-Authenticate") or ()]
             assert schemes == ["Basic", "Bearer"]
         wrong = []  # many of them would be slowed
-    for method, path in admin_paths:
-        allowed = daemon.http(method, path, b"info" if method == "PUT" else None, WITH_TOKEN)
-        assert allowed.status == NOT_POSSIBLE.get(path.partition("?")[0], 200), (path, allowed)
+    for request in admin_paths:
+        allowed = ask(request, WITH_TOKEN)
+        assert allowed.status == NOT_POSSIBLE.get(request.partition("?")[0], 200), (request, allowed)
     for path in open_paths:
         assert daemon.http("GET", path).status == 200
 
@@ -119,24 +120,15 @@ def test_every_path_that_changes_something_is_in_the_table() -> None:
     assert not [path for _, path in open_to_all if path.startswith("/debug")]
 
 
-@pytest.fixture
-def auth_server() -> Iterator[AuthServer]:
-    server = AuthServer()
-    yield server
-    server.close()
-
-
-@pytest.mark.parametrize("path", ["/topic/read?topic=t&seq=0", "/channel/peek?topic=t&channel=c"])
-def test_where_clients_authorize_bodies_are_read_with_credentials_only(
-    make_nsqd: MakeNsqd, auth_file: Path, auth_server: AuthServer, path: str
-) -> None:
-    without_file = make_nsqd(f"--auth-http-address={auth_server.address}")
-    assert without_file.http("GET", path).refusal == "403 HTTP_AUTH_FILE_REQUIRED"
-    nsqd = make_nsqd(f"--auth-http-address={auth_server.address}", f"--http-auth-file={auth_file}")
+def test_where_clients_authorize_bodies_are_read_with_credentials_only(make_nsqd: MakeNsqd, auth_file: Path) -> None:
+    authorizing = "--auth-http-address=127.0.0.1:1"
+    without_file, nsqd = make_nsqd(authorizing), make_nsqd(authorizing, f"--http-auth-file={auth_file}")
     nsqd.post("/pub?topic=t", b"secret")
     assert nsqd.http("POST", "/channel/create?topic=t&channel=c", headers=WITH_TOKEN).status == 200
-    assert nsqd.http("GET", path).status == 401
-    assert b"secret" in nsqd.http("GET", path, headers=WITH_TOKEN).body
+    for path in ("/topic/read?topic=t&seq=0", "/channel/peek?topic=t&channel=c"):
+        assert without_file.http("GET", path).refusal == "403 HTTP_AUTH_FILE_REQUIRED"
+        assert nsqd.http("GET", path).status == 401
+        assert b"secret" in nsqd.http("GET", path, headers=WITH_TOKEN).body
 
 
 @pytest.mark.parametrize(
@@ -158,20 +150,14 @@ def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer: str
     assert access_refusal(Access.SHUT_DOWN, peer, has_guard=True, clients_authorize=False) is None
 
 
-@pytest.mark.parametrize(
-    "header", [("X-Forwarded-For", "127.0.0.1"), ("Forwarded", "for=127.0.0.1"), ("via", "1.1 proxy"), ("X-Real-IP", "::1")]
-)
-def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(
-    make_nsqd: MakeNsqd, auth_file: Path, header: tuple[str, str]
-) -> None:
+def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(nsqd: NsqdProcess, guarded: NsqdProcess) -> None:
     """A proxy on nsqd's machine serves the whole world."""
-    name, value = header
-    nsqd = make_nsqd()
-    for path in ("/drain", "/promote"):
-        assert nsqd.http("POST", path, headers={name: value}).refusal == "403 HTTP_AUTH_FILE_REQUIRED"
-    assert nsqd.http("POST", "/topic/create?topic=t", headers={name: value}).status == 200
-    guarded = make_nsqd(f"--http-auth-file={auth_file}")
-    assert guarded.http("POST", "/promote", headers={name: value, **WITH_TOKEN}).status == 409
+    proxied = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1", "via": "1.1 proxy", "X-Real-IP": "::1"}
+    for header in proxied.items():
+        for path in ("/drain", "/promote"):
+            assert nsqd.http("POST", path, headers=dict([header])).refusal == "403 HTTP_AUTH_FILE_REQUIRED", header
+        assert nsqd.http("POST", "/topic/create?topic=t", headers=dict([header])).status == 200
+        assert guarded.http("POST", "/promote", headers=dict([header], **WITH_TOKEN)).status == 409
 
 
 def test_each_proxy_on_the_way_may_add_its_line(nsqd: NsqdProcess) -> None:
@@ -201,8 +187,10 @@ def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
     assert guarded.http("GET", "/config/log_level").text == "1"
 
 
-@pytest.mark.parametrize("command", ["nsq_apps.nsqd", "nsq_apps.nsqlookupd"])
-@pytest.mark.parametrize(("text", "problem"), [("ann:secret\n", "line 1: expected a hash"), (None, "No such file")])
+@pytest.mark.parametrize(
+    ("command", "text", "problem"),
+    [("nsq_apps.nsqd", "ann:secret\n", "line 1: expected a hash"), ("nsq_apps.nsqlookupd", None, "No such file")],
+)
 def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, command: str, text: str | None, problem: str) -> None:
     path = tmp_path / "auth"
     if text is not None:

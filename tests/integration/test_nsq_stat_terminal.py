@@ -80,11 +80,9 @@ def busy(nsqd: NsqdProcess) -> NsqdProcess:
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def quiet(shared_nsqd: NsqdProcess) -> NsqdProcess:
     """It is only looked at, so one does for many tests."""
-    process = NsqdProcess(tmp_path_factory.mktemp("quiet") / "nsqd")
-    yield with_topics(process.start())
-    process.destroy()
+    return with_topics(shared_nsqd)
 
 
 # --- what is seen
@@ -151,22 +149,13 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
 @contextlib.contextmanager
 def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterator[Terminal]:
     """Show that many topics, of which number 7 has a depth of 1007, and so on."""
-    names = ("backend_depth", "message_count", "paused")
-    topics = [
-        {**dict.fromkeys(names, 0), "topic_name": f"topic{number:03}", "depth": 1000 + number, "channels": []}
-        for number in range(count)
-    ]
+    common = {"backend_depth": 0, "message_count": 0, "paused": 0, "channels": []}
+    topics = [{**common, "topic_name": f"topic{number:03}", "depth": 1000 + number} for number in range(count)]
     body = json.dumps({"start_time": 1, "topics": topics}).encode()
     with WebServer(lambda _: Reply(body=body)) as web:
         address = f"--nsqd-http-address=127.0.0.1:{web.port}"
         with shown(address, "--interval=60s", columns=columns, lines=lines) as terminal:
             yield terminal
-
-
-def first_row(terminal: Terminal) -> str:
-    """The name in the line below the head of the table."""
-    head = next(number for number, line in enumerate(terminal.lines) if line.strip().startswith(("topic/", "topic…")))
-    return (unmarked(terminal.lines[head + 1]).split() or [""])[0]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +183,7 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
             rows = [unmarked(line).split() for line in terminal.lines if re.match(r"(W )?topic\d", line)]
             return [(cells[0], cells[1]) for cells in rows if len(cells) > 1]
 
-        terminal.wait_for(lambda: first_row(terminal) == "topic000", "the first topic")
+        terminal.wait_for_text("topic000")
         for typed, index, first in keys:
             terminal.type(typed)
             expected = [(f"topic{number:03}", str(1000 + number)) for number in range(first, first + page)]
@@ -312,12 +301,12 @@ def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
 def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: MakeNsqd) -> None:
     nsqd, other = with_topics(make_nsqd()), make_nsqd()
     other.create("orders", "archive")
-    with contextlib.ExitStack() as stack:
-        consumer = stack.enter_context(nsqd.connect(client_id="worker", user_agent="test/1"))
-        consumer.sub("orders", "archive", 2)
-        publisher = stack.enter_context(nsqd.connect(client_id="shop"))
+    with (
+        nsqd.consumer("orders", "archive", 2, client_id="worker", user_agent="test/1"),
+        nsqd.connect(client_id="shop") as publisher,
+        shown(*of(nsqd, other), columns=120, lines=40) as terminal,
+    ):
         publisher.mpub("orders", [b"x" * 1000] * 20)
-        terminal = stack.enter_context(shown(*of(nsqd, other), columns=120, lines=40))
         terminal.wait_for_text("users")
         terminal.type("j\n")  # the first channel of orders
         terminal.wait_for_text("topic orders  nsqd: 2")
@@ -325,7 +314,7 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
         terminal.wait_for_text("E orders/mail: no consumer: 20 messages wait")
         size = terminal.line_with("disk").partition("disk ")[2].split()[:2]
         assert (20.0 < float(size[0]) < 30.0, size[1]) == (True, "kB")
-        first, end = (line_number(terminal, text) for text in ("depth of the last", "topic/channel"))
+        first, end = (terminal.lines.index(terminal.line_with(text)) for text in ("depth of the last", "topic/channel"))
         plot = terminal.lines[first:end]
         assert 3 < len(plot) <= 40 // 3
         assert all("█" in line for line in plot[1:-1])
@@ -341,10 +330,6 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
         terminal.wait_for(lambda: not terminal.line_with(f"127.0.0.1:{nsqd.http_port} "), "the end of its part")
         terminal.type("\x1b")
         terminal.wait_for(lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table")
-
-
-def line_number(terminal: Terminal, text: str) -> int:
-    return next(number for number, line in enumerate(terminal.lines) if text in line)
 
 
 def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
@@ -382,7 +367,7 @@ def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
 
 
 def colour_of_name(terminal: Terminal, name: str) -> str:
-    row = next((number for number, line in enumerate(terminal.lines) if f" {name} " in line), 0)
+    row = terminal.lines.index(terminal.line_with(f" {name} "))
     return terminal.colour_at(row, terminal.lines[row].find(name))
 
 

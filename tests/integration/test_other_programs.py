@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 import yaml
 
 from tests.support.module_servers import module_nsqlookupd
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 pytestmark = pytest.mark.ours
@@ -31,14 +30,8 @@ lookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def nsqd(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(
-        tmp_path_factory.mktemp("nsqd") / "data",
-        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
-        "--broadcast-address=127.0.0.1",
-    )
-    yield process.start()
-    process.destroy()
+def nsqd(lookupd: NsqlookupdProcess, make_shared_nsqd: MakeNsqd) -> NsqdProcess:
+    return make_shared_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
 
 
 def decoded(value: Any, shape: Any, place: str = "") -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
-import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.auth_server import EVERYTHING, AuthServer
+from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates, make_weak_certificates
 from tests.support.network import free_ports
 from tests.support.nsqadmin_cluster import AdminCluster, address
@@ -24,7 +25,6 @@ from tests.support.web_server import Reply, WebServer
 from tests.support.wire import RESPONSE, auth, rdy, req
 
 pytestmark = pytest.mark.ours
-OFTEN = ("--poll-interval=250ms", "--history-file=")
 # The machine of a test may have little disk left.
 OF_THE_MACHINE = ("disk", "node_slow", "clock")
 
@@ -41,10 +41,8 @@ def rows(admin: NsqadminProcess) -> list[dict[str, Any]]:
 
 
 def row(admin: NsqadminProcess, kind: str) -> dict[str, Any]:
-    def seen() -> dict[str, Any] | None:
-        return next((each for each in rows(admin) if each["kind"] == kind), None)
-
-    return wait_until(seen, what=f"{kind} under Attention") or {}
+    found = wait_until(lambda: [each for each in rows(admin) if each["kind"] == kind], what=f"{kind} under Attention")
+    return found[0]
 
 
 def check(*flags: str) -> tuple[int, list[str]]:
@@ -74,8 +72,7 @@ def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster
         shown = row(admin, "draining")
         assert (shown["severity"], shown["node"], shown["text"]) == ("info", address(drains), "drains: 3 messages left")
         assert [each for each in rows(admin) if each["severity"] == "error"] == []
-        status, texts = check(*of(drains))
-        assert (status, texts) == (status, [f"INFO: nsqd {address(drains)}: draining: drains: 3 messages left"])
+        assert check(*of(drains))[1] == [f"INFO: nsqd {address(drains)}: draining: drains: 3 messages left"]
     assert stops.stop() == 0
     assert row(admin, "node_stopped")["severity"] == "info"
     seen: set[str] = set()
@@ -92,7 +89,7 @@ def test_an_nsqd_that_is_killed_after_a_clean_stop_is_gone(
     addresses = f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", *addresses)
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    admin = make_nsqadmin(f"--lookupd-http-address={lookupd.http_address}", *OFTEN)
+    admin = make_nsqadmin(f"--lookupd-http-address={lookupd.http_address}")
     wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 1)
     starts: set[int] = set()
     while len(starts) < 4:
@@ -158,7 +155,7 @@ def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster: AdminCluster) 
 def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
-    admin = make_nsqadmin(*of(nsqd), *OFTEN)
+    admin = make_nsqadmin(*of(nsqd))
     with nsqd.consumer("orders", "archive", 1) as consumer:
         nsqd.post("/pub?topic=orders", b"poison")
         for attempt in range(1, 26):
@@ -184,7 +181,7 @@ def test_an_nsqd_that_only_one_of_two_nsqlookupds_knows(
     half = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{both.tcp_port}")
     wait_until(lambda: (len(both.nodes()), len(one.nodes())) == (2, 1))
     lookupds = [f"--lookupd-http-address={lookupd.http_address}" for lookupd in (both, one)]
-    admin = make_nsqadmin(*lookupds, *OFTEN)
+    admin = make_nsqadmin(*lookupds)
     shown = row(admin, "node_half_listed")
     assert (shown["node"], shown["severity"]) == (address(half), "warning")
     assert shown["text"] == f"is listed by {both.http_address}, and not by {one.http_address}"
@@ -197,45 +194,40 @@ def test_an_announced_tcp_port_that_no_one_reaches(
     make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
 ) -> None:
     lookupd = make_nsqlookupd()
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-        nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--broadcast-tcp-port={port}")
-        wait_until(lambda: len(lookupd.nodes()) == 1)
-        flag = f"--lookupd-http-address={lookupd.http_address}"
-        text = f"announces the TCP address 127.0.0.1:{port}, and nothing can connect there: Connection refused"
-        assert row(make_nsqadmin(flag, *OFTEN), "tcp_unreachable")["text"] == text
-        status, texts = check(flag)
-        assert (status, texts) == (1, [f"WARNING: nsqd {address(nsqd)}: no TCP: {text}"])
+    (port,) = free_ports(1)
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--broadcast-tcp-port={port}")
+    wait_until(lambda: len(lookupd.nodes()) == 1)
+    flag = f"--lookupd-http-address={lookupd.http_address}"
+    text = f"announces the TCP address 127.0.0.1:{port}, and nothing can connect there: Connection refused"
+    assert row(make_nsqadmin(flag), "tcp_unreachable")["text"] == text
+    assert check(flag) == (1, [f"WARNING: nsqd {address(nsqd)}: no TCP: {text}"])
 
 
 def test_answers_that_take_two_seconds(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
-    body = make_nsqd().http("GET", "/stats?format=json").body
+    body, never = make_nsqd().http("GET", "/stats?format=json").body, threading.Event()
 
     def reply(_: object) -> Reply:
-        time.sleep(2.0)
+        never.wait(2.0)
         return Reply(body=body)
 
     with WebServer(reply) as server:
         place = server.url.removeprefix("http://").rstrip("/")
-        admin = make_nsqadmin(f"--nsqd-http-address={place}", "--history-file=", "--poll-interval=5s")
+        admin = make_nsqadmin(f"--nsqd-http-address={place}", "--poll-interval=5s")
         found = wait_until(lambda: [r for r in admin.get("/api/v2/attention")["rows"] if r["kind"] == "node_slow"])
         assert found[0]["node"] == place
 
 
 def test_an_auth_server_that_is_down(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
-    server = AuthServer()
-    nsqd = make_nsqd(f"--auth-http-address={server.address}")
-    server.grant(EVERYTHING)
-    with nsqd.connect() as client:
-        assert client.ask(auth(b"secret")).kind == RESPONSE
-    assert "nsqd_auth_failures_total 0.0" in nsqd.http("GET", "/metrics").text
-    assert "auth_failure" not in nsqd.stats()
-    server.close()
+    with contextlib.closing(AuthServer()) as server:
+        nsqd = make_nsqd(f"--auth-http-address={server.address}")
+        with nsqd.connect() as client:
+            assert client.ask(auth(b"secret")).kind == RESPONSE
+        assert "nsqd_auth_failures_total 0.0" in nsqd.http("GET", "/metrics").text
+        assert "auth_failure" not in nsqd.stats()
     with nsqd.connect() as client:
         assert client.ask(auth(b"secret")).data == b"E_AUTH_FAILED AUTH failed"
     assert "nsqd_auth_failures_total 1.0" in nsqd.http("GET", "/metrics").text
-    shown = row(make_nsqadmin(*of(nsqd), *OFTEN), "auth_server")
+    shown = row(make_nsqadmin(*of(nsqd)), "auth_server")
     assert shown["severity"] == "error" and "Connection refused" in shown["text"]
     assert check(*of(nsqd))[0] == 2
 
@@ -243,11 +235,11 @@ def test_an_auth_server_that_is_down(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsq
 def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
     used = make_weak_certificates(tmp_path / "used", key_bits=2048)  # for a day
     nsqd = make_nsqd(*used.nsqd_flags)
-    admin = make_nsqadmin(*of(nsqd), *OFTEN)
+    admin = make_nsqadmin(*of(nsqd))
     ends_s = nsqd.stats()["tls_certificate_ends"]
     assert 0 < ends_s - time.time() <= 86400
-    found = re.search(r"^nsqd_tls_certificate_expiry_seconds (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)
-    assert found is not None and float(found[1]) == ends_s
+    (metric,) = re.findall(r"^nsqd_tls_certificate_expiry_seconds (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)
+    assert float(metric) == ends_s
     assert row(admin, "certificate_ends")["severity"] == "error"
     status, (text,) = check(*of(nsqd))
     assert status == 2
@@ -283,7 +275,7 @@ def test_the_check_of_what_does_not_answer(make_nsqd: MakeNsqd) -> None:
 
 
 def test_nsqlookupds_that_do_not_answer_are_the_cause(make_nsqadmin: MakeNsqadmin) -> None:
-    admin = make_nsqadmin("--lookupd-http-address=127.0.0.1:1", *OFTEN)
+    admin = make_nsqadmin("--lookupd-http-address=127.0.0.1:1")
     row(admin, "no_lookup")
     wait_until(lambda: admin.get("/api/v2/overview")["message_rate"] is not None, what="a settled cluster")
     assert kinds(admin) == ["no_lookup"]
@@ -296,12 +288,12 @@ def test_old_messages(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
         nsqd.post("/mpub?topic=orders", b"1\n2\n3")
         consumer.message()
         ages = ("--max-message-age=1h", "--max-message-age=ord*=1s")
-        shown = row(make_nsqadmin(*of(nsqd), *OFTEN, *ages), "old")
+        shown = row(make_nsqadmin(*of(nsqd), *ages), "old")
         assert re.fullmatch(r"2 messages wait, the oldest for \d+ s; the limit is 1 s", shown["text"])
         status, texts = check(*of(nsqd), *ages)
         assert status == 1 and texts[0].startswith("WARNING: orders/archive: old: 2 messages wait, the oldest for ")
         assert check(*of(nsqd), "--max-message-age=ord*=0s", "--max-message-age=1s")[1] == []
-        admin = make_nsqadmin(*of(nsqd), *OFTEN)
+        admin = make_nsqadmin(*of(nsqd))
         admin.wait_for_topic("orders", depth=2)
         assert rows(admin) == []
 
@@ -316,7 +308,7 @@ def test_consumers_that_finish_nothing_for_a_minute(make_nsqd: MakeNsqd, make_ns
     ):
         nsqd.post("/mpub?topic=orders", b"1\n2\n3")
         holds.message()
-        admin = make_nsqadmin(*of(nsqd), *OFTEN)
+        admin = make_nsqadmin(*of(nsqd))
         wait_until(lambda: kinds(admin) == ["stuck", "stuck"], deadline_s=100)
         status, texts = check(*of(nsqd))
     assert status == 2
