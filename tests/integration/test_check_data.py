@@ -52,9 +52,7 @@ def check(capsys: pytest.CaptureFixture[str]) -> Check:
     """`check(*flags)` runs the command in this process."""
 
     def run(*flags: str) -> Checked:
-        status = main(flags)
-        captured = capsys.readouterr()
-        return Checked(status, captured.out, captured.err)
+        return Checked(main(flags), *capsys.readouterr())
 
     return run
 
@@ -81,8 +79,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with nsqd.consumer("t", "done", FINISHED) as client:
             client.consume(FINISHED)
         nsqd.post("/channel/pause?topic=t&channel=all")
-        nsqd.stop()
-        nsqd.start()
+        nsqd.restart()
     return nsqd.data_path
 
 
@@ -182,8 +179,9 @@ def append(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(path.read_bytes() + data)
 
 
-def rename_log(path: Path) -> None:
-    path.rename(path.with_name("t.00000000000000000007.log"))
+def damage_two(path: Path) -> None:
+    for number in (0, 3):
+        overwrite(SECOND_RECORD + number * RECORD_BYTES, b"?")(path)
 
 
 FIRST_LOG = "t.00000000000000000000.log"
@@ -191,12 +189,7 @@ SECOND_RECORD = FILE_HEADER_BYTES + RECORD_BYTES
 DAMAGE = {
     "a record's body": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 500, b"????"), "damaged records", BATCH),
     "a record's length": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 4, b"\xff"), "damaged records", BATCH),
-    "two records": Damage(
-        FIRST_LOG,
-        lambda path: [overwrite(SECOND_RECORD + n * RECORD_BYTES, b"?")(path) for n in (0, 3)],
-        "damaged records",
-        2 * BATCH,
-    ),
+    "two records": Damage(FIRST_LOG, damage_two, "damaged records", 2 * BATCH),
     "the last record of a closed file": Damage(
         FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
     ),
@@ -229,7 +222,7 @@ def test_damage_is_found_and_a_start_delivers_the_rest(
 
 
 def test_a_log_under_another_name(data: Path, check_json: Check) -> None:
-    rename_log(data / FIRST_LOG)
+    (data / FIRST_LOG).rename(data / "t.00000000000000000007.log")
     found = check_json(data)
     assert (found.status, found.report["findings"][0]["detail"]) == (1, "it begins with number 0")
 

@@ -72,10 +72,13 @@ def test_limits_are_told_to_clients(limited: NsqdProcess) -> None:
     assert (reported["max_rdy_count"], reported["output_buffer_timeout"]) == (7, 200)
     assert (reported["deflate"], reported["deflate_level"], reported["max_deflate_level"]) == (True, 3, 3)
     info = limited.http("GET", "/info").json()
-    assert info["max_heartbeat_interval"] == 5 * SECOND_NS
-    assert info["max_output_buffer_size"] == 1000
-    assert info["max_output_buffer_timeout"] == SECOND_NS
-    assert info["max_deflate_level"] == 3
+    limits = {
+        "max_heartbeat_interval": 5 * SECOND_NS,
+        "max_output_buffer_size": 1000,
+        "max_output_buffer_timeout": SECOND_NS,
+        "max_deflate_level": 3,
+    }
+    assert limits.items() <= info.items()
 
 
 def test_an_option_has_the_size_of_a_message_at_most(limited: NsqdProcess) -> None:
@@ -93,9 +96,8 @@ def test_compression_can_be_turned_off(make_nsqd: MakeNsqd) -> None:
 @pytest.mark.ours
 def test_publishes_may_be_deferred_longer_than_requeued(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--max-req-timeout=1s", "--max-defer-timeout=10s")
-    assert nsqd.http("POST", "/pub?topic=t&defer=10000", b"x").status == 200
-    assert nsqd.http("POST", "/mpub?topic=t&defer=10000", b"x").status == 200
     for path in ("/pub", "/mpub"):
+        nsqd.post(f"{path}?topic=t&defer=10000", b"x")
         assert nsqd.http("POST", f"{path}?topic=t&defer=10001", b"x").refusal == "400 INVALID_DEFER"
     with nsqd.connect() as client:
         client.dpub("t", 10_000, b"x")
@@ -163,32 +165,27 @@ def test_a_row_tells_of_tls_and_compression(make_nsqd: MakeNsqd, certificates: C
     assert (row["snappy"], row["deflate"]) == (compression == "snappy", compression == "deflate")
     assert (row["tls"], row["tls_version"], row["sample_rate"]) == (True, "TLS1.3", 5)
     assert row["tls_cipher_suite"] != ""
-    assert row["tls_negotiated_protocol"] == ""
-    assert row["tls_negotiated_protocol_is_mutual"] is True
+    assert (row["tls_negotiated_protocol"], row["tls_negotiated_protocol_is_mutual"]) == ("", True)
 
 
 def topics_of(nsqd: NsqdProcess) -> set[str]:
     return {topic["topic_name"] for topic in nsqd.stats()["topics"]}
 
 
-def test_an_mpub_makes_its_topic_before_its_body_is_read(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
+def test_an_mpub_makes_its_topic_before_its_body_is_read(nsqd: NsqdProcess) -> None:
     refused = {
         "no-size": int32(0),
         "no-messages": int32(4) + int32(0),
         "empty-message": int32(13) + int32(2) + int32(1) + b"x" + int32(0),
         "too-large": int32(1 << 30),
     }
-    for topic, body in refused.items():
+    commands = [b"MPUB %s\n" % topic.encode() + body for topic, body in refused.items()]
+    # A PUB makes it when its body is there.
+    for command in (*commands, b"MPUB not/valid\n", b"PUB not-read\n" + int32(0)):
         with nsqd.connect() as client:
-            assert client.ask(b"MPUB %s\n" % topic.encode() + body).kind == ERROR
+            assert client.ask(command).kind == ERROR
     assert topics_of(nsqd) == set(refused)
     assert nsqd.stats()["topics"][0]["message_count"] == 0
-    with nsqd.connect() as client:
-        assert client.ask(b"MPUB not/valid\n").kind == ERROR
-    with nsqd.connect() as client:
-        assert client.ask(b"PUB not-read\n" + int32(0)).kind == ERROR
-    assert topics_of(nsqd) == set(refused), "a PUB makes it when its body is there"
     with nsqd.connect() as client:
         client.send(b"MPUB unfinished\n" + int32(100))
         wait_until(lambda: "unfinished" in topics_of(nsqd), what="the topic of an MPUB on its way")
@@ -358,18 +355,11 @@ def test_addresses_may_be_paths_and_a_level_silences(tmp_path: Path) -> None:
 
 def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        address = listener.getsockname()
+        host, port = listener.getsockname()
+        times = ("--http-client-connect-timeout=300ms", "--http-client-request-timeout=60s")
         # When its queue is full, the kernel drops what others ask for.
-        waiting = [socket.create_connection(address)]
-        nsqd = make_nsqd(
-            f"--auth-http-address={address[0]}:{address[1]}",
-            "--http-client-connect-timeout=300ms",
-            "--http-client-request-timeout=60s",
-        )
-        with nsqd.connect() as client:
+        with socket.create_connection((host, port)), make_nsqd(f"--auth-http-address={host}:{port}", *times).connect() as client:
             assert client.ask(wire.auth(b"secret"), deadline_s=40).data == b"E_AUTH_FAILED AUTH failed"
-        for sock in waiting:
-            sock.close()
 
 
 # --- a disk that takes nothing
@@ -379,8 +369,7 @@ def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -
 @pytest.mark.parametrize(
     ("verb", "sent"), [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))]
 )
-def test_a_publish_that_cannot_be_written_is_refused(make_nsqd: MakeNsqd, verb: str, sent: bytes) -> None:
-    nsqd = make_nsqd()
+def test_a_publish_that_cannot_be_written_is_refused(nsqd: NsqdProcess, verb: str, sent: bytes) -> None:
     nsqd.create("t", "c")
     _, hard = resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE)
     with nsqd.connect() as client:
@@ -405,8 +394,7 @@ def test_a_log_is_synced_after_its_time(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--sync-timeout=50ms")
 
     def syncs() -> int:
-        (count,) = re.findall(r"^nsqd_log_sync_duration_seconds_count (\d+)", nsqd.http("GET", "/metrics").text, re.M)
-        return int(count)
+        return int(re.search(r"^nsqd_log_sync_duration_seconds_count (\d+)", nsqd.http("GET", "/metrics").text, re.M)[1])
 
     nsqd.create("t")
     began_s = time.monotonic()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
 from nsqd_py.client import BadAddress, Consumer, Producer
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.settings.flags import addresses_from_environment
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
@@ -45,27 +43,18 @@ def test_bad_urls(url: str) -> None:
         parse_address(url)
 
 
-def test_clients_need_no_address(shared_nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NSQD_TCP_ADDRESS", f"nsq://127.0.0.1:{shared_nsqd.tcp_port}")
+def test_clients_need_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSQD_TCP_ADDRESS", f"nsq://{address}")
     with Producer() as producer:
         producer.publish("environment", b"x")
     with Consumer("environment", "c") as consumer:
         assert next(consumer.messages(idle_timeout_s=40)).body == b"x"
 
 
-def test_tools_need_no_address(shared_nsqd: NsqdProcess, make_nsqlookupd: MakeNsqlookupd) -> None:
-    def run(tool: str, *flags: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "nsq_apps", tool, *flags],
-            cwd=REPOSITORY,
-            input=given,
-            text=True,
-            capture_output=True,
-            timeout=40,
-            env={**os.environ, **variables},
-        )
+def test_tools_need_no_address(address: str) -> None:
+    def run(*words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return run_tool("nsq_apps", *words, input=given, env={**os.environ, **variables})
 
-    address = f"127.0.0.1:{shared_nsqd.tcp_port}"
     published = run("to_nsq", "--topic=environment2", given="hello\n", NSQD_TCP_ADDRESS=address)
     assert published.returncode == 0, published.stderr
     seen = run("nsq_tail", "--topic=environment2", "--channel=c", "-n=1", NSQD_TCP_ADDRESS=address)

@@ -17,6 +17,7 @@ from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.handling import access_refusal
 from nsqd_py.net.http.router import OPEN, Access, Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
+from tests.support.background import Background
 from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import run_tool
@@ -206,29 +207,18 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
     path = tmp_path / "auth"
     path.write_text(password_line("ann", "secret", cost=9) + TOKEN_LINE)  # 30 ms each
     nsqd = make_nsqd(f"--http-auth-file={path}")
-    statuses: list[int] = []
-    is_over = threading.Event()
+    statuses, guesses = [], itertools.count()
 
-    def attack(number: int) -> None:
-        for attempt in itertools.count():
-            answer = nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", f"{number}.{attempt}"))
-            statuses.append(answer.status)
-            if is_over.is_set():
-                return
+    def attack() -> None:
+        while not attackers.is_over.is_set():
+            statuses.append(nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", str(next(guesses)))).status)
 
-    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(30)]
-    for attacker in attackers:
-        attacker.start()
-    try:
-        with nsqd.consumer("t", "c", 1) as client:
-            for _ in range(21):
-                client.pub("t", b"message")
-                client.fin(client.message(deadline_s=2.0))
-                assert nsqd.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 200
-    finally:
-        is_over.set()
-        for attacker in attackers:
-            attacker.join()
+    attackers = Background(*[attack] * 30)
+    with attackers, nsqd.consumer("t", "c", 1) as client:
+        for _ in range(21):
+            client.pub("t", b"message")
+            client.fin(client.message(deadline_s=2.0))
+            assert nsqd.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 200
     assert set(statuses) == {401, 429}
     assert nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", "secret")).status == 200
     assert nsqd.stop() == 0

@@ -41,7 +41,6 @@ class Manager:
         self._notify.bind(str(directory / "notify"))
         self._notify.settimeout(40)
         self._environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")} | variables
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *sockets: socket.socket) -> None:
         command = self._command
@@ -72,17 +71,19 @@ class Manager:
             pass
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
         self._process.send_signal(number)
 
+    def end(self) -> int:
+        """Ask it to end; return its exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
     def wait(self) -> int:
-        assert self._process is not None
         return self._process.wait(40)
 
     def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
         self._notify.close()
 
 
@@ -114,10 +115,8 @@ ANY_PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
 
 @pytest.fixture
 def ports() -> Iterator[list[socket.socket]]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    yield sockets
-    for sock in sockets:
-        sock.close()
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        yield [one, other]
 
 
 def number(sock: socket.socket) -> int:
@@ -187,8 +186,7 @@ def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[
         producer.pub("orders", b"early")
     assert "closing socket 'admin'" in service.log_path.read_text()
     assert ping(http) == b"OK"
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    assert service.end() == 0
     with Client(number(tcp)):  # the manager holds the port, for the next start
         pass
 
@@ -205,8 +203,7 @@ def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> N
             client.connect(str(path))
             client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             assert client.makefile("rb").read().endswith(b"\r\nOK")
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
+        assert service.end() == 0
         assert path.exists()
 
 
@@ -219,8 +216,7 @@ def test_with_json_every_line_is_an_object(manage: Manage, program: str) -> None
     service.start()
     service.hear_until("READY")
     wait_until(lambda: "listening on" in service.log_path.read_text())
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    assert service.end() == 0
     lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
     assert len(lines) > 3
     assert {tuple(line) for line in lines} == {("time", "level", "prefix", "message")}
