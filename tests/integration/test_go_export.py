@@ -21,6 +21,7 @@ from nsq_apps.nsqd import main
 from tests.integration.test_take_over import GoNsqd, needs_go, once_more, received
 from tests.support.go_directory import GoDirectory, GoMessage, numbered
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.sweeps import sample
 from tests.support.wire import Message, rdy, req
 
 pytestmark = pytest.mark.ours
@@ -142,11 +143,9 @@ def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, ma
         assert received(client, "lonely", "first", 30) == once_more(queues["lonely"])
 
 
-def test_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
-    nsqd = make_nsqd()
-    nsqd.create("t", "a")
-    nsqd.pub("t", *(b"%d" % n for n in range(50)))
+def test_after_a_kill(nsqd: NsqdProcess, tmp_path: Path, export: Export) -> None:
     with nsqd.consumer("t", "a", 20) as client:
+        nsqd.pub("t", *(b"%d" % n for n in range(50)))
         messages = client.messages(20)
         client.send(rdy(0))
         client.fin(*messages)
@@ -166,48 +165,32 @@ def something_in_it(data: Path, target: Path) -> None:
     (target / "precious").write_text("")
 
 
-def strange_leftover(data: Path, target: Path) -> None:
-    temporary = target.with_name(target.name + ".tmp")
-    temporary.mkdir()
-    (temporary / "precious").write_text("")
-
-
-def damaged(data: Path, target: Path) -> None:
-    path = min(data.glob("t.*.log"))
-    path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
-
-
-def half_imported(data: Path, target: Path) -> None:
-    GoDirectory(data).queue("t:a", numbered("a", 3))
-
-
-def standby(data: Path, target: Path) -> None:
-    (data / "nsqd.standby").write_text("")
-
-
 def emptied(data: Path, target: Path) -> None:
     for path in data.iterdir():
         path.unlink()
 
 
+REFUSED: dict[str, list[Callable[[Path, Path], object]]] = {
+    "is not empty": [something_in_it, lambda data, target: target.write_text("")],
+    "is in the way": [lambda data, target: something_in_it(data, target.with_name("go.tmp"))],
+    "has files of Go's nsqd": [lambda data, target: GoDirectory(data).queue("t:a", numbered("a", 3))],
+    "is the copy of a standby": [lambda data, target: (data / "nsqd.standby").write_text("")],
+    "has no topics": [emptied],
+}
+
+
 @pytest.mark.parametrize(
     ("spoil", "flags", "reason"),
     [
-        (something_in_it, (), "is not empty"),
-        (strange_leftover, (), "is in the way"),
-        (half_imported, (), "has files of Go's nsqd"),
-        (standby, (), "is the copy of a standby"),
-        (emptied, (), "has no topics"),
-        (lambda data, target: target.parent.joinpath("go").write_text(""), (), "is not empty"),
-        (None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
+        *((spoil, (), reason) for reason, ways in REFUSED.items() for spoil in ways),
+        (lambda data, target: None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
     ],
 )
 def test_what_it_refuses(
-    spoil: Callable[[Path, Path], None] | None, flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path, export: Export
+    spoil: Callable[[Path, Path], object], flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path, export: Export
 ) -> None:
     target = tmp_path / "go"
-    if spoil is not None:
-        spoil(data, target)
+    spoil(data, target)
     before = content(data)
     names = sorted(str(path) for path in tmp_path.rglob("*"))
     refused = export(data, target, *flags)
@@ -217,15 +200,15 @@ def test_what_it_refuses(
     assert sorted(str(path) for path in tmp_path.rglob("*")) == names
 
 
-def test_a_data_path_that_nsqd_uses(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
-    nsqd = make_nsqd()
+def test_a_data_path_that_nsqd_uses(nsqd: NsqdProcess, tmp_path: Path, export: Export) -> None:
     refused = export(nsqd.data_path, tmp_path / "go")
     assert refused.status == 1 and "stop the nsqd" in refused.errors
 
 
 def test_damage_is_reported_and_the_rest_exported(data: Path, tmp_path: Path, export: Export) -> None:
     whole = export(data, tmp_path / "whole")
-    damaged(data, tmp_path)
+    path = min(data.glob("t.*.log"))
+    path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
     exported = export(data, tmp_path / "go")
     assert (whole.status, whole.errors, exported.status) == (0, "", 1)
     missing = {name: DEPTHS[name] - len(GoDirectory(tmp_path / "go").read(name)) for name in ("t:a", "t:b")}
@@ -255,7 +238,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, *sample(signal.SIGKILL, signal.SIGTERM)])
 def test_an_interrupted_export_leaves_nothing_that_looks_complete(
     number: signal.Signals, data: Path, tmp_path: Path, export: Export
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +87,12 @@ def test_it_survives_a_restart_and_a_kill(cluster: AdminCluster, tmp_path: Path)
     assert pause(admin, "orders", "ada") == 200
     wait_until(lambda: file.exists() and b"ada" in file.read_bytes(), what="the entry in the file")
     assert file.stat().st_mode & 0o777 == 0o600
-    admin.kill()
-    admin = cluster.admin(flag, *PROXY)
+    admin.restart(clean=False)
     assert [row["user"] for row in rows(admin)] == ["ada"]
     for user in ("bob", "eve"):
         assert pause(admin, "orders", user) == 200
-    admin.stop()
-    admin = cluster.admin(flag, *PROXY)
+    admin.restart()
     assert [row["user"] for row in rows(admin)] == ["eve", "bob", "ada"]
-    admin.stop()
 
 
 def test_a_damaged_file_is_set_aside_and_a_link_is_not_followed(cluster: AdminCluster, tmp_path: Path) -> None:
@@ -111,8 +107,8 @@ def test_a_damaged_file_is_set_aside_and_a_link_is_not_followed(cluster: AdminCl
     victim = tmp_path / "victim"
     victim.write_text(json.dumps([{"time_s": 1, "state": "done", "user": "mallory"}]))
     file.unlink(missing_ok=True)
-    os.symlink(victim, file)
-    admin = cluster.admin(flag)
+    file.symlink_to(victim)
+    admin.start()
     assert rows(admin) == []
     assert pause(admin, "orders", "ada") == 200
     admin.stop()

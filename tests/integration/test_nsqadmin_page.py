@@ -14,17 +14,10 @@ import pytest
 
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import HTTPAnswer, wait_until
+from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin page")
-
-
-def done(answer: HTTPAnswer) -> dict[str, Any]:
-    assert answer.status == 200, answer
-    document: dict[str, Any] = answer.json()
-    assert document["errors"] == []
-    return document
 
 
 # ---- views
@@ -129,10 +122,6 @@ def messages_of(admin: NsqadminProcess, path: str, node: str) -> dict[str, Any]:
     return answer
 
 
-def bodies_of(answer: dict[str, Any]) -> list[str]:
-    return [message["body"] for message in answer["messages"]]
-
-
 @pytest.mark.ours
 def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
@@ -144,7 +133,8 @@ def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminP
         admin.wait_for_topic("orders", depth=1)
         path = "/api/v2/topics/orders/channels/archive"
         found = messages_of(admin, f"{path}/peek?state=in_flight&regex=b", node)
-        assert (bodies_of(found), found["searched_count"]) == (["b"], 2)
+        (shown,) = found["messages"]
+        assert (shown["body"], found["searched_count"]) == ("b", 2)
         (later,) = messages_of(admin, f"{path}/peek?state=deferred", node)["messages"]
         assert (later["body"], later["due"] > later["timestamp"]) == ("later", True)
         download = admin.http("GET", f"{path}/messages/{later['id']}?node={node}&seq={later['seq']}")
@@ -166,7 +156,7 @@ def test_dead_letters_are_listed_by_number(cluster: AdminCluster, admin: Nsqadmi
     assert listed() == [(0, 1, None), (1, 1, None), (2, 1, None)]
     assert admin.http("GET", f"/api/v2/topics/orders.dead/messages/1?node={node}").body == b"1"
     assert admin.get("/api/v2/topics/orders.dead")["rows"][0].get("channel") is None  # looking makes no channel
-    done(admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=1))
+    assert admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=1).json()["errors"] == []
     assert [seq for seq, _, _ in listed()] == [1, 2]
 
 
@@ -198,9 +188,8 @@ def test_actions_that_make_no_sense(admin: NsqadminProcess, action: str, topic: 
 def test_few_long_bodies_are_received_at_a_time(admin: NsqadminProcess) -> None:
     head = f"POST /api/v2/actions HTTP/1.1\r\nHost: x\r\nX-Nsqadmin-Token: {admin.token()}\r\nContent-Length: 100000\r\n"
     with ExitStack() as stack:
-        first, *_, last = socks = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port))) for _ in range(5)
-        ]
+        address = "127.0.0.1", admin.http_port
+        first, *_, last = socks = [stack.enter_context(socket.create_connection(address)) for _ in range(5)]
         for sock in socks:
             sock.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
             assert sock is last or sock.recv(100).startswith(b"HTTP/1.1 100 ")
@@ -208,6 +197,3 @@ def test_few_long_bodies_are_received_at_a_time(admin: NsqadminProcess) -> None:
         assert select([last], [], [], 0)[0] == []
         first.close()
         assert last.recv(100).startswith(b"HTTP/1.1 100 ")
-
-
-# ---- a large cluster

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.network import free_ports
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
@@ -21,10 +22,10 @@ SECRET = "c4n4ry"
 FAST = ("--attention-quiet-time=1s", "--http-client-request-timeout=1s")
 
 
-def pause(cluster: AdminCluster, *, is_on: bool = True) -> None:
+def pause(cluster: AdminCluster, action: str = "pause") -> None:
     """A paused topic is a problem at once."""
     for nsqd in cluster.nsqds:
-        nsqd.post(f"/topic/{'pause' if is_on else 'unpause'}?topic=orders")
+        nsqd.post(f"/topic/{action}?topic=orders")
 
 
 def reports(server: WebServer) -> list[dict[str, Any]]:
@@ -47,25 +48,31 @@ def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster: AdminClust
         observer(cluster, server, *pages)
         pause(cluster)
         wait_for_reports(server, 1)
-        pause(cluster, is_on=False)
+        pause(cluster, "unpause")
         wait_for_reports(server, 2)
     began, ended = reports(server)
     assert (began["event"], ended["event"]) == ("problem_began", "problem_ended")
     assert began["dedup_key"] == ended["dedup_key"] == "paused|orders||"
-    assert (began["severity"], began["kind"], began["word"], began["topic"]) == ("warning", "paused", "paused", "orders")
+    expected = {
+        "severity": "warning",
+        "kind": "paused",
+        "word": "paused",
+        "topic": "orders",
+        "advice": "Resume it once the reason for the pause is over.",
+        "runbook_url": "https://wiki.example.org/nsq#paused",
+        "url": "https://nsqadmin.example.org/topics/orders",
+        "source": "https://nsqadmin.example.org",
+        "via": socket.gethostname(),
+    }
+    assert expected.items() <= began.items()
     assert began["text"].startswith("The topic is paused")
-    assert began["advice"] == "Resume it once the reason for the pause is over."
-    assert began["runbook_url"] == "https://wiki.example.org/nsq#paused"
-    assert (began["url"], began["source"]) == ("https://nsqadmin.example.org/topics/orders", "https://nsqadmin.example.org")
-    assert began["via"] == socket.gethostname()
     assert began["began_s"] <= ended["ended_s"] <= ended["timestamp"] + 1
     assert (server.asked[0].method, server.asked[0].headers["content-type"]) == ("POST", "application/json")
 
 
 def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster: AdminCluster) -> None:
     cluster.create("orders", "archive")
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    (port,) = free_ports(1)
     admin = cluster.admin(f"--attention-http-endpoint=http://ada:{SECRET}@127.0.0.1:{port}/{SECRET}?x={SECRET}", *FAST)
     pause(cluster)
     wait_until(lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="a failure in the log")
@@ -96,7 +103,7 @@ def test_a_restart_repeats_nothing_and_reports_what_ended_in_between(cluster: Ad
         admin.wait_for_topic("orders", nodes=2)
         admin.stop()
         assert len(reports(server)) == 1
-        pause(cluster, is_on=False)
+        pause(cluster, "unpause")
         observer(cluster, server, kept)
         wait_for_reports(server, 2)
         events = [(report["event"], report["dedup_key"]) for report in reports(server)]

@@ -440,9 +440,8 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_pro
 def test_everything_at_once_tls_snappy_and_auth(
     make_nsqd: MakeNsqd, make_producer: MakeProducer, certificates: Certificates
 ) -> None:
-    server = AuthServer()
-    server.grant(("mine", (".*",), ("publish",)))
-    try:
+    with contextlib.closing(AuthServer()) as server:
+        server.grant(("mine", (".*",), ("publish",)))
         flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
         nsqd = make_nsqd(*flags)
         tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
@@ -457,8 +456,6 @@ def test_everything_at_once_tls_snappy_and_auth(
         producer.publish("mine", b"x")
         with pytest.raises(NoNsqd, match=f"127.0.0.1:{nsqd.tcp_port}"):
             make_producer(nsqd, auth_secret="secret").publish("mine", b"x")
-    finally:
-        server.close()
 
 
 # ---- shared
