@@ -17,7 +17,7 @@ from tests.unit.fakes import FakeLog
 TTL_S = 2
 wait_here = SHELLS["gevent"].wait  # greenlets run in the meantime
 
-pytestmark = [pytest.mark.skipif(ETCD is None, reason="no etcd here"), pytest.mark.xdist_group("etcd")]
+pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
 
 
 @pytest.fixture(scope="module")

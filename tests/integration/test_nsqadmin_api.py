@@ -20,9 +20,6 @@ NO_LOOKUPD = 'UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 N
 # The keys of a notification of Go's nsqadmin about a topic, by a user.
 GO_NOTICE = ("action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via")
 
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin api")
-
 
 def send(admin: NsqadminProcess, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -12,8 +12,7 @@ from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
-# One worker runs them all: they share their processes.
-pytestmark = [pytest.mark.xdist_group("nsqadmin audit"), pytest.mark.ours]
+pytestmark = pytest.mark.ours
 
 PROXY = ("--acl-http-header=X-User", "--acl-http-header-from=127.0.0.1/32")
 

@@ -13,10 +13,7 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
 GO = os.environ.get("NSQADMIN_GO", "")
-pytestmark = [
-    pytest.mark.skipif(not GO, reason="NSQADMIN_GO=path of Go's nsqadmin runs this"),
-    pytest.mark.xdist_group("nsqadmin beside_go"),
-]
+pytestmark = pytest.mark.skipif(not GO, reason="NSQADMIN_GO=path of Go's nsqadmin runs this")
 
 # On purpose or by time, and which of Go's answers it is in; see docs/compatibility.md.
 NOT_COMPARED = {"connected", "delivery_msg_count"}

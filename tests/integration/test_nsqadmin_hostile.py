@@ -23,9 +23,6 @@ IN_URL = quote(EVIL, safe="")
 # Lines of a log that everybody may read in a terminal.
 LINE = re.compile(r"\[nsqadmin\] [\d/]{10} [\d:.]{15} (DEBUG|INFO|WARNING|ERROR): [^\x00-\x1f\x7f-\x9f]*")
 
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin hostile")
-
 
 def answers(port: int) -> dict[str, Any]:
     """By path, of an nsqlookupd and an nsqd at once."""

@@ -16,10 +16,6 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin page")
-
-
 # ---- views
 
 

@@ -16,9 +16,6 @@ from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
 
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin permissions")
-
 SEEN, HIDDEN = 3, 7919
 # What must not be in an answer: names, the depth of the hidden topic, and sums with it.
 SECRETS = re.compile(rf"secret|hidden|\b(?:{HIDDEN}|{HIDDEN + SEEN})(?:\.0)?\b")

@@ -15,8 +15,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 from tests.support.web_server import CUT, HANG, OK, Reply, WebServer
 
-# One worker runs them all: they share their processes.
-pytestmark = [pytest.mark.xdist_group("nsqadmin problems"), pytest.mark.ours]
+pytestmark = pytest.mark.ours
 
 SECRET = "c4n4ry"
 FAST = ("--attention-quiet-time=1s", "--http-client-request-timeout=1s")

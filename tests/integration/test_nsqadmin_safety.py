@@ -10,15 +10,10 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from nsqadmin_py.web.events import MOST_READERS_OF_ONE
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
-
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin safety")
 
 
 def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
