@@ -29,8 +29,7 @@ def test_what_was_published_is_there_with_its_ids_and_times(make_nsqd: MakeNsqd)
         found = archived(nsqd)
         assert [message.body for message in found] == bodies
         assert {message.topic for message in found} == {"orders"}
-    with nsqd.consumer("orders", "ch", 2500) as client:
-        received = client.consume(len(bodies))
+    received = nsqd.consume("orders", "ch", len(bodies))
     reported = {(message.known_id, message.body, message.timestamp_ns) for message in found}
     assert reported == {(message.id, message.body, message.timestamp_ns) for message in received}
 

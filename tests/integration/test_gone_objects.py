@@ -23,11 +23,8 @@ MOST_IN_CYCLES = 8 * COUNT
 
 
 def come_and_go(nsqd: NsqdProcess, number: int) -> None:
-    with nsqd.connect() as client:
-        client.identify(heartbeat_interval=60_000, msg_timeout=900_000)
-        client.sub("t", "c", 1)
-        message = client.message()
-        client.send(b"RDY 0\n" + wire.fin(message.id))
+    with nsqd.consumer("t", "c", 1, heartbeat_interval=60_000, msg_timeout=900_000) as client:
+        client.send(b"RDY 0\n" + wire.fin(client.message().id))
 
 
 def negotiate(nsqd: NsqdProcess, number: int) -> None:
@@ -85,6 +82,5 @@ def test_what_is_gone_leaves_nothing_behind(make_nsqd: MakeNsqd, step: Callable[
     for number in range(COUNT):
         step(nsqd, number)
     wait_until(lambda: objects(nsqd) - before < MOST_LEFT, what="everything to be forgotten")
-    collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)
-    assert collected is not None
-    assert int(collected[1]) < MOST_IN_CYCLES
+    collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)[1]
+    assert int(collected) < MOST_IN_CYCLES

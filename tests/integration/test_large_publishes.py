@@ -20,11 +20,6 @@ def mixed(number: int) -> list[bytes]:
     return [(b"%d.%d " % (number, i)).ljust(30 * KIB + 7 * i, b"y") for i in range(9)]
 
 
-def consumed(nsqd: NsqdProcess, count: int) -> list[bytes]:
-    with nsqd.consumer("t", "c", 100) as consumer:
-        return bodies(consumer.consume(count))
-
-
 @pytest.mark.parametrize("pieces", [1, 3, 50])
 def test_large_publishes_in_a_row(nsqd: NsqdProcess, pieces: int) -> None:
     nsqd.create("t", "c")
@@ -38,4 +33,4 @@ def test_large_publishes_in_a_row(nsqd: NsqdProcess, pieces: int) -> None:
                 client.send(command[start : start + step])
             assert client.frame() == OK
             sent += messages
-    assert consumed(nsqd, len(sent)) == sent
+    assert bodies(nsqd.consume("t", "c", len(sent))) == sent

@@ -62,9 +62,8 @@ def selected(terminal: Terminal) -> str:
     return unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""  # the first one is the heading
 
 
-def depth_of(terminal: Terminal, name: str) -> str:
-    found = cells(terminal, name)
-    return found[0] if found else ""
+def wait_for_depth(terminal: Terminal, name: str, depth: int) -> None:
+    terminal.wait_for(lambda: cells(terminal, name)[:1] == [str(depth)], f"a depth of {depth}")
 
 
 def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
@@ -98,12 +97,12 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         assert terminal.lines[23].startswith("q quit")
         assert not terminal.has_cursor
 
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "0", "a depth of 0")
+        wait_for_depth(terminal, "archive", 0)
         assert set(cells(terminal, "archive")[5]) == {BARS[0]}
         client.mpub("orders", [b"x"] * 5)
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "5", "a depth of 5")
+        wait_for_depth(terminal, "archive", 5)
         client.mpub("orders", [b"x"] * 15)
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "20", "a depth of 20")
+        wait_for_depth(terminal, "archive", 20)
         trend = cells(terminal, "archive")[5]
         assert trend == "".join(sorted(trend)), "the bars rise"
         assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
@@ -222,7 +221,7 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
             terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for ")
             terminal.wait_for_text("users")
             busy.mpub("orders", [b"x"] * 7)
-            terminal.wait_for(lambda: depth_of(terminal, "archive") == "7", "news")
+            wait_for_depth(terminal, "archive", 7)
 
 
 # --- keys, and the end
@@ -231,10 +230,8 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
 def test_keys_change_the_order_and_quit(quiet: NsqdProcess) -> None:
     with shown(*of(quiet), "--sort=depth") as terminal:
         terminal.wait_for_text("by depth")
-        terminal.type("s")
-        terminal.wait_for_text("by growth")
-        terminal.type("r")
-        terminal.wait_for_text("by -growth")
+        terminal.type("s", "by growth")
+        terminal.type("r", "by -growth")
         terminal.type("xyz\x1b[[A\x1b[15~")  # means nothing
         terminal.type("q")
         assert terminal.wait() == 0
@@ -263,8 +260,7 @@ def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         assert terminal.settings != terminal.settings_before  # single keys, no echo
-        terminal.type(typed)
-        terminal.wait_for_text(view)
+        terminal.type(typed, view)
         if how == "ctrl-c":
             terminal.type("\x03")
         else:
@@ -279,16 +275,12 @@ def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
         terminal.type("/MAIq")  # q is a letter here
         terminal.wait_for(lambda: terminal.lines[23] == "/MAIq", "the text")
         terminal.wait_for_text("no topic or channel matches the filter")
-        terminal.type("\x7f")
-        terminal.wait_for_text("orders/mail")
+        terminal.type("\x7f", "orders/mail")
         assert not terminal.line_with("archive") and not terminal.line_with("users")
-        terminal.type("\n")
-        terminal.wait_for_text("filter MAI: 1 of 4 rows")
-        terminal.type("/\x15u*\n")  # Ctrl-U; a pattern
-        terminal.wait_for_text("filter u*: 1 of 4 rows")
+        terminal.type("\n", "filter MAI: 1 of 4 rows")
+        terminal.type("/\x15u*\n", "filter u*: 1 of 4 rows")  # Ctrl-U; a pattern
         assert selected(terminal) == "users"
-        terminal.type("\x1b")
-        terminal.wait_for_text("archive")
+        terminal.type("\x1b", "archive")
         assert terminal.lines[23].startswith("q quit")
         terminal.type("/arch")
         terminal.wait_for(lambda: not terminal.line_with("users"), "the filter")
@@ -308,8 +300,7 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
     ):
         publisher.mpub("orders", [b"x" * 1000] * 20)
         terminal.wait_for_text("users")
-        terminal.type("j\n")  # the first channel of orders
-        terminal.wait_for_text("topic orders  nsqd: 2")
+        terminal.type("j\n", "topic orders  nsqd: 2")  # the first channel of orders
         terminal.wait_for_text("worker")
         terminal.wait_for_text("E orders/mail: no consumer: 20 messages wait")
         size = terminal.line_with("disk").partition("disk ")[2].split()[:2]
@@ -335,21 +326,17 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
 def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
     with shown(*of(busy), NO_COLOR="1") as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
-        terminal.type("p")
-        terminal.wait_for_text("no problems")
+        terminal.type("p", "no problems")
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
         terminal.wait_for_text("problems: 2 errors, 1 warning")
         assert terminal.lines[2].split()[:4] == ["error", "orders/archive", "no", "consumer:"]
         assert terminal.lines[4].split()[:4] == ["warning", "users", "no", "channel:"]
         assert terminal.line_with("runbook: docs/runbooks.md#no_consumer")
-        terminal.type("G")
-        terminal.wait_for_text("runbook: docs/runbooks.md#no_channel")
+        terminal.type("G", "runbook: docs/runbooks.md#no_channel")
         assert terminal.line_with("do: Subscribe a consumer.")
-        terminal.type("\n")
-        terminal.wait_for_text("topic users")
-        terminal.type("qq")
-        terminal.wait_for_text("2 errors, 1 warning")
+        terminal.type("\n", "topic users")
+        terminal.type("qq", "2 errors, 1 warning")
         assert terminal.line_with("archive").startswith("E "), "the same without colours"
         assert terminal.line_with("users").startswith("W ")
         assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
@@ -377,8 +364,7 @@ def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd: MakeNsqlookupd, make
     wait_until(lambda: len(lookupd.nodes()) == 1)
     with shown(f"--lookupd-http-address={lookupd.http_address}") as terminal:
         terminal.wait_for_text("nsqd: 1")
-        terminal.type("p")
-        terminal.wait_for_text("no problems")
+        terminal.type("p", "no problems")
         lost.kill()
         terminal.wait_for_text("gone: does not answer, and no nsqlookupd")
         assert terminal.line_with("gone: ").startswith(f"error   nsqd 127.0.0.1:{lost.http_port}"[:26])
@@ -392,8 +378,7 @@ def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
     with shown(f"--nsqd-http-address=127.0.0.1:{http_port}") as terminal:
         terminal.wait_for_text("failed: nsqd")
         for typed, text in ("p", "node_failed"), ("\n", "node_failed"), ("?", "Keys"), ("q", "node_failed"), ("q", "no topic"):
-            terminal.type(typed)
-            terminal.wait_for_text(text)
+            terminal.type(typed, text)
         nsqd.start()
         terminal.wait_for_text("archive")
         terminal.wait_for(lambda: not terminal.line_with("failed"), "the failure to end")
@@ -404,10 +389,8 @@ def test_a_thousand_topics() -> None:
         terminal.wait_for_text("… 981 more")
         terminal.type("G")
         terminal.wait_for(lambda: selected(terminal) == "topic999", "the last topic")
-        terminal.type("/c5\x7f\x7f77")
-        terminal.wait_for_text("topic777")
-        terminal.type("\n" + "j" * 10 + "\n")  # after 077, 177, … 677: 770, 771, 772, 773
-        terminal.wait_for_text("topic topic773")
+        terminal.type("/c5\x7f\x7f77", "topic777")
+        terminal.type("\n" + "j" * 10 + "\n", "topic topic773")  # after 077, 177, … 677: 770, 771, 772, 773
         assert sum(psutil.Process(terminal.pid).cpu_times()[:2]) < 10.0
         terminal.resize(30, 9)
         terminal.wait_for(lambda: len(terminal.lines[8]) < 31 and terminal.lines[8].startswith("q back"), "the foot")
@@ -426,8 +409,7 @@ def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
         assert_left_as_it_was(terminal)
         os.kill(terminal.pid, signal.SIGCONT)
         terminal.wait_for(lambda: not terminal.has_cursor, "the table")
-        terminal.type("s")
-        terminal.wait_for_text("by channel")
+        terminal.type("s", "by channel")
 
 
 def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
