@@ -16,7 +16,6 @@ NOBODY = "127.0.0.1:1"
 
 DONE = 200, {"message": ""}
 FORBIDDEN = 403, {"message": "FORBIDDEN"}
-NO_LOOKUPD = 'UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
 # The keys of a notification of Go's nsqadmin about a topic, by a user.
 GO_NOTICE = ("action", "topic", "timestamp", "user", "remote_ip", "user_agent", "url", "via")
 
@@ -89,35 +88,38 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
     assert nsqd.channel_stats("made", "c") is not None
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "message"),
-    [
-        ("GET", "/api/topics/none", None, 502, NO_LOOKUPD),
-        ("GET", "/api/topics/orders/none", None, 404, "CHANNEL_NOT_FOUND"),
-        ("GET", f"/api/nodes/{NOBODY}", None, 404, "NODE_NOT_FOUND"),
-        ("POST", "/api/topics", b"", 400, "EOF"),
-        ("POST", "/api/topics", {"more": [[]] * 30_000}, 413, "BODY_TOO_BIG"),
-        ("POST", "/api/topics", {"topic": "bad topic"}, 400, "INVALID_TOPIC"),
-        ("POST", "/api/topics", {"topic": "\ud800"}, 400, "invalid JSON: half of a surrogate pair"),
-        ("POST", "/api/topics", {"topic": "t", "channel": "<b>"}, 400, "INVALID_CHANNEL"),
-        ("POST", "/api/topics/orders", {"action": "burn"}, 400, "INVALID_ACTION"),
-        ("DELETE", f"/api/nodes/{NOBODY}", b"{", 400, "INVALID_BODY"),
-        ("DELETE", f"/api/nodes/{NOBODY}", {"topic": ""}, 400, "INVALID_TOPIC"),
-        ("GET", "/api/graphite?metric=x", None, 400, "INVALID_ARG_METRIC"),
-        ("GET", "/api/graphite?metric=rate", None, 400, "INVALID_ARG_TARGET"),
-        ("GET", "/api/graphite?metric=rate&target=x", None, 404, "GRAPHITE_URL_REQUIRED"),
-        ("GET", "/config/none", None, 400, "INVALID_OPTION"),
-        ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
-        ("PUT", "/config/log_level", b"loud", 400, "INVALID_VALUE"),
-        ("PUT", "/config/base_path", b"x", 400, "INVALID_OPTION"),
-        ("PUT", "/config/nsqlookupd_http_addresses", [1], 400, "INVALID_VALUE"),
-        ("PUT", "/api/topics", {}, 405, "METHOD_NOT_ALLOWED"),
-        ("GET", "/nowhere", None, 404, "NOT_FOUND"),
-    ],
-)
-def test_what_is_refused(cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str) -> None:
+NOT_A_TOPIC = 'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
+REFUSED = [
+    ("GET /api/topics/none", None, f"502 UPSTREAM_ERROR: {NOT_A_TOPIC}"),
+    ("GET /api/topics/orders/none", None, "404 CHANNEL_NOT_FOUND"),
+    (f"GET /api/nodes/{NOBODY}", None, "404 NODE_NOT_FOUND"),
+    ("POST /api/topics", b"", "400 EOF"),
+    ("POST /api/topics", b'{"more":[' + b"[]," * 30_000 + b"[]]}", "413 BODY_TOO_BIG"),
+    ("POST /api/topics", b'{"topic":"bad topic"}', "400 INVALID_TOPIC"),
+    ("POST /api/topics", b'{"topic":"\\ud800"}', "400 invalid JSON: half of a surrogate pair"),
+    ("POST /api/topics", b'{"topic":"t","channel":"<b>"}', "400 INVALID_CHANNEL"),
+    ("POST /api/topics/orders", b'{"action":"burn"}', "400 INVALID_ACTION"),
+    (f"DELETE /api/nodes/{NOBODY}", b"{", "400 INVALID_BODY"),
+    (f"DELETE /api/nodes/{NOBODY}", b'{"topic":""}', "400 INVALID_TOPIC"),
+    ("GET /api/graphite?metric=x", None, "400 INVALID_ARG_METRIC"),
+    ("GET /api/graphite?metric=rate", None, "400 INVALID_ARG_TARGET"),
+    ("GET /api/graphite?metric=rate&target=x", None, "404 GRAPHITE_URL_REQUIRED"),
+    ("GET /config/none", None, "400 INVALID_OPTION"),
+    ("PUT /config/log_level", b"", "413 INVALID_VALUE"),
+    ("PUT /config/log_level", b"loud", "400 INVALID_VALUE"),
+    ("PUT /config/base_path", b"x", "400 INVALID_OPTION"),
+    ("PUT /config/nsqlookupd_http_addresses", b"[1]", "400 INVALID_VALUE"),
+    ("PUT /api/topics", b"{}", "405 METHOD_NOT_ALLOWED"),
+    ("GET /nowhere", None, "404 NOT_FOUND"),
+]
+
+
+def test_what_is_refused(cluster: AdminCluster) -> None:
     cluster.create("orders", "archive")
-    assert send(cluster.admin(), method, path, body) == (status, {"message": message})
+    for request, body, refusal in REFUSED:
+        answer = cluster.admin().http(*request.split(" "), body)
+        assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+        assert answer.refusal == refusal, request
 
 
 # ---- actions
