@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.sweeps import sample
 
 pytestmark = pytest.mark.ours
 
@@ -76,10 +77,11 @@ print(sorted(seen - {"GeneratorExit", "CancelledError"}), len(ended), max(ended)
 """
 
 
-def test_control_c_in_a_loop_raises_nothing_else(script: Callable[..., str], shell: str) -> None:
+@pytest.mark.parametrize("times", sample(30, 100))
+def test_control_c_in_a_loop_raises_nothing_else(script: Callable[..., str], shell: str, times: int) -> None:
     # On gevent, it may come while a greenlet has a message that is not queued yet: `stop` waits for its answer.
-    printed = script(LOOPS, SHELL=shell, TIMES=100, LONGEST_S=100 if shell == "gevent" else 20)
-    assert printed == "['KeyboardInterrupt'] 100 True\n"
+    printed = script(LOOPS, SHELL=shell, TIMES=times, LONGEST_S=100 if shell == "gevent" else 20)
+    assert printed == f"['KeyboardInterrupt'] {times} True\n"
 
 
 STOPPING = """

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,16 +54,22 @@ def nothing_s() -> float:
     return min(run_s("-c", "pass") for _ in range(5))
 
 
-def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: Path, nothing_s: float) -> None:
-    if not Path("/proc/self/schedstat").exists():
-        pytest.skip("the kernel counts no processor time by thread")
+by_thread = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time by thread")
 
+
+def executed(directory: Path) -> NsqdProcess:
+    """A new nsqd, which is not forked from this process."""
+    nsqd = NsqdProcess(directory / f"data{len(list(directory.iterdir()))}")
+    nsqd.is_executed = True
+    return nsqd
+
+
+@by_thread
+def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: Path, nothing_s: float) -> None:
     def start() -> float:
-        nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
-        nsqd.is_executed = True
-        with nsqd:
+        with executed(tmp_path) as nsqd:
             nsqd.launch()
-            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 40, "nsqd to listen")
+            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), what="nsqd to listen")
             port = int(nsqd.log_text().split("TCP: listening on 127.0.0.1:")[1].split()[0])
             with Client(port) as client:
                 client.pub("orders", b"first")
@@ -94,21 +101,18 @@ def copy_topics(killed: NsqdProcess, data_path: Path, count: int) -> None:
         (data_path / journal_name(f"t{number}", "c")).write_bytes(journal)
 
 
+@by_thread
 @pytest.mark.calm  # threads that switch all the time take processor time too
 def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     """A topic with a channel takes a fixed time, however many there are: with 20,000 of them nsqd is soon back."""
-    if not Path("/proc/self/schedstat").exists():
-        pytest.skip("the kernel counts no processor time by thread")
     killed = make_nsqd()
     killed.create("t", "c")
     killed.pub("t", b"first")
     killed.kill()
 
     def start_s(count: int) -> float:
-        nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
-        copy_topics(killed, nsqd.data_path, count)
-        nsqd.is_executed = True
-        with nsqd:
+        with executed(tmp_path) as nsqd:
+            copy_topics(killed, nsqd.data_path, count)
             nsqd.start()
             cpu_s = used_s(nsqd)
             depths = [topic["channels"][0]["depth"] for topic in nsqd.stats()["topics"]]
@@ -128,6 +132,7 @@ def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
     assert least(lambda: run_s("-m", "nsq_apps", command, "--version"), most_s) < most_s
 
 
+@cache
 def imported(*arguments: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
