@@ -13,7 +13,6 @@ import pytest
 
 from nsqd_py.client import aio
 from tests.support.aio_client import run_in_new_loop, until
-from tests.support.nsqd_process import NsqdProcess
 
 pytestmark = pytest.mark.ours
 
@@ -21,33 +20,33 @@ tenant = contextvars.ContextVar("tenant", default="")
 
 
 @pytest.fixture
-def consumer(address: str, topic: str) -> Callable[..., aio.Consumer]:
+def consumer(address, topic) -> Callable[..., aio.Consumer]:
     """`consumer(handler, ...)` makes one without back-off."""
-    settings: dict[str, Any] = {"nsqd_tcp_addresses": address, "default_requeue_delay": 0, "max_backoff_duration": 0}
+    settings = {"nsqd_tcp_addresses": address, "default_requeue_delay": 0, "max_backoff_duration": 0}
     return partial(aio.Consumer, topic, "c", **settings)
 
 
 @pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-def test_a_plain_function_stops_no_event_loop(shared_nsqd: NsqdProcess, topic: str, consumer: Any, role: str) -> None:
+def test_a_plain_function_stops_no_event_loop(shared_nsqd, topic, consumer, role):
     """The handler waits until the event loop has done something."""
     has_begun, may_end = asyncio.Event(), threading.Event()
     places = []
 
-    def wait(item: Any) -> None:
+    def wait(item):
         loop.call_soon_threadsafe(has_begun.set)
         assert may_end.wait(40)
         places.append((threading.get_ident() == loop_thread, tenant.get()))
         if role == "batch_handler":
             item.finish()
 
-    def fail(item: Any) -> None:
+    def fail(item):
         raise ValueError
 
-    async def consume() -> None:
+    async def consume():
         nonlocal loop, loop_thread
         loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
         tenant.set("acme")
-        given: dict[str, Any] = {role: wait}
+        given = {role: wait}
         if role == "on_give_up":
             given |= {"handler": fail, "max_attempts": 1}
         async with consumer(**given) as running:
@@ -62,13 +61,13 @@ def test_a_plain_function_stops_no_event_loop(shared_nsqd: NsqdProcess, topic: s
     assert places == [(False, "acme")]
 
 
-def test_plain_functions_run_side_by_side(shared_nsqd: NsqdProcess, topic: str, consumer: Any) -> None:
+def test_plain_functions_run_side_by_side(shared_nsqd, topic, consumer):
     all_run = threading.Barrier(20, timeout=40)
 
-    def meet(message: Any) -> None:
+    def meet(message):
         all_run.wait()
 
-    async def consume() -> None:
+    async def consume():
         async with consumer(meet, concurrency=20) as running:
             await until(lambda: running.stats().finished == 20)
 
@@ -76,12 +75,12 @@ def test_plain_functions_run_side_by_side(shared_nsqd: NsqdProcess, topic: str, 
     run_in_new_loop(consume())
 
 
-def test_errors_of_a_plain_function_are_failures(shared_nsqd: NsqdProcess, topic: str, consumer: Any) -> None:
-    def handle(message: Any) -> None:
+def test_errors_of_a_plain_function_are_failures(shared_nsqd, topic, consumer):
+    def handle(message):
         if message.attempts < 3:
             raise StopIteration
 
-    async def consume() -> int:
+    async def consume():
         async with consumer(handle) as running:
             await until(lambda: running.stats().finished)
             return running.stats().requeued
@@ -90,9 +89,7 @@ def test_errors_of_a_plain_function_are_failures(shared_nsqd: NsqdProcess, topic
     assert run_in_new_loop(consume()) == 2
 
 
-def test_a_plain_function_that_hangs_does_not_keep_the_process(
-    shared_nsqd: NsqdProcess, script: Callable[..., str], topic: str
-) -> None:
+def test_a_plain_function_that_hangs_does_not_keep_the_process(shared_nsqd, script, topic):
     shared_nsqd.pub(topic, b"x")
     printed = script("""
 import asyncio, threading

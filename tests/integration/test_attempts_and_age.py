@@ -32,7 +32,7 @@ def metrics(nsqd: NsqdProcess) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
-def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
+def test_a_message_that_is_requeued_too_often_moves(nsqd):
     nsqd.create("orders", "c")
     assert "dead_letter_count" not in nsqd.wait_for_channel("orders", "c")
     with nsqd.connect(msg_timeout=60_000) as client, nsqd.connect(msg_timeout=60_000) as reader:
@@ -61,7 +61,7 @@ def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
     assert "dead_letters" not in nsqd.topic_stats("orders")
 
 
-def test_a_message_that_times_out_goes_where_the_settings_say(nsqd: NsqdProcess) -> None:
+def test_a_message_that_times_out_goes_where_the_settings_say(nsqd):
     nsqd.create("slow", "c")
     with nsqd.consumer("slow", "c", 1) as client:
         client.pub("slow", b"slow")
@@ -70,7 +70,7 @@ def test_a_message_that_times_out_goes_where_the_settings_say(nsqd: NsqdProcess)
     assert bodies(nsqd.consume("graves", "c", 1)) == [b"slow"]
 
 
-def test_what_nobody_takes_in_time_is_dropped_and_counted(nsqd: NsqdProcess) -> None:
+def test_what_nobody_takes_in_time_is_dropped_and_counted(nsqd):
     nsqd.create("short", "c")
     with nsqd.connect() as client:
         client.mpub("short", [b"%d" % i for i in range(100)])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trustme
 
 from tests.support import real_clients, wire
 from tests.support.auth_server import BOTH, EVERYTHING, HOST, AuthServer
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.sweeps import sample, sweep
 from tests.support.transports import TransportClient
 
@@ -34,7 +33,7 @@ def shared_server() -> Iterator[AuthServer]:
 
 
 @pytest.fixture
-def server(shared_server: AuthServer) -> AuthServer:
+def server(shared_server) -> AuthServer:
     """It grants everything, until the test says otherwise."""
     shared_server.asked.clear()
     shared_server.grant(EVERYTHING)
@@ -42,7 +41,7 @@ def server(shared_server: AuthServer) -> AuthServer:
 
 
 @pytest.fixture(scope="module")
-def guarded(shared_server: AuthServer, make_shared_nsqd: MakeNsqd) -> NsqdProcess:
+def guarded(shared_server, make_shared_nsqd) -> NsqdProcess:
     """One for all tests; each test has a topic of its own."""
     return make_shared_nsqd(f"--auth-http-address={shared_server.address}")
 
@@ -66,7 +65,7 @@ def refusal(client: wire.Client, *parts: bytes) -> bytes:
 # --- AUTH
 
 
-def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_the_question_and_the_answer(guarded, server, topic):
     server.grant(EVERYTHING, ("other", ("x",), ("publish",)))
     with guarded.connect() as client:
         assert client.identify()["auth_required"] is True
@@ -81,7 +80,7 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
     assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
 
 
-def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
+def test_identify_tells_that_no_auth_is_required(nsqd):
     client = nsqd.connect()
     assert client.identify()["auth_required"] is False
     assert refusal(client, wire.auth(SECRET)) == b"E_AUTH_DISABLED AUTH disabled"
@@ -103,18 +102,18 @@ def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
         (b"SUB unknown $\n", b'E_BAD_CHANNEL SUB channel name "$" is not valid'),
     ],
 )
-def test_before_auth(guarded: NsqdProcess, command: bytes, error: bytes) -> None:
+def test_before_auth(guarded, command, error):
     assert refusal(guarded.connect(), command) == error
     assert guarded.topic_stats("unknown") is None
 
 
-def test_auth_after_sub(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_auth_after_sub(guarded, server, topic):
     client = authorized(guarded)
     client.sub(topic, "archive")
     assert refusal(client, wire.auth(b"again")) == b"E_INVALID cannot AUTH in current state"
 
 
-def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tmp_path: Path) -> None:
+def test_a_client_with_a_certificate(make_nsqd, server, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
@@ -136,7 +135,7 @@ def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tm
 
 
 @pytest.mark.parametrize(("library", "module"), [("pynsq", "nsq"), ("gnsq", "gnsq")])
-def test_client_libraries_of_others(make_nsqd: MakeNsqd, server: AuthServer, library: str, module: str) -> None:
+def test_client_libraries_of_others(make_nsqd, server, library, module):
     pytest.importorskip(module)
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     server.grant((f"^{real_clients.TOPIC}$", (f"^{real_clients.CHANNEL}$", "^$"), BOTH))
@@ -150,7 +149,7 @@ def test_client_libraries_of_others(make_nsqd: MakeNsqd, server: AuthServer, lib
 RESTRICTIONS = (("^good$", ("^ch$", ".*"), ("publish",)), ("^read$", ("^ch[12]$",), ("subscribe",)))
 
 
-def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
+def test_what_is_permitted(guarded, server):
     server.grant(*RESTRICTIONS)
     with authorized(guarded) as client:
         client.pub("good", b"1", b"2")
@@ -173,14 +172,14 @@ def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
         (wire.dpub("else", 10, b"x"), b'E_UNAUTHORIZED AUTH failed for DPUB on "else" ""'),
     ],
 )
-def test_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, command: bytes, error: bytes) -> None:
+def test_what_is_not_permitted(guarded, server, command, error):
     server.grant(*RESTRICTIONS)
     assert refusal(authorized(guarded), command) == error
     assert guarded.topic_stats("else") is None
     assert guarded.channel_stats("read", "ch3") is None
 
 
-def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded, server, topic):
     server.grant((f"^{topic}$", (".*",), ("publish",)))
     with authorized(guarded) as client:
         client.send(wire.pub(topic, b"1") * 3, wire.pub("else", b"2") * 3, wire.pub(topic, b"3"))
@@ -189,7 +188,7 @@ def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded: NsqdProcess, 
     assert guarded.topic_stats("else") is None
 
 
-def test_publishing_over_http_needs_no_auth(guarded: NsqdProcess, topic: str) -> None:
+def test_publishing_over_http_needs_no_auth(guarded, topic):
     """As with Go's nsqd."""
     guarded.post(f"/pub?topic={topic}", b"x")
     guarded.post(f"/mpub?topic={topic}", b"x\ny")
@@ -200,9 +199,7 @@ def test_publishing_over_http_needs_no_auth(guarded: NsqdProcess, topic: str) ->
 
 
 @pytest.mark.parametrize(("is_refused", "reads"), sweep([True, False], [True, False]))
-def test_a_withdrawn_permission_ends_a_consumer(
-    guarded: NsqdProcess, server: AuthServer, topic: str, is_refused: bool, reads: bool
-) -> None:
+def test_a_withdrawn_permission_ends_a_consumer(guarded, server, topic, is_refused, reads):
     """It sends no command. Its message in flight goes to another consumer, after the message's time-out."""
     server.grant(EVERYTHING, ttl=1)
     with authorized(guarded) as client:
@@ -227,9 +224,7 @@ def test_a_withdrawn_permission_ends_a_consumer(
         assert message.attempts >= 2
 
 
-def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_server(
-    guarded: NsqdProcess, server: AuthServer, topic: str
-) -> None:
+def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_server(guarded, server, topic):
     server.grant(EVERYTHING, ttl=1)
     with authorized(guarded) as client:
         client.sub(topic, "archive", 10)
@@ -245,7 +240,7 @@ def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_s
 # --- servers that hang
 
 
-def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_a_server_that_hangs_delays_its_client_only(guarded, server, topic):
     """Not even a client that would have to be heard of by now is given up, as it is not listened to."""
     with authorized(guarded) as other, guarded.connect() as client:
         for each in (client, other):
@@ -268,7 +263,7 @@ def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server
 
 
 @pytest.mark.parametrize("behind", [b"", wire.pub("behind", b"x")])
-def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthServer, behind: bytes) -> None:
+def test_a_client_that_leaves_while_it_waits(guarded, server, behind):
     client = guarded.connect()
     with server.hanging():
         client.send(wire.auth(SECRET), behind)
@@ -280,7 +275,7 @@ def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthS
     assert "Traceback" not in guarded.log_text()
 
 
-def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer) -> None:
+def test_nsqd_stops_while_a_client_waits(make_nsqd, server):
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     with nsqd.connect() as client, server.hanging():
         client.send(wire.auth(SECRET))
@@ -294,7 +289,7 @@ def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer
 
 
 @pytest.mark.parametrize("pattern", sample("(a+)+$", "(a|aa)+$", "(.*a){30}b", "(a*)*$", "([a-j]?){1000}y"))
-def test_no_expression_makes_nsqd_slow(guarded: NsqdProcess, server: AuthServer, pattern: str) -> None:
+def test_no_expression_makes_nsqd_slow(guarded, server, pattern):
     server.grant(*[(f"{pattern}{number}", (pattern,), BOTH) for number in range(50)])
     client = authorized(guarded)
     begin_s = guarded.loop_cpu_s

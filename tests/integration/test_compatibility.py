@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support import wire
-from tests.support.certificates import Certificates
 from tests.support.module_servers import module_nsqd
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.transports import TransportClient
 from tests.support.wire import ERROR, OK, Client, Closed, Frame, int32
 
@@ -52,13 +51,13 @@ limited = module_nsqd(*LIMITS)  # for all tests of these limits
         (wire.mpub("t", [b"x" * 91] * 2 + [b"xxx"]), b"E_BAD_BODY MPUB body too big 201 > 200"),
     ],
 )
-def test_more_than_a_flag_allows_is_refused(limited: NsqdProcess, sent: bytes, error: bytes) -> None:
+def test_more_than_a_flag_allows_is_refused(limited, sent, error):
     with limited.connect() as client:
         client.send(sent)
         assert client.rest() == [Frame(ERROR, error)]
 
 
-def test_as_much_as_a_flag_allows_is_taken(limited: NsqdProcess) -> None:
+def test_as_much_as_a_flag_allows_is_taken(limited):
     with limited.connect(heartbeat_interval=5000, output_buffer_size=1000, output_buffer_timeout=100) as client:
         client.pub("limits", b"x" * 100)
         client.mpub("limits", [b"x" * 92] * 2)  # 4 bytes, and 4 for each
@@ -66,7 +65,7 @@ def test_as_much_as_a_flag_allows_is_taken(limited: NsqdProcess) -> None:
         assert client.ask(wire.rdy(8)) == Frame(ERROR, b"E_INVALID RDY count 8 out of range 0-7")
 
 
-def test_limits_are_told_to_clients(limited: NsqdProcess) -> None:
+def test_limits_are_told_to_clients(limited):
     with limited.connect() as client:
         reported = client.identify(deflate=True, deflate_level=9)
     assert (reported["max_rdy_count"], reported["output_buffer_timeout"]) == (7, 200)
@@ -81,11 +80,11 @@ def test_limits_are_told_to_clients(limited: NsqdProcess) -> None:
     assert limits.items() <= info.items()
 
 
-def test_an_option_has_the_size_of_a_message_at_most(limited: NsqdProcess) -> None:
+def test_an_option_has_the_size_of_a_message_at_most(limited):
     assert limited.http("PUT", "/config/log_level", b"x" * 101).refusal == "413 INVALID_VALUE"
 
 
-def test_compression_can_be_turned_off(make_nsqd: MakeNsqd) -> None:
+def test_compression_can_be_turned_off(make_nsqd):
     nsqd = make_nsqd("--deflate=false", "--snappy=false")
     with nsqd.connect() as client:
         reported = client.identify(deflate=True, snappy=True)
@@ -94,7 +93,7 @@ def test_compression_can_be_turned_off(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.ours
-def test_publishes_may_be_deferred_longer_than_requeued(make_nsqd: MakeNsqd) -> None:
+def test_publishes_may_be_deferred_longer_than_requeued(make_nsqd):
     nsqd = make_nsqd("--max-req-timeout=1s", "--max-defer-timeout=10s")
     for path in ("/pub", "/mpub"):
         nsqd.post(f"{path}?topic=t&defer=10000", b"x")
@@ -109,7 +108,7 @@ def test_publishes_may_be_deferred_longer_than_requeued(make_nsqd: MakeNsqd) -> 
 TOPOLOGY_KEYS = {"topology_region", "topology_zone"}  # since v1.3.0
 
 
-def test_the_answer_to_identify_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
+def test_the_answer_to_identify_has_the_keys_of_go(nsqd):
     with nsqd.connect() as client:
         reported = client.identify()
     assert {key: value for key, value in reported.items() if key not in TOPOLOGY_KEYS} == {
@@ -130,7 +129,7 @@ def test_the_answer_to_identify_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.ours  # Go's nsqd v1.3.0 has no topology
-def test_topology_is_told_and_kept(make_nsqd: MakeNsqd) -> None:
+def test_topology_is_told_and_kept(make_nsqd):
     nsqd = make_nsqd("--topology-region=r", "--topology-zone=z")
     with nsqd.connect() as client:
         reported = client.identify(topology_region="mine", topology_zone="here")
@@ -157,7 +156,7 @@ def row_of(nsqd: NsqdProcess, client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("compression", ["snappy", "deflate"])
-def test_a_row_tells_of_tls_and_compression(make_nsqd: MakeNsqd, certificates: Certificates, compression: str) -> None:
+def test_a_row_tells_of_tls_and_compression(make_nsqd, certificates, compression):
     nsqd = make_nsqd(*certificates.nsqd_flags)
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(certificates.client_context(), sample_rate=5, **{compression: True})
@@ -172,7 +171,7 @@ def topics_of(nsqd: NsqdProcess) -> set[str]:
     return {topic["topic_name"] for topic in nsqd.stats()["topics"]}
 
 
-def test_an_mpub_makes_its_topic_before_its_body_is_read(nsqd: NsqdProcess) -> None:
+def test_an_mpub_makes_its_topic_before_its_body_is_read(nsqd):
     refused = {
         "no-size": int32(0),
         "no-messages": int32(4) + int32(0),
@@ -192,7 +191,7 @@ def test_an_mpub_makes_its_topic_before_its_body_is_read(nsqd: NsqdProcess) -> N
 
 
 @pytest.mark.parametrize(("in_memory", "backend_depths"), [(0, (100,)), (10, (90, 89))])
-def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd, in_memory: int, backend_depths: tuple[int, ...]) -> None:
+def test_what_is_not_in_memory_is_backend_depth(make_nsqd, in_memory, backend_depths):
     nsqd = make_nsqd(f"--mem-queue-size={in_memory}")
     nsqd.create("rows", "c")
     nsqd.mpub("rows", [b"x" * (1 + n % 3) for n in range(100)])
@@ -201,7 +200,7 @@ def test_what_is_not_in_memory_is_backend_depth(make_nsqd: MakeNsqd, in_memory: 
 
 
 @pytest.mark.ours  # Go's nsqd answers behind the handshake that failed, in plain text
-def test_a_tls_handshake_that_fails_has_no_answer(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_a_tls_handshake_that_fails_has_no_answer(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags)
     with nsqd.connect() as client:
         assert client.identify(tls_v1=True)["tls_v1"]
@@ -213,7 +212,7 @@ def test_a_tls_handshake_that_fails_has_no_answer(make_nsqd: MakeNsqd, certifica
 # --- HTTP
 
 
-def test_plain_http_is_told_where_tls_is(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_plain_http_is_told_where_tls_is(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     (https_port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
     for method, path in (("GET", "/ping"), ("POST", "/pub?topic=t"), ("GET", "/nothing")):
@@ -221,7 +220,7 @@ def test_plain_http_is_told_where_tls_is(make_nsqd: MakeNsqd, certificates: Cert
         assert (answer.status, answer.json()) == (403, {"message": "TLS_REQUIRED", "https_port": int(https_port)})
 
 
-def test_tcp_https_leaves_plain_http_open(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_tcp_https_leaves_plain_http_open(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https")
     assert nsqd.is_healthy()
     with nsqd.connect() as client:
@@ -288,7 +287,7 @@ CHANGED = [
 ]
 
 
-def test_every_option_is_told_under_its_key(make_nsqd: MakeNsqd) -> None:
+def test_every_option_is_told_under_its_key(make_nsqd):
     nsqd = make_nsqd(*CHANGED)
     expected = dict(line.split("=") for line in OPTIONS.split())
     assert {key: nsqd.http("GET", f"/config/{key}").text for key in expected} == expected
@@ -308,7 +307,7 @@ def test_every_option_is_told_under_its_key(make_nsqd: MakeNsqd) -> None:
 LOG_LINE = r"\[mine\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (INFO|WARNING): .+"
 
 
-def test_the_log_has_its_prefix_and_its_level_may_change(make_nsqd: MakeNsqd) -> None:
+def test_the_log_has_its_prefix_and_its_level_may_change(make_nsqd):
     nsqd = make_nsqd("--log-prefix=[mine] ")
     assert nsqd.http("PUT", "/config/log_level", b"ERROR").body == b"4"
     nsqd.http("GET", "/silent")
@@ -332,7 +331,7 @@ def get_over(path: Path, request_path: str) -> bytes:
         return b"".join(iter(lambda: sock.recv(65536), b"")).partition(b"\r\n\r\n")[2]
 
 
-def test_addresses_may_be_paths_and_a_level_silences(tmp_path: Path) -> None:
+def test_addresses_may_be_paths_and_a_level_silences(tmp_path):
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     nsqd = NsqdProcess(tmp_path / "nsqd", f"--tcp-address={tcp}", f"--http-address={http}", "--log-level=error")
     nsqd.launch()
@@ -351,7 +350,7 @@ def test_addresses_may_be_paths_and_a_level_silences(tmp_path: Path) -> None:
         assert nsqd.stop() == 0
 
 
-def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -> None:
+def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         host, port = listener.getsockname()
         times = ("--http-client-connect-timeout=300ms", "--http-client-request-timeout=60s")
@@ -367,7 +366,7 @@ def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -
 @pytest.mark.parametrize(
     ("verb", "sent"), [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))]
 )
-def test_a_publish_that_cannot_be_written_is_refused(nsqd: NsqdProcess, verb: str, sent: bytes) -> None:
+def test_a_publish_that_cannot_be_written_is_refused(nsqd, verb, sent):
     nsqd.create("t", "c")
     _, hard = resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE)
     with nsqd.connect() as client:
@@ -388,10 +387,10 @@ def test_a_publish_that_cannot_be_written_is_refused(nsqd: NsqdProcess, verb: st
 
 
 @pytest.mark.ours  # the statistics are those of /metrics
-def test_a_log_is_synced_after_its_time(make_nsqd: MakeNsqd) -> None:
+def test_a_log_is_synced_after_its_time(make_nsqd):
     nsqd = make_nsqd("--sync-timeout=50ms")
 
-    def syncs() -> int:
+    def syncs():
         return int(re.search(r"^nsqd_log_sync_duration_seconds_count (\d+)", nsqd.http("GET", "/metrics").text, re.M)[1])
 
     nsqd.create("t")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.module_servers import module_nsqlookupd
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import ENVIRONMENT, run_tool
 
 pytestmark = pytest.mark.ours
@@ -16,7 +15,7 @@ nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def nsqd(make_shared_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> NsqdProcess:
+def nsqd(make_shared_nsqd, nsqlookupd) -> NsqdProcess:
     nsqd = make_shared_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("orders", "archive", "audit")
     nsqd.create("events", "other")
@@ -36,7 +35,7 @@ def offered(*words: str, command: str = "nsq_tail", **variables: str) -> list[st
     return [one.partition(",")[2] for one in run.stdout.splitlines() if one]
 
 
-def test_names_come_from_where_the_command_line_says(nsqd: NsqdProcess, nsqlookupd: NsqlookupdProcess) -> None:
+def test_names_come_from_where_the_command_line_says(nsqd, nsqlookupd):
     of_lookupd = f"--lookupd-http-address={nsqlookupd.http_address}"
     assert offered(of_lookupd, "--topic", "o") == ["orders"]
     assert offered(of_lookupd, "--topic=") == ["events", "orders"]
@@ -47,11 +46,11 @@ def test_names_come_from_where_the_command_line_says(nsqd: NsqdProcess, nsqlooku
     assert offered("--nsqd-tcp-address", tcp_address, "--topic", "ev", command="to_nsq") == ["events"]
 
 
-def test_names_come_from_where_the_environment_says(nsqd: NsqdProcess, nsqlookupd: NsqlookupdProcess) -> None:
+def test_names_come_from_where_the_environment_says(nsqd, nsqlookupd):
     found = offered("--topic", "", command="nsq_to_file", NSQLOOKUPD_HTTP_ADDRESS=nsqlookupd.http_address)
     assert found == ["events", "orders"]
 
 
-def test_without_an_answer_there_are_no_names() -> None:
+def test_without_an_answer_there_are_no_names():
     assert offered("--lookupd-http-address=127.0.0.1:1", "--topic", "") == []
     assert offered("--nsqd-tcp-address=nonsense", "--topic", "") == []

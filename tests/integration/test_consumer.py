@@ -10,17 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsqd_py.client import Consumer as ThreadedConsumer
 from nsqd_py.client.errors import BadAddress, BadClientOption, BadName
-from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.message import Message
 from tests.support.consumer_drivers import SHELLS, Driver, Shell
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 
 TOPIC, CHANNEL = "topic", "channel"
 
@@ -29,16 +28,16 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
 @pytest.fixture
-def consume(shell: str) -> Iterator[MakeConsumer]:
+def consume(shell) -> Iterator[MakeConsumer]:
     """`consume(handler, nsqd, ..., **settings)` starts a consumer; it is stopped at the end."""
-    drivers: list[Driver] = []
+    drivers = []
 
-    def start(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
+    def start(handler, *nsqds, **settings):
         settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
         drivers.append(Driver(shell, TOPIC, CHANNEL, handler, **settings))
         return drivers[-1]
@@ -49,7 +48,7 @@ def consume(shell: str) -> Iterator[MakeConsumer]:
 
 
 @pytest.fixture
-def make(kit: Shell, address: str) -> Make:
+def make(kit, address) -> Make:
     """`make(handler, **settings)` makes a consumer that is not started."""
     return partial(kit.consumer, TOPIC, CHANNEL, nsqd_tcp_addresses=address)
 
@@ -93,9 +92,9 @@ class Keep:
 # ---- handlers
 
 
-def test_a_handler_gets_every_message_once(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_a_handler_gets_every_message_once(nsqd, consume):
     publish(nsqd, *numbers(1000))
-    got: list[Message] = []
+    got = []
     driver = consume(got.append, nsqd, max_in_flight=100)
     driver.wait(lambda: is_done(nsqd))
     assert [message.body for message in got] == numbers(1000)
@@ -110,11 +109,11 @@ def test_a_handler_gets_every_message_once(nsqd: NsqdProcess, consume: MakeConsu
     assert (lane.rdy, lane.received, lane.in_flight) == (100, 1000, 0)
 
 
-def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    attempts: Counter[bytes] = Counter()
-    phases: list[str] = []
+def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd, consume):
+    attempts = Counter()
+    phases = []
 
-    def fail_twice(message: Message) -> None:
+    def fail_twice(message):
         attempts[message.body] += 1
         phases.append(driver.stats().backoff.phase)
         if message.body == b"bad" and message.attempts < 3:
@@ -130,11 +129,11 @@ def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd: NsqdProcess, 
     assert driver.stats().requeued == 2
 
 
-def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    seen: list[int] = []
-    given_up: list[Message] = []
+def test_a_message_that_comes_too_often_is_given_up(nsqd, consume):
+    seen = []
+    given_up = []
 
-    def fail(message: Message) -> None:
+    def fail(message):
         seen.append(message.attempts)
         raise ValueError
 
@@ -146,10 +145,10 @@ def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: 
     assert driver.stats().given_up == 1
 
 
-def test_a_detached_message_is_answered_later(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_a_detached_message_is_answered_later(nsqd, consume):
     keep = Keep()
 
-    def fail(message: Message) -> None:
+    def fail(message):
         keep(message)
         raise ValueError("says nothing of a message that is detached")
 
@@ -163,8 +162,8 @@ def test_a_detached_message_is_answered_later(nsqd: NsqdProcess, consume: MakeCo
     driver.wait(lambda: is_done(nsqd))
 
 
-def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    batches: list[MessageBatch] = []
+def test_batches_are_columns_that_are_answered_at_any_time(nsqd, consume):
+    batches = []
     publish(nsqd, *numbers(50))
     driver = consume(None, nsqd, batch_handler=batches.append, max_in_flight=50)
     driver.wait(lambda: sum(map(len, batches)) == 50)
@@ -186,7 +185,7 @@ def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, co
 # ---- iteration
 
 
-def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, make: Make) -> None:
+def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd, make):
     publish(nsqd, *numbers(10))
     got = []
     consumer = make(max_in_flight=4)
@@ -201,7 +200,7 @@ def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, 
     assert not consumer.running
 
 
-def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, make: Make) -> None:
+def test_a_loop_that_fails_gives_its_message_back(nsqd, make):
     publish(nsqd, b"one")
     with pytest.raises(ZeroDivisionError):
         for _ in make():
@@ -209,7 +208,7 @@ def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, make: Make)
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=0)
 
 
-def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, make: Make) -> None:
+def test_a_loop_may_answer_by_itself_and_stop(nsqd, make):
     publish(nsqd, b"later", b"last", b"other")
     consumer = make(max_in_flight=3)
     for message in consumer:
@@ -225,7 +224,7 @@ def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, make: Make) -> 
 
 
 @pytest.mark.parametrize("auto_touch", [True, False])
-def test_what_is_not_answered_is_touched(nsqd: NsqdProcess, consume: MakeConsumer, auto_touch: bool) -> None:
+def test_what_is_not_answered_is_touched(nsqd, consume, auto_touch):
     keep = Keep()
     driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=auto_touch)
     publish(nsqd, b"slow")
@@ -242,7 +241,7 @@ def test_what_is_not_answered_is_touched(nsqd: NsqdProcess, consume: MakeConsume
     driver.wait(lambda: is_done(nsqd))
 
 
-def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_an_answer_that_comes_too_late_is_counted(nsqd, consume):
     keep = Keep()
     driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=False)
     publish(nsqd, b"slow")
@@ -258,7 +257,7 @@ def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: Ma
 # ---- what flows
 
 
-def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_a_pause_and_other_limits_reach_nsqd(nsqd, consume):
     keep = Keep()
     driver = consume(keep, nsqd, max_in_flight=10)
     driver.wait(lambda: ready_count(nsqd) == 10)
@@ -275,7 +274,7 @@ def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeCon
     assert driver.consumer.is_starved
 
 
-def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+def test_max_in_flight_is_shared_by_all_connections(make_nsqd, consume):
     one, other = make_nsqd(), make_nsqd("--max-rdy-count=3")
     driver = consume(lambda message: None, one, other, max_in_flight=10)
     driver.wait(lambda: (ready_count(one), ready_count(other)) == (7, 3))
@@ -286,23 +285,23 @@ def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume
 # ---- connections
 
 
-def test_nsqd_shows_what_a_client_says_of_itself(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_nsqd_shows_what_a_client_says_of_itself(nsqd, consume):
     said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
     driver = consume(lambda message: None, nsqd, **said)
     (shown,) = driver.wait(lambda: channel_of(nsqd)["clients"])
     assert {name: shown[name] for name in said} == said
 
 
-def test_settings_that_nsqd_refuses(nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_nsqd_refuses(nsqd, consume, caplog):
     driver = consume(lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m")  # nsqd allows a minute
     driver.wait(lambda: "E_BAD_BODY" in caplog.text)
     assert driver.consumer.running
 
 
-def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsumer) -> None:
+def test_an_nsqd_that_returns_is_found_again(tmp_path, consume):
     tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
-    got: list[bytes] = []
+    got = []
     driver = consume(
         lambda message: got.append(message.body), nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"], lookupd_poll_interval="200ms"
     )
@@ -317,9 +316,9 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     assert driver.stats().received == 2
 
 
-def test_nsqds_can_be_added(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+def test_nsqds_can_be_added(make_nsqd, consume):
     one, other = make_nsqd(), make_nsqd()
-    got: list[Message] = []
+    got = []
     driver = consume(got.append, one, max_in_flight=10)
     driver.wait(lambda: ready_count(one) == 10)
     driver.consumer.connect_to_nsqd(address_of(other))
@@ -328,7 +327,7 @@ def test_nsqds_can_be_added(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
     driver.wait(lambda: len(got) == 1)
 
 
-def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_logged_and_not_the_end(nsqd, consume, caplog):
     """An nsqd that wants no more consumers, or TLS, may think otherwise later."""
     driver = consume(lambda message: None, nsqd, tls_v1=True, lookupd_poll_interval="50ms")
     driver.wait(lambda: caplog.messages)
@@ -350,7 +349,7 @@ def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeCon
         ({"concurrency": 0}, BadClientOption),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(kit: Shell, settings: dict[str, Any], error: type[Exception]) -> None:
+def test_what_cannot_be_is_refused_at_once(kit, settings, error):
     with pytest.raises(error):
         kit.consumer(**{"topic": TOPIC, "channel": CHANNEL, **settings})
 
@@ -372,7 +371,7 @@ class Hanging:
         self.may_end.wait()
 
 
-def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
+def test_stop_waits_for_what_is_in_flight(nsqd, kit, make):
     publish(nsqd, *numbers(5))
     hanging = Hanging(kit, make, max_in_flight=3)
     stopping = kit.spawn(hanging.consumer.stop)
@@ -385,10 +384,10 @@ def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell, make: M
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
+def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd, kit, make):
     """The quickest of some attempts; it takes a few ms. A consumer that has nothing to do sleeps for 0.5 s."""
 
-    def stop_s() -> float:
+    def stop_s():
         publish(nsqd, b"last")
         hanging = Hanging(kit, make)
         stopping = kit.spawn(hanging.consumer.stop)
@@ -401,7 +400,7 @@ def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Sh
     assert any(stop_s() < 0.4 for _ in range(5))
 
 
-def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
+def test_what_no_handler_has_begun_in_time_is_given_back(nsqd, kit, make):
     publish(nsqd, *numbers(5))
     hanging = Hanging(kit, make, max_in_flight=5)
     hanging.consumer.stop(timeout_s=0.05)
@@ -411,7 +410,7 @@ def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit:
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=5 - begun, in_flight_count=begun, client_count=0)
 
 
-def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, make: Make) -> None:
+def test_a_handler_may_stop_the_consumer(nsqd, make):
     publish(nsqd, *numbers(3))
     consumer = make(lambda message: consumer.stop())
     consumer.start()
@@ -420,7 +419,7 @@ def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, make: Make) -> None:
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd, kit):
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", address_of(nsqd)]
         consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
@@ -436,11 +435,11 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
 # ---- handlers
 
 
-def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell, make: Make) -> None:
+def test_handlers_run_side_by_side(nsqd, kit, make):
     inside = most = 0
     all_in = kit.event()
 
-    def handle(message: Message) -> None:
+    def handle(message):
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
@@ -455,11 +454,11 @@ def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell, make: Make) ->
     assert most == 5
 
 
-def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_slow_handlers_do_not_cost_the_connection(nsqd, kit):
     """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
     waits = kit.event()
 
-    def handle(message: Message) -> None:
+    def handle(message):
         if message.body == b"waits":
             waits.wait()
         else:
@@ -469,7 +468,7 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell)
 
     publish(nsqd, b"waits", *numbers(120))
     began_s = time.monotonic()
-    settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
+    settings = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
     with kit.consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
         kit.wait(lambda: consumer.stats().finished == 120)
         assert time.monotonic() - began_s > 2.2
@@ -478,7 +477,7 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell)
         assert (consumer.stats().refused, consumer.stats().received) == (0, 121)
 
 
-def test_a_loop_over_batches(nsqd: NsqdProcess, make: Make) -> None:
+def test_a_loop_over_batches(nsqd, make):
     publish(nsqd, *numbers(10))
     bodies = []
     consumer = make(max_in_flight=10)
@@ -489,7 +488,7 @@ def test_a_loop_over_batches(nsqd: NsqdProcess, make: Make) -> None:
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
 
 
-def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
+def test_a_child_process_has_connections_of_its_own(nsqd):
     publish(nsqd, *numbers(6))
     consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
     loop = consumer.messages(idle_timeout_s=2)

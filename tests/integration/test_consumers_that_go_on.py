@@ -13,8 +13,6 @@ import pytest
 from nsqd_py.client import WrongPlace, aio
 from nsqd_py.client.message import MessageBatch
 from tests.support.aio_client import run_in_new_loop
-from tests.support.consumer_drivers import Shell
-from tests.support.nsqd_process import NsqdProcess
 
 pytestmark = pytest.mark.ours
 
@@ -24,18 +22,18 @@ Fill = Callable[..., None]
 
 
 @pytest.fixture
-def make(kit: Shell, address: str, topic: str) -> Make:
+def make(kit, address, topic) -> Make:
     """`make(...)` makes a consumer."""
     return partial(kit.consumer, topic, "c", nsqd_tcp_addresses=address)
 
 
 @pytest.fixture
-def make_aio(address: str, topic: str) -> Make:
+def make_aio(address, topic) -> Make:
     return partial(aio.Consumer, topic, "c", nsqd_tcp_addresses=address)
 
 
 @pytest.fixture
-def fill(shared_nsqd: NsqdProcess, topic: str) -> Fill:
+def fill(shared_nsqd, topic) -> Fill:
     """`fill(b"one", ...)` publishes messages."""
     return lambda *bodies: shared_nsqd.mpub(topic, bodies)
 
@@ -48,11 +46,11 @@ def finished(loop: Any) -> list[bytes]:
     return bodies
 
 
-def test_loops_that_were_idle_go_on(make: Make, shared_nsqd: NsqdProcess, topic: str, fill: Fill) -> None:
+def test_loops_that_were_idle_go_on(make, shared_nsqd, topic, fill):
     consumer = make()
     for name, bodies in (("messages", [b"0", b"1"]), ("messages", [b"2"]), ("batches", [b"3"]), ("messages", [b"4"])):
         fill(*bodies)
-        got: list[bytes] = []
+        got = []
         while not got:  # a busy machine may not connect in time
             got = finished(getattr(consumer, name)(IDLE_S))
         assert got == bodies
@@ -79,9 +77,7 @@ AGAIN: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("again", [name for name in AGAIN if name != "run"])
-def test_a_loop_that_was_left_stops_its_consumer(
-    make: Make, shared_nsqd: NsqdProcess, topic: str, fill: Fill, again: str
-) -> None:
+def test_a_loop_that_was_left_stops_its_consumer(make, shared_nsqd, topic, fill, again):
     fill(b"0", b"1")
     consumer = make()
     for message in consumer:
@@ -94,7 +90,7 @@ def test_a_loop_that_was_left_stops_its_consumer(
 
 
 @pytest.mark.parametrize("again", ["start", "with", "run"])
-def test_a_consumer_that_was_stopped_does_not_start(make: Make, again: str) -> None:
+def test_a_consumer_that_was_stopped_does_not_start(make, again):
     consumer = make(print)
     with consumer:
         assert consumer.running
@@ -102,7 +98,7 @@ def test_a_consumer_that_was_stopped_does_not_start(make: Make, again: str) -> N
         AGAIN[again](consumer)
 
 
-def test_a_stop_before_the_start_ends_the_run(make: Make) -> None:
+def test_a_stop_before_the_start_ends_the_run(make):
     """As by a SIGTERM that comes early."""
     consumer = make(print)
     consumer.begin_to_stop()
@@ -113,7 +109,7 @@ def test_a_stop_before_the_start_ends_the_run(make: Make) -> None:
 # ---- one message at a time
 
 
-def test_next_finishes_the_message_before(make: Make, shared_nsqd: NsqdProcess, topic: str, fill: Fill) -> None:
+def test_next_finishes_the_message_before(make, shared_nsqd, topic, fill):
     fill(b"0", b"1", b"2")
     with make() as consumer:
         first, second = consumer.next(40), consumer.next(40)
@@ -124,7 +120,7 @@ def test_next_finishes_the_message_before(make: Make, shared_nsqd: NsqdProcess, 
     assert consumer.stats().finished == 2
 
 
-def test_next_returns_none_after_its_time(make: Make, fill: Fill) -> None:
+def test_next_returns_none_after_its_time(make, fill):
     with make() as consumer:
         assert consumer.next(0.01) is None
         fill(b"0")
@@ -135,8 +131,8 @@ def test_next_returns_none_after_its_time(make: Make, fill: Fill) -> None:
             consumer.next(40)
 
 
-def test_two_tasks_do_not_wait_for_the_next_message(make_aio: Make, fill: Fill) -> None:
-    async def consume() -> None:
+def test_two_tasks_do_not_wait_for_the_next_message(make_aio, fill):
+    async def consume():
         async with make_aio() as consumer:
             both = [asyncio.create_task(consumer.next(40)) for _ in range(2)]
             (refused,), _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -149,14 +145,14 @@ def test_two_tasks_do_not_wait_for_the_next_message(make_aio: Make, fill: Fill) 
 
 
 @pytest.mark.parametrize("limited", ["wait_for", "timeout"])
-def test_a_time_limit_on_the_next_message_ends_no_loop(make_aio: Make, fill: Fill, limited: str) -> None:
-    async def within(limit_s: float, loop: Any) -> Any:
+def test_a_time_limit_on_the_next_message_ends_no_loop(make_aio, fill, limited):
+    async def within(limit_s, loop):
         if limited == "wait_for":
             return await asyncio.wait_for(anext(loop), limit_s)
         async with asyncio.timeout(limit_s):
             return await anext(loop)
 
-    async def consume() -> list[bytes]:
+    async def consume():
         loop = aiter(make_aio())
         bodies = []
         async with aclosing(loop):
@@ -173,7 +169,7 @@ def test_a_time_limit_on_the_next_message_ends_no_loop(make_aio: Make, fill: Fil
     assert run_in_new_loop(consume()) == [b"0", b"1", b"2"]
 
 
-def test_batches_of_a_consumer_that_was_started(make: Make, kit: Shell, fill: Fill) -> None:
+def test_batches_of_a_consumer_that_was_started(make, kit, fill):
     """Messages that came before the loop are in their batch too."""
     fill(b"0", b"1", b"2")
     with make(max_in_flight=10) as consumer:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import CLOSE_WAIT, CLS, ERROR, HEARTBEAT, OK, Client, Frame, bodies
 
 # Go looks for time-outs in a new channel only after up to 5 s.
@@ -22,7 +22,7 @@ MIB = 1024 * KIB
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     """One for all tests that leave it as it is, as starting it takes longer than most of them."""
     return nsqd_without_topics
 
@@ -38,7 +38,7 @@ def failed(verb: str, message_id: bytes, reason: str) -> Frame:
 # --- RDY, FIN, REQ, TOUCH, CLS
 
 
-def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
+def test_rdy_is_the_number_in_flight(nsqd):
     with nsqd.consumer("t", "c") as client:
         client.mpub("t", numbered(10))
         client.expect_silence()
@@ -71,7 +71,7 @@ def test_rdy_is_the_number_in_flight(nsqd: NsqdProcess) -> None:
         nsqd.wait_for_channel("t", "c", depth=1, in_flight_count=0)
 
 
-def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
+def test_only_the_owner_answers_for_a_message(nsqd):
     with nsqd.consumer("t", "c", 1) as owner, nsqd.connect() as other:
         owner.pub("t", b"mine")
         message = owner.message()
@@ -83,7 +83,7 @@ def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
         nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
 
 
-def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProcess) -> None:
+def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd):
     with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"again")
         message = client.message()
@@ -97,7 +97,7 @@ def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProces
 
 
 @pytest.mark.parametrize("delay_ms", [1000, 3_600_000], ids=["", "beyond the limit"])
-def test_requeue_with_a_delay(make_nsqd: MakeNsqd, delay_ms: int) -> None:
+def test_requeue_with_a_delay(make_nsqd, delay_ms):
     nsqd = make_nsqd("--max-req-timeout=1500ms")
     with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"later")
@@ -111,7 +111,7 @@ def test_requeue_with_a_delay(make_nsqd: MakeNsqd, delay_ms: int) -> None:
         assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
 
 
-def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None:
+def test_timed_out_message_goes_to_another_consumer(make_nsqd):
     nsqd = make_nsqd("--msg-timeout=1s")
     with nsqd.consumer("t", "c", 1) as sleepy, nsqd.connect() as awake:
         sleepy.pub("t", b"slow")
@@ -125,7 +125,7 @@ def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None
         nsqd.wait_for_channel("t", "c", in_flight_count=0, depth=0, timeout_count=1)
 
 
-def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> None:
+def test_messages_of_a_consumer_that_left_come_again(make_nsqd):
     nsqd = make_nsqd("--msg-timeout=1s")
     with nsqd.consumer("t", "c", 5) as leaver:
         leaver.mpub("t", numbered(5))
@@ -135,7 +135,7 @@ def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> Non
         assert sorted(again) == sorted(message.tried(2) for message in held)
 
 
-def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
+def test_client_sets_its_own_msg_timeout(nsqd):
     with nsqd.consumer("t", "c", 1, msg_timeout=1000) as client:
         client.pub("t", b"slow")
         client.message()
@@ -144,14 +144,14 @@ def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
         assert time.monotonic() - delivered >= 0.9
 
 
-def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
+def test_touch_keeps_a_message_up_to_the_limit(make_nsqd):
     nsqd = make_nsqd("--msg-timeout=1s", "--max-msg-timeout=3s")
     with nsqd.consumer("t", "c", 1) as client:
         client.pub("t", b"busy")
         message = client.message()
         delivered = time.monotonic()
 
-        def touched_in_vain() -> wire.Message | None:
+        def touched_in_vain():
             client.send(wire.touch(message.id))
             with contextlib.suppress(TimeoutError):
                 return client.message(0.2)
@@ -160,7 +160,7 @@ def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
         assert time.monotonic() - delivered >= 2.9
 
 
-def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
+def test_cls_stops_delivery_and_lets_finish(nsqd):
     with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(5))
         first, second = client.messages(2)
@@ -173,7 +173,7 @@ def test_cls_stops_delivery_and_lets_finish(nsqd: NsqdProcess) -> None:
         assert stats["clients"][0]["finish_count"] == 1
 
 
-def test_sampled_consumer_gets_about_its_share(nsqd: NsqdProcess) -> None:
+def test_sampled_consumer_gets_about_its_share(nsqd):
     count = 2000
     with nsqd.consumer("t", "c", 2500, sample_rate=20) as client:
         client.mpub("t", numbered(count))
@@ -188,7 +188,7 @@ def test_sampled_consumer_gets_about_its_share(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.parametrize("over", ["tcp", "http"])
-def test_deferred_message_comes_when_it_is_due(nsqd: NsqdProcess, over: str) -> None:
+def test_deferred_message_comes_when_it_is_due(nsqd, over):
     nsqd.create("t", "a", "b")
     with nsqd.consumer("t", "a", 1) as a, nsqd.consumer("t", "b", 1) as b:
         published = time.monotonic()
@@ -206,7 +206,7 @@ def test_deferred_message_comes_when_it_is_due(nsqd: NsqdProcess, over: str) -> 
 # --- channels and consumers
 
 
-def test_every_channel_gets_every_message(nsqd: NsqdProcess) -> None:
+def test_every_channel_gets_every_message(nsqd):
     channels = ["a", "b", "c"]
     nsqd.create("t", *channels)
     nsqd.pub("t", *numbered(50))
@@ -216,7 +216,7 @@ def test_every_channel_gets_every_message(nsqd: NsqdProcess) -> None:
     assert sorted(bodies(received[0])) == sorted(numbered(50) + numbered(200, "batch"))
 
 
-def test_topic_without_channels_keeps_its_messages_for_the_first(nsqd: NsqdProcess) -> None:
+def test_topic_without_channels_keeps_its_messages_for_the_first(nsqd):
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
         wait_until(lambda: nsqd.topic_stats("t")["depth"] == 10)
@@ -226,14 +226,14 @@ def test_topic_without_channels_keeps_its_messages_for_the_first(nsqd: NsqdProce
         client.expect_silence()
 
 
-def test_consumers_share_by_rdy(nsqd: NsqdProcess) -> None:
+def test_consumers_share_by_rdy(nsqd):
     with nsqd.consumer("t", "c", 30) as a, nsqd.consumer("t", "c", 70) as b:
         a.mpub("t", numbered(100))
         received = a.messages(30) + b.messages(70)
         assert sorted(bodies(received)) == sorted(numbered(100))
 
 
-def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:
+def test_max_channel_consumers(make_nsqd):
     nsqd = make_nsqd("--max-channel-consumers=1")
     with nsqd.consumer("t", "c"), nsqd.consumer("t", "d"), nsqd.connect() as second:
         assert second.ask(wire.sub("t", "c")) == Frame(ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1")
@@ -245,7 +245,7 @@ def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:
 # --- pause, empty, delete
 
 
-def test_paused_channel_delivers_nothing(nsqd: NsqdProcess) -> None:
+def test_paused_channel_delivers_nothing(nsqd):
     with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(3))
         held = client.messages(2)
@@ -260,7 +260,7 @@ def test_paused_channel_delivers_nothing(nsqd: NsqdProcess) -> None:
         assert nsqd.wait_for_channel("t", "c", depth=0)["paused"] is False
 
 
-def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> None:
+def test_paused_topic_keeps_messages_from_its_channels(nsqd):
     nsqd.create("t", "a", "b")
     nsqd.post("/topic/pause?topic=t")
     with nsqd.consumer("t", "a", 10) as a, nsqd.consumer("t", "b", 10) as b:
@@ -275,7 +275,7 @@ def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> Non
         wait_until(lambda: nsqd.topic_stats("t")["depth"] == 0)
 
 
-def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
+def test_emptied_channel_forgets_messages_in_flight(nsqd):
     nsqd.create("t", "c", "other")
     with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", numbered(10))
@@ -298,7 +298,7 @@ def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("t", "other", depth=13, deferred_count=1)
 
 
-def test_emptied_topic_drops_what_no_channel_has_yet(nsqd: NsqdProcess) -> None:
+def test_emptied_topic_drops_what_no_channel_has_yet(nsqd):
     nsqd.create("t")
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
@@ -313,7 +313,7 @@ def test_emptied_topic_drops_what_no_channel_has_yet(nsqd: NsqdProcess) -> None:
         assert sorted(bodies(client.consume(2))) == [b"in flight", b"waiting"]
 
 
-def test_deleted_channel_closes_its_consumers(nsqd: NsqdProcess) -> None:
+def test_deleted_channel_closes_its_consumers(nsqd):
     nsqd.create("t", "kept")
     with nsqd.consumer("t", "c", 1) as busy, nsqd.consumer("t", "c") as idle, nsqd.consumer("t", "kept", 5) as kept:
         nsqd.mpub("t", numbered(3))
@@ -328,7 +328,7 @@ def test_deleted_channel_closes_its_consumers(nsqd: NsqdProcess) -> None:
         client.expect_silence()
 
 
-def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
+def test_deleted_topic_closes_its_consumers(nsqd):
     with nsqd.connect() as publisher, nsqd.consumer("t", "a", 1) as a, nsqd.consumer("t", "b") as b:
         publisher.mpub("t", numbered(3))
         a.message()
@@ -344,7 +344,7 @@ def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
 # --- ephemeral topics and channels
 
 
-def test_ephemeral_channel_goes_with_its_last_consumer_and_its_topic_with_it(nsqd: NsqdProcess) -> None:
+def test_ephemeral_channel_goes_with_its_last_consumer_and_its_topic_with_it(nsqd):
     for topic in ("t", "t#ephemeral"):
         with nsqd.consumer(topic, "c#ephemeral"):
             with nsqd.consumer(topic, "c#ephemeral", 1) as second:
@@ -356,7 +356,7 @@ def test_ephemeral_channel_goes_with_its_last_consumer_and_its_topic_with_it(nsq
     wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
 
 
-def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd: MakeNsqd) -> None:
+def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd):
     nsqd = make_nsqd("--mem-queue-size=10")
     with nsqd.consumer("t#ephemeral", "c#ephemeral") as client:
         client.mpub("t#ephemeral", numbered(500))
@@ -370,7 +370,7 @@ def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd: MakeNs
         assert client.message().body == b"after"
 
 
-def test_restart_forgets_what_is_ephemeral(make_nsqd: MakeNsqd) -> None:
+def test_restart_forgets_what_is_ephemeral(make_nsqd):
     nsqd = make_nsqd()
     nsqd.create("t", "c#ephemeral", "lasting")
     nsqd.create("t#ephemeral", "lasting")
@@ -382,7 +382,7 @@ def test_restart_forgets_what_is_ephemeral(make_nsqd: MakeNsqd) -> None:
 # --- heartbeats
 
 
-def test_heartbeats_come_in_the_negotiated_interval(nsqd: NsqdProcess) -> None:
+def test_heartbeats_come_in_the_negotiated_interval(nsqd):
     began_s = time.monotonic()
     with nsqd.connect(heartbeat_interval=1000) as client:
         for beat in range(1, 4):
@@ -393,7 +393,7 @@ def test_heartbeats_come_in_the_negotiated_interval(nsqd: NsqdProcess) -> None:
         client.pub("t", b"still here")
 
 
-def test_silent_client_is_closed(nsqd: NsqdProcess) -> None:
+def test_silent_client_is_closed(nsqd):
     with nsqd.consumer("t", "c", 1, heartbeat_interval=1000) as client:
         client.pub("t", b"held")
         client.message()
@@ -404,7 +404,7 @@ def test_silent_client_is_closed(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("t", "c", client_count=0)
 
 
-def test_any_command_keeps_a_client_alive(nsqd: NsqdProcess) -> None:
+def test_any_command_keeps_a_client_alive(nsqd):
     with nsqd.connect(heartbeat_interval=1000) as client:
         client.sub("t", "c")
         deadline = time.monotonic() + 3.5
@@ -419,7 +419,7 @@ def test_any_command_keeps_a_client_alive(nsqd: NsqdProcess) -> None:
 # --- message ids
 
 
-def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd: MakeNsqd) -> None:
+def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd):
     nsqd = make_nsqd("--node-id=777", "--mem-queue-size=0")
     with nsqd.connect() as client:
         before_ns = time.time_ns()
@@ -449,7 +449,7 @@ def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd: MakeNsqd) -> No
 # --- many, slow, and idle clients
 
 
-def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
+def test_consumer_that_does_not_read_harms_nobody(make_nsqd):
     nsqd = make_nsqd("--mem-queue-size=100")
     process = psutil.Process(nsqd.pid)
     batches, body = 150, b"x" * (64 * KIB)
@@ -470,7 +470,7 @@ def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
         assert nsqd.is_healthy()
 
 
-def test_publisher_that_does_not_read_its_answers_harms_nobody(nsqd: NsqdProcess) -> None:
+def test_publisher_that_does_not_read_its_answers_harms_nobody(nsqd):
     process = psutil.Process(nsqd.pid)
     with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as deaf, nsqd.connect() as other:
         before = process.memory_info().rss
@@ -484,7 +484,7 @@ def test_publisher_that_does_not_read_its_answers_harms_nobody(nsqd: NsqdProcess
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(5000, marks=pytest.mark.slow)])
-def test_idle_connections(make_nsqd: MakeNsqd, count: int) -> None:
+def test_idle_connections(make_nsqd, count):
     with open_files_limit(2 * count):
         nsqd = make_nsqd()
         with contextlib.ExitStack() as stack:
@@ -518,7 +518,7 @@ def open_files_limit(count: int) -> Iterator[None]:
 
 
 @pytest.mark.ours  # Go looks through its channels ten times a second
-def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd: MakeNsqd) -> None:
+def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd):
     nsqd = make_nsqd()
     for topic in range(50):
         nsqd.create(f"t{topic}", *(f"c{channel}" for channel in range(20)))
@@ -530,7 +530,7 @@ def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd: MakeNsqd) -> None:
     wait_until(lambda: process.cpu_percent(2.0) < 2, 60.0, "nsqd to settle")
 
 
-def test_a_publisher_that_waits_for_each_answer(nsqd: NsqdProcess) -> None:
+def test_a_publisher_that_waits_for_each_answer(nsqd):
     """nsqd awaits its next PUB without sleeping; it reads other commands, parts of them and the end all the same."""
     with nsqd.connect() as other:
         for size in (10, 100, 500):

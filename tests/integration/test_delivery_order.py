@@ -6,11 +6,11 @@ import pytest
 
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import wait_until
 from tests.support.wire import bodies
 
 
-def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) -> None:
+def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd):
     """As ansq's own test_timeout_messages expects it of nsqd."""
     nsqd = make_nsqd("--msg-timeout=1500ms")
     with nsqd.consumer("t", "c", 1) as client:
@@ -23,12 +23,12 @@ def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) ->
         assert [(message.body, message.attempts) for message in received] == [(b"m1", 1), (b"m2", 1), (b"m3", 1), (b"m1", 2)]
 
 
-def test_poison_messages_do_not_keep_good_ones_waiting(nsqd: NsqdProcess) -> None:
+def test_poison_messages_do_not_keep_good_ones_waiting(nsqd):
     """Five messages are requeued at once each time; the twenty behind them come after one round."""
     poison, good = [b"poison %d" % i for i in range(5)], [b"good %02d" % i for i in range(20)]
     with nsqd.consumer("t", "c", 5) as client:
         client.mpub("t", poison + good)
-        seen: list[bytes] = []
+        seen = []
         deliveries = 0
         while len(seen) < len(good) and deliveries < 200:
             message = client.message()
@@ -42,7 +42,7 @@ def test_poison_messages_do_not_keep_good_ones_waiting(nsqd: NsqdProcess) -> Non
         assert deliveries <= 40  # Go needs 26
 
 
-def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
+def test_what_came_due_goes_behind_what_waits(nsqd):
     with nsqd.consumer("t", "c") as client:
         client.mpub("t", [b"m1", b"m2"])
         client.dpub("t", 100, b"late")
@@ -51,7 +51,7 @@ def test_what_came_due_goes_behind_what_waits(nsqd: NsqdProcess) -> None:
         assert bodies(client.consume(3)) == [b"m1", b"m2", b"late"]
 
 
-def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess) -> None:
+def test_what_is_published_later_goes_behind_what_was_requeued(nsqd):
     with nsqd.consumer("t", "c", 1) as client:
         client.mpub("t", [b"m1", b"m2"])
         first = client.message()
@@ -64,7 +64,7 @@ def test_what_is_published_later_goes_behind_what_was_requeued(nsqd: NsqdProcess
 
 @pytest.mark.ours
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
-def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> None:
+def test_the_order_survives_a_restart(make_nsqd, is_killed):
     nsqd = make_nsqd()
     with nsqd.consumer("t", "c", 2) as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])

@@ -9,8 +9,7 @@ import signal
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import wait_until
 from tests.support.wire import bodies, dpub, mpub, pub, req
 
 pytestmark = pytest.mark.ours
@@ -27,7 +26,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("by_signal", [False, True])
-def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, by_signal: bool) -> None:
+def test_everything_is_delivered_and_then_nsqd_ends(nsqd, by_signal):
     with nsqd.consumer("orders", "billing", 2) as consumer:
         nsqd.mpub("orders", [b"%d" % number for number in range(10)])
         nsqd.dpub("orders", 300, b"deferred")
@@ -49,7 +48,7 @@ def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, by_signal
     assert "INFO: NSQ: drained, no messages are left" in nsqd.log_text()
 
 
-def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd: NsqdProcess) -> None:
+def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd):
     with contextlib.ExitStack() as stack:
         producers = {name: stack.enter_context(nsqd.connect()) for name in REFUSED}
         for producer in producers.values():
@@ -63,10 +62,10 @@ def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd: NsqdProc
     assert [topic["depth"] for topic in nsqd.stats()["topics"]] == [2 * len(REFUSED)]
 
 
-def test_http_publishers_go_elsewhere(nsqd: NsqdProcess) -> None:
+def test_http_publishers_go_elsewhere(nsqd):
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=40)) as connection:
 
-        def ask(path: str) -> tuple[int, bytes]:
+        def ask(path):
             connection.request("POST", path, b"x")
             answer = connection.getresponse()
             return answer.status, answer.read()
@@ -85,7 +84,7 @@ def test_http_publishers_go_elsewhere(nsqd: NsqdProcess) -> None:
     assert [topic["depth"] for topic in nsqd.stats()["topics"]] == [3]
 
 
-def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
+def test_its_state_is_seen(nsqd):
     nsqd.post("/pub?topic=orders", b"kept")
     assert not [key for key in nsqd.stats() if key.startswith("drain")]
     answer = nsqd.post("/drain?timeout=1h").json()
@@ -100,7 +99,7 @@ def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
     assert "Health: NOK - draining" in nsqd.http("GET", "/stats").text
 
 
-def test_nsqlookupd_forgets_it_while_its_consumers_go_on(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_nsqlookupd_forgets_it_while_its_consumers_go_on(make_nsqd, make_nsqlookupd):
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     nsqd.create("orders", "billing")
@@ -120,7 +119,7 @@ def test_nsqlookupd_forgets_it_while_its_consumers_go_on(make_nsqd: MakeNsqd, ma
         assert nsqd.wait() == 0
 
 
-def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start(make_nsqd: MakeNsqd) -> None:
+def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start(make_nsqd):
     nsqd = make_nsqd("--drain-timeout=200ms")
     with nsqd.consumer("orders", "billing", 1) as consumer:
         nsqd.pub("orders", b"left", b"in flight")
@@ -135,7 +134,7 @@ def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start
     assert nsqd.http("POST", "/pub?topic=orders", b"as ever").body == b"OK"
 
 
-def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
+def test_a_stop_does_not_wait_for_the_drain(nsqd):
     nsqd.post("/pub?topic=orders", b"left")
     nsqd.post("/drain")
     assert nsqd.stop() == 0

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.background import Background
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.sweeps import sample
 from tests.support.wire import Client
 
@@ -56,7 +56,7 @@ def defer(client: Client, count: int, longest_ms: int, size: int) -> None:
 
 def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[int]:
     """The numbers of all messages, in the order in which they came."""
-    seen: list[int] = []
+    seen = []
     deadline = time.monotonic() + deadline_s
     with nsqd.consumer("t", "c", rdy) as client:
         while len(seen) < count:
@@ -68,7 +68,7 @@ def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[
 
 
 @pytest.mark.parametrize("is_restarted", sample(True, False))
-def test_due_messages_cost_little_cpu(make_nsqd: MakeNsqd, is_restarted: bool) -> None:
+def test_due_messages_cost_little_cpu(make_nsqd, is_restarted):
     """10,000 of 1 kB, nearly all on disk, take 0.4 s; they took more than 10 s when each read decoded a chunk."""
     count = 10_000
     nsqd = make_nsqd("--mem-queue-size=100")
@@ -84,7 +84,7 @@ def test_due_messages_cost_little_cpu(make_nsqd: MakeNsqd, is_restarted: bool) -
     nsqd.wait_for_channel("t", "c", depth=0, deferred_count=0, in_flight_count=0)
 
 
-def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd: MakeNsqd) -> None:
+def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd):
     count = 10_000
     nsqd = make_nsqd("--mem-queue-size=100")
     nsqd.create("t", "c")
@@ -107,7 +107,7 @@ def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd: MakeNsqd) -
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_300_000_due_messages_leave_nsqd_quick(make_nsqd: MakeNsqd, is_restarted: bool) -> None:
+def test_300_000_due_messages_leave_nsqd_quick(make_nsqd, is_restarted):
     """On a machine of its own: 100,000 a second, and the 99th percentile of `/ping` is below 20 ms.
 
     Here by CPU, which others on the machine disturb less: 25 us a message, where 8 to 14 were measured.

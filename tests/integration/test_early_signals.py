@@ -40,7 +40,7 @@ modules = pytest.mark.parametrize("module", MODULES)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path) -> Path:
     return tmp_path / "log"
 
 
@@ -64,7 +64,7 @@ def reloads(log: Path, command: str, module: str, sign: str, *flags: str) -> Non
 
 
 @modules
-def test_a_drain_that_is_asked_for_early_happens(log: Path, tmp_path: Path, module: str) -> None:
+def test_a_drain_that_is_asked_for_early_happens(log, tmp_path, module):
     with starting(log, "nsqd", module, signal.SIGUSR1, f"--data-path={tmp_path}", *PORTS) as process:
         assert process.wait(40) == 0, log.read_text()
     text = log.read_text()
@@ -79,25 +79,25 @@ RELOADS = {
 
 
 @pytest.mark.parametrize(("command", "module"), sweep(RELOADS, MODULES))
-def test_a_reload_that_is_asked_for_early_happens(log: Path, tmp_path: Path, module: str, command: str) -> None:
+def test_a_reload_that_is_asked_for_early_happens(log, tmp_path, module, command):
     sign = f"{command.upper().replace('NSQD', 'NSQ')}: reloading"
     reloads(log, command, module, sign, *(flag.format(tmp_path) for flag in RELOADS[command]))
     assert log.read_text().count(sign) == 1
 
 
 @modules
-def test_nsq_to_file_survives_an_early_reopen(log: Path, tmp_path: Path, module: str) -> None:
+def test_nsq_to_file_survives_an_early_reopen(log, tmp_path, module):
     flags = ("--topic=orders", "--nsqd-tcp-address=127.0.0.1:1", f"--output-dir={tmp_path}")
     reloads(log, "nsq_to_file", module, "127.0.0.1:1", *flags)
 
 
-def test_a_signal_ends_a_check_of_data(log: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_a_check_of_data(log, tmp_path):
     """--check-data reloads nothing: a terminal that closes ends it."""
     with starting(log, "nsqd", "nsqd_py.fsck.command", signal.SIGHUP, f"--check-data={tmp_path}") as process:
         assert process.wait(40) == -signal.SIGHUP
 
 
-def test_a_child_that_is_started_gets_all_signals() -> None:
+def test_a_child_that_is_started_gets_all_signals():
     """`release` leaves nothing blocked."""
     done = run_script("""
 from nsqd_py.runtime.command import *; import signal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.support.tool_process import run_tool
 pytestmark = pytest.mark.ours
 
 
-def test_lists_have_commas_and_nsqds_come_first() -> None:
+def test_lists_have_commas_and_nsqds_come_first():
     assert addresses_from_environment({}) == ((), ())
     assert addresses_from_environment({"NSQD_TCP_ADDRESS": " a:1, b:2,"}) == (("a:1", "b:2"), ())
     both = {"NSQD_TCP_ADDRESS": "a:1", "NSQLOOKUPD_HTTP_ADDRESS": "c:3"}
@@ -33,17 +32,17 @@ def test_lists_have_commas_and_nsqds_come_first() -> None:
         ("nsq://[::1]:5150/", "[::1]:5150"),
     ],
 )
-def test_urls(url: str, address: str) -> None:
+def test_urls(url, address):
     assert str(parse_address(url)) == address
 
 
 @pytest.mark.parametrize("url", ["nsq://", "nsq://a:b", "nsq://a/b", "http://a:4150"])
-def test_bad_urls(url: str) -> None:
+def test_bad_urls(url):
     with pytest.raises(BadAddress):
         parse_address(url)
 
 
-def test_clients_need_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_need_no_address(address, monkeypatch):
     monkeypatch.setenv("NSQD_TCP_ADDRESS", f"nsq://{address}")
     with Producer() as producer:
         producer.publish("environment", b"x")
@@ -51,8 +50,8 @@ def test_clients_need_no_address(address: str, monkeypatch: pytest.MonkeyPatch) 
         assert next(consumer.messages(idle_timeout_s=40)).body == b"x"
 
 
-def test_tools_need_no_address(address: str) -> None:
-    def run(*words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def test_tools_need_no_address(address):
+    def run(*words, given="", **variables):
         return run_tool("nsq_apps", *words, input=given, env={**os.environ, **variables})
 
     published = run("to_nsq", "--topic=environment2", given="hello\n", NSQD_TCP_ADDRESS=address)

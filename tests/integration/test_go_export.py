@@ -20,7 +20,7 @@ import pytest
 from nsq_apps.nsqd import main
 from tests.integration.test_take_over import GoNsqd, needs_go, once_more, received
 from tests.support.go_directory import GoDirectory, GoMessage, numbered
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 from tests.support.sweeps import sample
 from tests.support.wire import Message, rdy, req
 
@@ -45,10 +45,10 @@ Export = Callable[..., Exported]
 
 
 @pytest.fixture
-def export(capsys: pytest.CaptureFixture[str]) -> Export:
+def export(capsys) -> Export:
     """`export(data_path, directory, *flags)` runs the command in this process."""
 
-    def run(data_path: Path, directory: Path, *flags: str) -> Exported:
+    def run(data_path, directory, *flags):
         status = main([f"--data-path={data_path}", f"--export-to-go={directory}", *flags])
         return Exported(status, *capsys.readouterr())
 
@@ -82,13 +82,13 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Message]]:
+def filled(tmp_path_factory) -> tuple[Path, dict[bytes, Message]]:
     with NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start() as nsqd:
         return nsqd.data_path, fill(nsqd)
 
 
 @pytest.fixture
-def data(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path) -> Path:
+def data(filled, tmp_path) -> Path:
     return Path(shutil.copytree(filled[0], tmp_path / "data"))
 
 
@@ -99,7 +99,7 @@ def content(directory: Path) -> dict[str, tuple[bytes, int]]:
 # ---- what is written
 
 
-def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path, export: Export) -> None:
+def test_each_queue_has_what_was_not_finished(filled, tmp_path, export):
     data, tried = filled
     before = content(data)
     done = export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}")
@@ -131,7 +131,7 @@ def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Me
     assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
 
 
-def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, make_nsqd: MakeNsqd) -> None:
+def test_ours_takes_it_over_again(data, tmp_path, export, make_nsqd):
     assert export(data, tmp_path / "nsqd0").status == 0
     queues = {name: GoDirectory(tmp_path / "nsqd0").read(name) for name in DEPTHS}
     nsqd = make_nsqd()
@@ -143,7 +143,7 @@ def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, ma
         assert received(client, "lonely", "first", 30) == once_more(queues["lonely"])
 
 
-def test_after_a_kill(nsqd: NsqdProcess, tmp_path: Path, export: Export) -> None:
+def test_after_a_kill(nsqd, tmp_path, export):
     with nsqd.consumer("t", "a", 20) as client:
         nsqd.pub("t", *(b"%d" % n for n in range(50)))
         messages = client.messages(20)
@@ -186,9 +186,7 @@ REFUSED: dict[str, list[Callable[[Path, Path], object]]] = {
         (lambda data, target: None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
     ],
 )
-def test_what_it_refuses(
-    spoil: Callable[[Path, Path], object], flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path, export: Export
-) -> None:
+def test_what_it_refuses(spoil, flags, reason, data, tmp_path, export):
     target = tmp_path / "go"
     spoil(data, target)
     before = content(data)
@@ -200,12 +198,12 @@ def test_what_it_refuses(
     assert sorted(str(path) for path in tmp_path.rglob("*")) == names
 
 
-def test_a_data_path_that_nsqd_uses(nsqd: NsqdProcess, tmp_path: Path, export: Export) -> None:
+def test_a_data_path_that_nsqd_uses(nsqd, tmp_path, export):
     refused = export(nsqd.data_path, tmp_path / "go")
     assert refused.status == 1 and "stop the nsqd" in refused.errors
 
 
-def test_damage_is_reported_and_the_rest_exported(data: Path, tmp_path: Path, export: Export) -> None:
+def test_damage_is_reported_and_the_rest_exported(data, tmp_path, export):
     whole = export(data, tmp_path / "whole")
     path = min(data.glob("t.*.log"))
     path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
@@ -239,9 +237,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *sample(signal.SIGKILL, signal.SIGTERM)])
-def test_an_interrupted_export_leaves_nothing_that_looks_complete(
-    number: signal.Signals, data: Path, tmp_path: Path, export: Export
-) -> None:
+def test_an_interrupted_export_leaves_nothing_that_looks_complete(number, data, tmp_path, export):
     flags = [f"--data-path={data}", f"--export-to-go={tmp_path / 'go'}", f"--max-bytes-per-file={MAX_FILE_BYTES}"]
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True, check=False
@@ -259,7 +255,7 @@ def test_an_interrupted_export_leaves_nothing_that_looks_complete(
 
 
 @needs_go
-def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -> None:
+def test_go_s_nsqd_goes_on_with_it(data, tmp_path, export):
     assert export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}").status == 0
     queues = {name: GoDirectory(tmp_path / "go").read(name) for name in DEPTHS}
     nsqd = GoNsqd(tmp_path / "go")
@@ -282,7 +278,7 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
 
 
 @needs_go
-def test_go_s_nsqd_refuses_our_data_path(data: Path) -> None:
+def test_go_s_nsqd_refuses_our_data_path(data):
     before = content(data)
     nsqd = GoNsqd(data)
     nsqd.launch()
@@ -291,9 +287,9 @@ def test_go_s_nsqd_refuses_our_data_path(data: Path) -> None:
     assert content(data) == before
 
 
-def test_our_metadata_says_why_go_s_nsqd_refuses_it(data: Path, tmp_path: Path) -> None:
+def test_our_metadata_says_why_go_s_nsqd_refuses_it(data, tmp_path):
     """Go's decoder looks at both of two equal keys, others at the last one."""
-    pairs: list[tuple[str, object]] = json.loads((data / "nsqd.dat").read_bytes(), object_pairs_hook=list)
+    pairs = json.loads((data / "nsqd.dat").read_bytes(), object_pairs_hook=list)
     assert [type(value) for key, value in pairs if key == "topics"] == [str, list]
     assert "--export-to-go" in str(pairs[0][1])
     assert os.path.getsize(data / "nsqd.dat") < 2000

@@ -6,12 +6,11 @@ Cycles are garbage only for the collector, which runs once in 200,000 objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Client
 
 pytestmark = pytest.mark.ours
@@ -72,7 +71,7 @@ def objects(nsqd: NsqdProcess) -> int:
 
 
 @pytest.mark.parametrize("step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask])
-def test_what_is_gone_leaves_nothing_behind(make_nsqd: MakeNsqd, step: Callable[[NsqdProcess, int], None]) -> None:
+def test_what_is_gone_leaves_nothing_behind(make_nsqd, step):
     nsqd = make_nsqd()
     nsqd.create("t", "c")
     nsqd.mpub("t", [b"x"] * (3 * COUNT))

@@ -18,7 +18,6 @@ from nsqd_py.client import gevent as gevent_client
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from tests.support.aio_client import AioProducer, run_in_new_loop
 from tests.support.consumer_drivers import SHELLS, Driver
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.sweeps import sweep
 
 pytestmark = pytest.mark.ours
@@ -40,11 +39,11 @@ def in_role(role: str, call: Callable[[Any], object]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def consume(shared_nsqd: NsqdProcess, address: str, topic: str) -> Iterator[Callable[..., Driver]]:
+def consume(shared_nsqd, address, topic) -> Iterator[Callable[..., Driver]]:
     """`consume(shell, handler, ...)` publishes a message, and starts a consumer without back-off."""
-    drivers: list[Driver] = []
+    drivers = []
 
-    def make(shell: str, handler: Any = None, **settings: Any) -> Driver:
+    def make(shell, handler=None, **settings):
         shared_nsqd.pub(topic, b"x")
         settings = WITHOUT_BACKOFF | {"max_attempts": 0} | settings
         drivers.append(Driver(shell, topic, "c", handler, nsqd_tcp_addresses=address, **settings))
@@ -102,7 +101,7 @@ GENERATORS = [generator, async_generator, Awaited().generate, functools.partial(
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("shell", SHELLS)
-def test_what_is_known_not_to_run_is_refused(shell: str, role: str) -> None:
+def test_what_is_known_not_to_run_is_refused(shell, role):
     refused = GENERATORS if shell == "aio" else GENERATORS + COROUTINES
     for handler in refused:
         with pytest.raises(BadClientOption, match=rf"^{role} \S+ is a (coroutine|generator) function.*(aio|yield)"):
@@ -113,7 +112,7 @@ INNER = [generator, coroutine, async_generator, lambda _: Future(), lambda _: As
 
 
 @pytest.mark.parametrize(("role", "inner", "shell"), sweep(ROLES, INNER, SHELLS))
-def test_a_result_that_did_not_run_fails_the_message(consume: Callable[..., Driver], shell: str, inner: Any, role: str) -> None:
+def test_a_result_that_did_not_run_fails_the_message(consume, shell, inner, role):
     if shell == "aio" and inner is coroutine:
         pytest.skip("is awaited")
     log = Log()
@@ -127,10 +126,10 @@ def test_a_result_that_did_not_run_fails_the_message(consume: Callable[..., Driv
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_message_whose_giving_up_fails_comes_again(consume: Callable[..., Driver], shell: str) -> None:
-    attempts: list[int] = []
+def test_a_message_whose_giving_up_fails_comes_again(consume, shell):
+    attempts = []
 
-    def give_up(message: Any) -> None:
+    def give_up(message):
         attempts.append(message.attempts)
         if len(attempts) < 3:
             raise ValueError
@@ -141,10 +140,10 @@ def test_a_message_whose_giving_up_fails_comes_again(consume: Callable[..., Driv
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_aio_awaits_what_a_plain_function_returns(consume: Callable[..., Driver], role: str) -> None:
-    ran: list[int] = []
+def test_aio_awaits_what_a_plain_function_returns(consume, role):
+    ran = []
 
-    async def work(item: Any) -> None:
+    async def work(item):
         ran.append(1)
         if role == "batch_handler":
             item.finish()
@@ -154,7 +153,7 @@ def test_aio_awaits_what_a_plain_function_returns(consume: Callable[..., Driver]
     assert ran == [1]
 
 
-def test_an_on_done_that_is_not_awaited_is_logged(address: str, topic: str) -> None:
+def test_an_on_done_that_is_not_awaited_is_logged(address, topic):
     log = Log()
     with Producer(address, log=log) as producer:
         producer.publish_soon(topic, b"x", coroutine)
@@ -172,13 +171,13 @@ UNUSUAL = [Unusual, asyncio.CancelledError, GeneratorExit, gevent.Timeout]
 
 
 @pytest.mark.parametrize(("role", "error", "shell"), sweep(ROLES, UNUSUAL, SHELLS))
-def test_an_unusual_failure_is_a_failure(consume: Callable[..., Driver], shell: str, error: Any, role: str) -> None:
+def test_an_unusual_failure_is_a_failure(consume, shell, error, role):
     """The only worker goes on: the message comes again, and succeeds."""
     if shell == "aio" and error is GeneratorExit:
         pytest.skip("it closes the coroutines that await the handler")
-    attempts: list[int] = []
+    attempts = []
 
-    def handle(item: Any) -> None:
+    def handle(item):
         if role == "on_give_up" and item.attempts == 1:
             raise ValueError
         attempts.append(1)
@@ -194,15 +193,13 @@ def test_an_unusual_failure_is_a_failure(consume: Callable[..., Driver], shell: 
 
 
 @pytest.mark.parametrize(("role", "error", "shell"), sweep(ROLES, [SystemExit, KeyboardInterrupt], SHELLS))
-def test_a_handler_that_exits_ends_the_consumer(
-    shared_nsqd: NsqdProcess, address: str, topic: str, shell: str, error: type[BaseException], role: str
-) -> None:
+def test_a_handler_that_exits_ends_the_consumer(shared_nsqd, address, topic, shell, error, role):
     """`run` raises it. What the consumer had goes back at once, also what no handler has begun."""
 
-    def leave(item: Any) -> None:
+    def leave(item):
         raise error("because")
 
-    async def leave_later(item: Any) -> None:
+    async def leave_later(item):
         raise error("because")
 
     call = leave_later if shell == "aio" else leave
@@ -210,7 +207,7 @@ def test_a_handler_that_exits_ends_the_consumer(
     shared_nsqd.mpub(topic, [b"x"] * 10)
     consumer = CONSUMERS[shell](topic, "c", **settings)
 
-    async def run() -> None:  # the exception of a task may be no SystemExit
+    async def run():  # the exception of a task may be no SystemExit
         with pytest.raises(error, match="because"):
             await consumer.run()
 
@@ -224,14 +221,14 @@ def test_a_handler_that_exits_ends_the_consumer(
 
 
 @pytest.mark.parametrize("shell", ["aio", "gevent"])
-def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, address: str, topic: str, shell: str) -> None:
+def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd, address, topic, shell):
     shared_nsqd.pub(topic, b"x")
 
-    async def cancel_itself(message: Any) -> None:
+    async def cancel_itself(message):
         asyncio.current_task().cancel()
         await asyncio.Event().wait()
 
-    def kill_itself(message: Any) -> None:
+    def kill_itself(message):
         gevent.getcurrent().kill()
 
     with pytest.raises(NsqClientError, match="was (cancelled|killed)"):
@@ -253,7 +250,7 @@ class Broken(Log):
 
 
 @pytest.mark.parametrize("handler", [raises, None], ids=["handler", "loop"])
-def test_an_error_in_the_io_thread_ends_the_consumer(topic: str, handler: Any) -> None:
+def test_an_error_in_the_io_thread_ends_the_consumer(topic, handler):
     consumer = SHELLS["threads"].consumer(topic, "c", handler, nsqd_tcp_addresses="127.0.0.1:1", log=Broken())
     with pytest.raises(OSError, match="the log is full"):
         if handler:
@@ -263,8 +260,8 @@ def test_an_error_in_the_io_thread_ends_the_consumer(topic: str, handler: Any) -
 
 
 @pytest.mark.parametrize("error", [Unusual, SystemExit])
-def test_an_on_done_that_raises_ends_nothing(address: str, topic: str, error: type[BaseException]) -> None:
-    def on_done(_: BaseException | None) -> None:
+def test_an_on_done_that_raises_ends_nothing(address, topic, error):
+    def on_done(_):
         raise error
 
     log = Log()
@@ -275,7 +272,7 @@ def test_an_on_done_that_raises_ends_nothing(address: str, topic: str, error: ty
     assert len([line for line in log.lines if "on_done" in line]) == 1
 
 
-def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
+def test_a_log_that_fails_for_a_handler_ends_the_consumer(shared_nsqd, address, topic):
     shared_nsqd.pub(topic, b"x")
     consumer = SHELLS["threads"].consumer(topic, "c", raises, nsqd_tcp_addresses=address, log=QuietBroken())
     with pytest.raises(OSError, match="the log is full"):
@@ -292,7 +289,7 @@ class QuietBroken(Broken):
     debug = info
 
 
-def test_a_log_that_fails_ends_the_producer_with_its_error(topic: str) -> None:
+def test_a_log_that_fails_ends_the_producer_with_its_error(topic):
     producer = Producer("127.0.0.1:1", log=Broken(), publish_timeout_s=20)
     with pytest.raises(NsqClientError, match="the log is full"):
         while True:
@@ -304,10 +301,10 @@ def test_a_log_that_fails_ends_the_producer_with_its_error(topic: str) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_failures_name_channel_and_attempt(consume: Callable[..., Driver], topic: str, shell: str) -> None:
+def test_failures_name_channel_and_attempt(consume, topic, shell):
     log = Log()
 
-    def handle(message: Any) -> None:
+    def handle(message):
         if message.attempts == 1:
             raise ValueError("bad")
         if message.attempts == 2:
@@ -330,7 +327,7 @@ def two(message: Any, more: Any) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_handler_takes_one_argument(shell: str, role: str) -> None:
+def test_a_handler_takes_one_argument(shell, role):
     consumer = CONSUMERS[shell]
     for handler in (without, two, lambda: None, functools.partial(two)):
         with pytest.raises(BadClientOption, match=rf"^{role} .* must take one argument, the (message|batch): "):
@@ -340,16 +337,16 @@ def test_a_handler_takes_one_argument(shell: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("shell", [Producer, gevent_client.Producer, AioProducer], ids=["threads", "gevent", "aio"])
-def test_an_idle_producer_of_a_dead_nsqd_logs_once(make_nsqd: MakeNsqd, topic: str, shell: Any) -> None:
+def test_an_idle_producer_of_a_dead_nsqd_logs_once(make_nsqd, topic, shell):
     log = Log()
     nsqd = make_nsqd()
     producer = shell(f"127.0.0.1:{nsqd.tcp_port}", log=log)
     producer.publish(topic, b"x")
     nsqd.kill()
     core = getattr(producer, "producer", producer)._core
-    failures: list[Any] = [None]
+    failures = [None]
 
-    def has_failed_often() -> bool:
+    def has_failed_often():
         (writer,) = core.dispatcher.writers.values()
         if writer.failure is not failures[-1]:
             failures.append(writer.failure)

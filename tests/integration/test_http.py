@@ -11,14 +11,13 @@ import pytest
 
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
-from tests.support.nsqd_process import NsqdProcess
 
 # Each test uses topics of its own, and none may harm it.
 nsqd = module_nsqd()
 
 
 @pytest.fixture
-def topic(nsqd: NsqdProcess, topic: str) -> str:
+def topic(nsqd, topic) -> str:
     """A topic that only this test uses, with one channel `c`."""
     nsqd.create(topic, "c")
     return topic
@@ -27,7 +26,7 @@ def topic(nsqd: NsqdProcess, topic: str) -> str:
 # --- information
 
 
-def test_info(nsqd: NsqdProcess) -> None:
+def test_info(nsqd):
     answer = nsqd.http("GET", "/info")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -60,7 +59,7 @@ def test_info(nsqd: NsqdProcess) -> None:
 OURS = ("global_msg_count", "finish_count", "oldest_timestamp")
 
 
-def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
+def test_stats_as_json(nsqd, topic):
     with nsqd.consumer(topic, "c", 1, client_id="id", hostname="host", user_agent="test/1") as client:
         client.pub(topic, b"12345", b"678")
         client.message()
@@ -126,12 +125,12 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
     assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
 
 
-def test_stats_filters(nsqd: NsqdProcess, topic: str) -> None:
+def test_stats_filters(nsqd, topic):
     nsqd.create(topic, "d")
     with nsqd.connect() as client:
         client.sub(topic, "d")
 
-        def channels(query: str) -> list[list[str]]:
+        def channels(query):
             return [[c["channel_name"] for c in t["channels"]] for t in nsqd.stats(query)["topics"] or ()]
 
         assert channels(f"&topic={topic}") == [["c", "d"]]
@@ -144,7 +143,7 @@ def test_stats_filters(nsqd: NsqdProcess, topic: str) -> None:
         assert not of_topic["channels"][0]["clients"]
 
 
-def test_stats_as_text(nsqd: NsqdProcess, topic: str) -> None:
+def test_stats_as_text(nsqd, topic):
     nsqd.post(f"/pub?topic={topic}", b"1")
     nsqd.post(f"/channel/pause?topic={topic}&channel=c")
     nsqd.wait_for_channel(topic, "c", depth=1, paused=True)
@@ -169,7 +168,7 @@ def test_stats_as_text(nsqd: NsqdProcess, topic: str) -> None:
 # --- topics and channels
 
 
-def test_topic_and_channel_live_and_die(nsqd: NsqdProcess) -> None:
+def test_topic_and_channel_live_and_die(nsqd):
     for path in ("/topic/create?topic=life", "/channel/create?topic=life&channel=c"):
         for _ in range(2):
             answer = nsqd.post(path)
@@ -188,7 +187,7 @@ def test_topic_and_channel_live_and_die(nsqd: NsqdProcess) -> None:
     assert nsqd.topic_stats("life") is None
 
 
-def test_config(nsqd: NsqdProcess) -> None:
+def test_config(nsqd):
     assert nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json() == []
     assert nsqd.http("PUT", "/config/log_level", b"debug").status == 200
     assert nsqd.http("PUT", "/config/log_level", b"info").status == 200
@@ -203,7 +202,7 @@ def test_config(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.ours
-def test_config_takes_so_many_nsqlookupds_and_no_more(nsqd: NsqdProcess) -> None:
+def test_config_takes_so_many_nsqlookupds_and_no_more(nsqd):
     addresses = [f"127.0.0.1:{port}" for port in range(1, 102)]
     assert nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode()).refusal == "400 INVALID_VALUE"
     assert nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json() == []
@@ -250,7 +249,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_refusal(nsqd: NsqdProcess, refusal: str) -> None:
+def test_refusal(nsqd, refusal):
     nsqd.create("exists")
     for request in {asked.replace("*", action) for asked, action in itertools.product(REFUSALS[refusal], ACTIONS)}:
         method, path = request.split(" ")

@@ -8,18 +8,16 @@ import itertools
 import socket
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
 
 import bcrypt
 import pytest
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.handling import access_refusal
-from nsqd_py.net.http.router import OPEN, Access, Route
+from nsqd_py.net.http.router import OPEN, Access
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.background import Background
-from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, ServerProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
@@ -75,19 +73,19 @@ def with_password(user: str, password: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def auth_file(tmp_path: Path) -> Path:
+def auth_file(tmp_path) -> Path:
     path = tmp_path / "auth"
     path.write_text(f"# the admins\n{password_line('ann', 'secret')}{TOKEN_LINE}")
     return path
 
 
 @pytest.fixture
-def guarded(make_nsqd: MakeNsqd, auth_file: Path) -> NsqdProcess:
+def guarded(make_nsqd, auth_file) -> NsqdProcess:
     return make_nsqd(f"--http-auth-file={auth_file}")
 
 
 def check_paths(daemon: ServerProcess, admin_paths: list[str], open_paths: list[str]) -> None:
-    def ask(request: str, headers: dict[str, str]) -> HTTPAnswer:
+    def ask(request, headers):
         method, path = request.split(" ")
         return daemon.http(method, path, b"info" if method == "PUT" else None, headers)
 
@@ -106,22 +104,22 @@ def check_paths(daemon: ServerProcess, admin_paths: list[str], open_paths: list[
         assert daemon.http("GET", path).status == 200
 
 
-def test_admin_paths_of_nsqd(guarded: NsqdProcess) -> None:
+def test_admin_paths_of_nsqd(guarded):
     check_paths(guarded, ADMIN_PATHS_OF_NSQD, OPEN_PATHS_OF_NSQD)
 
 
-def test_admin_paths_of_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, auth_file: Path) -> None:
+def test_admin_paths_of_nsqlookupd(make_nsqlookupd, auth_file):
     check_paths(make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD)
 
 
-def test_every_path_that_changes_something_is_in_the_table() -> None:
-    routes: list[Route[Any]] = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
+def test_every_path_that_changes_something_is_in_the_table():
+    routes = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
     open_to_all = {(route.method, route.path) for route in routes if route.access in OPEN}
     assert {(method, path) for method, path in open_to_all if method != "GET"} == {("POST", "/pub"), ("POST", "/mpub")}
     assert not [path for _, path in open_to_all if path.startswith("/debug")]
 
 
-def test_where_clients_authorize_bodies_are_read_with_credentials_only(make_nsqd: MakeNsqd, auth_file: Path) -> None:
+def test_where_clients_authorize_bodies_are_read_with_credentials_only(make_nsqd, auth_file):
     authorizing = "--auth-http-address=127.0.0.1:1"
     without_file, nsqd = make_nsqd(authorizing), make_nsqd(authorizing, f"--http-auth-file={auth_file}")
     nsqd.post("/pub?topic=t", b"secret")
@@ -145,13 +143,13 @@ def test_where_clients_authorize_bodies_are_read_with_credentials_only(make_nsqd
         ("[::ffff:192.0.2.1]:5", 403),
     ],
 )
-def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer: str, expected: int | None) -> None:
+def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer, expected):
     refused = access_refusal(Access.SHUT_DOWN, peer, has_guard=False, clients_authorize=False)
     assert (refused.status if refused is not None else None) == expected
     assert access_refusal(Access.SHUT_DOWN, peer, has_guard=True, clients_authorize=False) is None
 
 
-def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(nsqd: NsqdProcess, guarded: NsqdProcess) -> None:
+def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(nsqd, guarded):
     """A proxy on nsqd's machine serves the whole world."""
     proxied = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1", "via": "1.1 proxy", "X-Real-IP": "::1"}
     for header in proxied.items():
@@ -161,13 +159,13 @@ def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(nsqd: NsqdPro
         assert guarded.http("POST", "/promote", headers=dict([header], **WITH_TOKEN)).status == 409
 
 
-def test_each_proxy_on_the_way_may_add_its_line(nsqd: NsqdProcess) -> None:
+def test_each_proxy_on_the_way_may_add_its_line(nsqd):
     with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=40) as sock:
         sock.sendall(b"POST /drain HTTP/1.1\r\nHost: localhost\r\nVia: 1.1 a\r\nVia: 1.1 b\r\nContent-Length: 0\r\n\r\n")
         assert sock.recv(4096).startswith(b"HTTP/1.1 403 Forbidden\r\n")
 
 
-def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) -> None:
+def test_users_come_and_go_with_the_file(guarded, auth_file):
     ann, bob = with_password("ann", "secret"), with_password("bob", "geheim")
     assert guarded.http("POST", "/topic/create?topic=t", headers=ann).status == 200
     assert guarded.http("POST", "/topic/create?topic=t", headers=bob).status == 401
@@ -177,7 +175,7 @@ def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) 
     assert guarded.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 401
 
 
-def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
+def test_the_body_of_a_refused_request_is_skipped(guarded):
     connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
     for headers, status in (({}, 401), (with_password("ann", "no"), 401), (with_password("ann", "secret"), 200)):
         connection.request("PUT", "/config/log_level", b"debug", headers)
@@ -192,7 +190,7 @@ def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
     ("command", "text", "problem"),
     [("nsq_apps.nsqd", "ann:secret\n", "line 1: expected a hash"), ("nsq_apps.nsqlookupd", None, "No such file")],
 )
-def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, command: str, text: str | None, problem: str) -> None:
+def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path, command, text, problem):
     path = tmp_path / "auth"
     if text is not None:
         path.write_text(text)
@@ -203,13 +201,13 @@ def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, comman
     assert problem in done.stderr
 
 
-def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd, tmp_path):
     path = tmp_path / "auth"
     path.write_text(password_line("ann", "secret", cost=9) + TOKEN_LINE)  # 30 ms each
     nsqd = make_nsqd(f"--http-auth-file={path}")
     statuses, guesses = [], itertools.count()
 
-    def attack() -> None:
+    def attack():
         while not attackers.is_over.is_set():
             statuses.append(nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", str(next(guesses)))).status)
 
@@ -224,7 +222,7 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
     assert nsqd.stop() == 0
 
 
-def test_the_log_names_the_user_of_an_admin_path(guarded: NsqdProcess) -> None:
+def test_the_log_names_the_user_of_an_admin_path(guarded):
     assert guarded.http("POST", "/topic/create?topic=a", headers=with_password("ann", "secret")).status == 200
     assert guarded.http("POST", "/topic/create?topic=b", headers=WITH_TOKEN).status == 200
     assert guarded.http("POST", "/topic/create?topic=c", headers={"Authorization": "Bearer x"}).status == 401

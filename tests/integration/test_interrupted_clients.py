@@ -9,7 +9,6 @@ import pytest
 
 from nsqd_py.client import Producer, TimedOut
 from tests.support.ledger import compare
-from tests.support.nsqd_process import NsqdProcess
 from tests.support.sweeps import sample
 from tests.support.wire import bodies
 
@@ -170,7 +169,7 @@ producer.multi_publish(TOPIC, stored[-10:])
 
 @pytest.mark.parametrize("times", sample(500, 3000))
 @pytest.mark.parametrize("name", [*STEPS, *REENTRANT])
-def test_interruptions_break_nothing(shared_nsqd: NsqdProcess, script: Script, topic: str, name: str, times: int) -> None:
+def test_interruptions_break_nothing(shared_nsqd, script, topic, name, times):
     """What a producer reports as stored is in nsqd, and the producer works after it."""
     code = (STEPS | REENTRANT)[name]
     stored = set(script("\n".join([_PRELUDE, code, _AFTER]), TIMES=times).encode().split())
@@ -178,9 +177,7 @@ def test_interruptions_break_nothing(shared_nsqd: NsqdProcess, script: Script, t
     assert compare(stored, bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).of("lost") == []
 
 
-def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(
-    shared_nsqd: NsqdProcess, script: Script, topic: str
-) -> None:
+def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd, script, topic):
     answered = """
 producer.multi_publish(TOPIC, [b"%d" % number for number in range(3000)])
 from queue import SimpleQueue
@@ -208,10 +205,10 @@ for one in answered:
     compare(published, finished + bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).require_sound()
 
 
-def test_close_does_not_wait_for_a_callback_that_hangs(address: str, topic: str) -> None:
+def test_close_does_not_wait_for_a_callback_that_hangs(address, topic):
     may_end, has_ended = threading.Event(), threading.Event()
 
-    def hang(error: object) -> None:
+    def hang(error):
         assert may_end.wait(40)
         has_ended.set()
 
@@ -224,7 +221,7 @@ def test_close_does_not_wait_for_a_callback_that_hangs(address: str, topic: str)
     assert has_ended.wait(40)
 
 
-def test_a_consumer_whose_start_was_interrupted_starts(script: Script) -> None:
+def test_a_consumer_whose_start_was_interrupted_starts(script):
     starts = """
 for _ in range(60):
     came = threading.Event()
@@ -241,7 +238,7 @@ for _ in range(60):
 @pytest.mark.parametrize(
     "wait", ["consumer.wait()", "consumer.stop()", "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))"]
 )
-def test_a_signal_that_comes_just_before_a_wait_ends_it(script: Script, wait: str) -> None:
+def test_a_signal_that_comes_just_before_a_wait_ends_it(script, wait):
     """Then the wait itself is not interrupted. The kernel gives the signal to another thread here, with the same effect."""
     text = f"""
 handling, may_end = threading.Event(), threading.Event()

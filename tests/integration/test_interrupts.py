@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
 from tests.support.sweeps import sample
 
 pytestmark = pytest.mark.ours
@@ -78,7 +75,7 @@ print(sorted(seen - {"GeneratorExit", "CancelledError"}), len(ended), max(ended)
 
 
 @pytest.mark.parametrize("times", sample(30, 100))
-def test_control_c_in_a_loop_raises_nothing_else(script: Callable[..., str], shell: str, times: int) -> None:
+def test_control_c_in_a_loop_raises_nothing_else(script, shell, times):
     # On gevent, it may come while a greenlet has a message that is not queued yet: `stop` waits for its answer.
     printed = script(LOOPS, SHELL=shell, TIMES=times, LONGEST_S=100 if shell == "gevent" else 20)
     assert printed == f"['KeyboardInterrupt'] {times} True\n"
@@ -138,7 +135,7 @@ except KeyboardInterrupt:
 }
 
 
-def test_a_second_control_c_shortens_a_stop(shared_nsqd: NsqdProcess, script: Callable[..., str], topic: str, shell: str) -> None:
+def test_a_second_control_c_shortens_a_stop(shared_nsqd, script, topic, shell):
     """`run` would wait 30 s for a handler that hangs."""
     end = "signal.setitimer(signal.ITIMER_REAL, 0)\nprint(time.monotonic() - began_s < 25)\n"
     assert script("\n".join([STOPPING, HANGS[shell], end])) == "True\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import OK, bodies, mpub
 
 KIB = 1024
@@ -21,9 +20,9 @@ def mixed(number: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 50])
-def test_large_publishes_in_a_row(nsqd: NsqdProcess, pieces: int) -> None:
+def test_large_publishes_in_a_row(nsqd, pieces):
     nsqd.create("t", "c")
-    sent: list[bytes] = []
+    sent = []
     with nsqd.connect() as client:
         for number in range(6):
             messages = mixed(number) if number % 3 == 2 else large(number)

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.wire import NOP, Closed, fin
 
 pytestmark = pytest.mark.ours
@@ -19,7 +18,7 @@ MESSAGES = 20
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.010, 0.025])
-def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd, delay_s: float) -> None:
+def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd, delay_s):
     """Without TCP_NODELAY, the second FIN waits for the ACK of the first, which is delayed by up to 40 ms."""
     channels = [f"c{number}" for number in range(RUNS)]
     nsqd = make_nsqd()
@@ -41,7 +40,7 @@ def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd
     assert depths == dict.fromkeys(channels, 0)
 
 
-def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd, topic):
     """The system waits for 40 ms before it acknowledges input without output, and the client's sends no second FIN until then."""
     with shared_nsqd.connect() as client, shared_nsqd.connect() as publisher:
         client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
@@ -59,7 +58,7 @@ def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess
     assert min(times_s) < 0.030, times_s  # the quickest: the machine may be busy
 
 
-def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd: MakeNsqd) -> None:
+def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd):
     """A consumer that works on its messages gets no longer time for them, whatever else it sends."""
     nsqd = make_nsqd()
     with nsqd.connect() as client, nsqd.connect() as publisher:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from nsqd_py.lease.keeper import LeaseKeeper
-from nsqd_py.lease.store import Lease
 from tests.support.consumer_drivers import SHELLS
 from tests.support.etcd import ETCD, Etcd
 from tests.support.etcd_operator import EtcdOperator
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+def etcd(tmp_path_factory) -> Iterator[Etcd]:
     running = Etcd(tmp_path_factory.mktemp("etcd"))
     try:
         running.wait_until_it_answers()
@@ -30,18 +29,18 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         running.end()
 
 
-def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
+def test_a_lease_that_nobody_renews_ends(etcd):
     store = etcd.store("two")
     assert store.acquire("first:1", store.look()) is not None
 
-    def take() -> Lease | None:
+    def take():
         look = store.look()
         return store.acquire("second:1", look) if look.holder is None else None
 
     store.release(wait_here(take))
 
 
-def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd: Etcd) -> None:
+def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd):
     store, operator = etcd.store("compacted"), EtcdOperator(etcd.address)
     lease = store.acquire("first:1", store.look())
     assert lease is not None
@@ -53,7 +52,7 @@ def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd: Etcd) -> None:
     assert store.look().is_released
 
 
-def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd: Etcd) -> None:
+def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd):
     said = []
     keeper = LeaseKeeper(
         etcd.store("three"), "first:1", TTL_S, FakeLog(), lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")

@@ -18,12 +18,10 @@ import psutil
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
-from tests.conftest import MakeNsqd
 from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, int32, pub, rdy, sized, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
@@ -129,7 +127,7 @@ class Neighbour:
 # ---- how many connections
 
 
-def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections-per-address=3")
     held = [crowd.connect(port, "127.0.0.2") for port in (nsqd.tcp_port, nsqd.tcp_port, nsqd.http_port)]
     held[2].sendall(PING)
@@ -142,7 +140,7 @@ def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNs
     nsqd.connect().pub("t", b"from another address")
     held[0].close()
 
-    def comes_in_again() -> bool:
+    def comes_in_again():
         again = crowd.connect(nsqd.http_port, "127.0.0.2")
         again.sendall(PING)
         return again.recv(4096).startswith(b"HTTP/1.1 200 ")
@@ -150,7 +148,7 @@ def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNs
     wait_until(comes_in_again, what="a place to be free")
 
 
-def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections-per-address=20")
     neighbour = Neighbour(nsqd)
     sources = [f"127.0.0.{host}" for host in range(10, 15)]
@@ -165,7 +163,7 @@ def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd
     assert len(lines) <= 2 * CLIENT_BURST, lines
 
 
-def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections=1")
     with nsqd.connect(client_id="first"):
         nsqd.signal(signal.SIGSTOP)
@@ -177,7 +175,7 @@ def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd: MakeNsqd, cro
         assert read_until_end(late[1]).startswith(b"HTTP/1.1 503 ")
 
 
-def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_all_connections_together_have_a_limit(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections=4")
     clients = [nsqd.connect(client_id=str(number)) for number in range(4)]
     with Client(nsqd.tcp_port) as late:
@@ -187,7 +185,7 @@ def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd
     wait_until(nsqd.is_healthy, what="a place to be free")
 
 
-def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> None:
+def test_the_last_descriptors_are_for_files(tmp_path, crowd):
     few = Host("127.0.0.1", ("sh", "-c", 'ulimit -n 256 && exec "$0" "$@"'))
     with NsqdProcess(tmp_path / "nsqd", host=few).start() as nsqd:
         publisher = nsqd.connect()
@@ -199,7 +197,7 @@ def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> Non
         assert "Accept() failure" not in nsqd.log_text()
 
 
-def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_nsqlookupd_has_the_same_limits(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", "--handshake-timeout=200ms")
     silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
     assert read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
@@ -241,7 +239,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("what", PIPELINES)
-def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, crowd: Crowd, what: str) -> None:
+def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path, crowd, what):
     # Unix sockets hold little, so that much waits in nsqd itself.
     name, beginning, data = PIPELINES[what]
     flags = ("--write-timeout=500ms", "--mem-queue-size=100", "--log-level=info")
@@ -264,7 +262,7 @@ WRITE_TIMEOUT_S = 0.6
 SLOW_READ_BYTES = 8192
 
 
-def test_a_client_that_reads_slowly_is_kept(make_nsqd: MakeNsqd) -> None:
+def test_a_client_that_reads_slowly_is_kept(make_nsqd):
     """It takes something more often than the time-out; nsqd's socket has room again after a third of its buffer."""
     nsqd = make_nsqd(f"--write-timeout={WRITE_TIMEOUT_S * 1000:.0f}ms")
     publisher = nsqd.connect()
@@ -331,7 +329,7 @@ def port_of(nsqd: NsqdProcess, protocol: str) -> int:
     return nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
 
 
-def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd, crowd):
     nsqd = make_nsqd(f"--max-body-size={HUGE + 8}", f"--max-msg-size={HUGE + 8}")
     Neighbour(nsqd).work()
     before_bytes = rss_bytes(nsqd)
@@ -344,7 +342,7 @@ def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd
 
 
 @pytest.mark.parametrize("what", ["PUB", "a body", "a head"])
-def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
+def test_incomplete_requests_have_a_limit_together(make_nsqd, crowd, what):
     nsqd = make_nsqd("--mem-queue-bytes=0", f"--max-body-size={MB}")
     head = b"GET /" if what == "a head" else DECLARATIONS[what][1]
     head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(int32(HUGE), int32(MB))
@@ -357,7 +355,7 @@ def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: C
         assert small.frame() == OK
 
 
-def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:
+def test_a_size_above_the_limit_is_refused_at_once(nsqd, crowd):
     for what, (protocol, beginning) in TOO_LARGE.items():
         sock = crowd.connect(port_of(nsqd, protocol))
         if what == "a body that is not wanted":
@@ -368,7 +366,7 @@ def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Cro
         assert answer[0 if protocol == "http" else 8 :].startswith(refusals), what
 
 
-def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd, crowd):
     nsqd = make_nsqd()
     before_bytes = rss_bytes(nsqd)
     sock = crowd.connect(nsqd.http_port)
@@ -380,7 +378,7 @@ def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: 
     assert sock.recv(4096).startswith(b"HTTP/1.1 413 ")  # as one message it is too big
 
 
-def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     with LookupClient(nsqlookupd.tcp_port) as peer:
         peer.introduce()
@@ -395,7 +393,7 @@ def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsql
         assert rss_bytes(nsqlookupd) - before_bytes < 20 * 4 * MB
 
 
-def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     texts = dict.fromkeys(("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000)
     for _ in range(50):
@@ -406,7 +404,7 @@ def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNs
         assert peer.read().startswith(b"E_BAD_BODY")
 
 
-def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     nsqlookupd.topics()
     before_bytes = rss_bytes(nsqlookupd)

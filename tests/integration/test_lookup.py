@@ -44,7 +44,7 @@ class Session:
     @property
     def registered(self) -> set[str]:
         """`topic` and `topic channel`, each."""
-        known: set[str] = set()
+        known = set()
         for command in self.commands:
             verb, _, words = command.partition(" ")
             if verb == "REGISTER":
@@ -183,7 +183,7 @@ class FakeLookupd:
 
 
 def _exactly(source: Any, size: int) -> bytes:
-    data: bytes = source.read(size)
+    data = source.read(size)
     if len(data) < size:
         raise EOFError
     return data
@@ -195,9 +195,9 @@ MakeLookupd = Callable[..., FakeLookupd]
 @pytest.fixture
 def make_lookupd() -> Iterator[MakeLookupd]:
     """`make_lookupd(channels)` starts one."""
-    fakes: list[FakeLookupd] = []
+    fakes = []
 
-    def make(*args: Any, **settings: Any) -> FakeLookupd:
+    def make(*args, **settings):
         fakes.append(FakeLookupd(*args, **settings))
         return fakes[-1].start()
 
@@ -207,7 +207,7 @@ def make_lookupd() -> Iterator[MakeLookupd]:
 
 
 @pytest.fixture
-def lookupd(make_lookupd: MakeLookupd) -> FakeLookupd:
+def lookupd(make_lookupd) -> FakeLookupd:
     return make_lookupd()
 
 
@@ -237,7 +237,7 @@ def wait_for_depths(nsqd: NsqdProcess, topic: str, depths: dict[str, int]) -> No
 # --- telling
 
 
-def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_nsqd_says_who_it_is(make_nsqd, lookupd):
     nsqd = make_nsqd(lookupd.flag, "--topology-zone=z", "--topology-region=r")
     session = wait_until(lambda: lookupd.live)[0]
     info = nsqd.http("GET", "/info").json()
@@ -252,7 +252,7 @@ def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     }
 
 
-def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_changes_are_told_as_they_come(make_nsqd, lookupd):
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "a", "b")
     wait_for(lookupd, "orders", "orders a", "orders b")
@@ -263,7 +263,7 @@ def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     assert lookupd.events[-2:] == ["UNREGISTER orders b", "UNREGISTER orders"]
 
 
-def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd, lookupd):
     """Only so nsqlookupd forgets that it was tombstoned."""
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "ch")
@@ -280,7 +280,7 @@ def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, loo
     assert sorted(reported[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
 
 
-def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd) -> None:
+def test_what_was_loaded_is_told_in_a_pipe(tmp_path, lookupd):
     """Answers come only after 200 commands: one at a time would wait for ever."""
     topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]} for n in range(500)]
     nsqd = NsqdProcess(tmp_path / "nsqd", lookupd.flag)
@@ -292,7 +292,7 @@ def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd)
         wait_until(lambda: len(lookupd.registered) == 2000, what="1500 channels")
 
 
-def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd, lookupd):
     nsqd = make_nsqd("--lookupd-tcp-address=127.0.0.1:1", lookupd.flag, lookupd.flag)
     wait_until(lambda: lookupd.live)
     nsqd.create("orders")
@@ -304,7 +304,7 @@ def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNs
 # --- never waiting
 
 
-def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd, lookupd):
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
     with nsqd.connect() as client:
@@ -321,7 +321,7 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_
 # --- the channels of a new topic
 
 
-def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_held_messages_survive_a_crash(make_nsqd, lookupd):
     lookupd.channels["orders"] = ["a", "b"]
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
@@ -333,7 +333,7 @@ def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     wait_for_depths(nsqd, "orders", {"a": 2, "b": 2})
 
 
-def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd, lookupd):
     """So that no consumer comes and gets alone what waits for all channels."""
     lookupd.channels = {"orders": ["a", "b"], "known": ["x"]}
     nsqd = connected(make_nsqd, lookupd)
@@ -368,7 +368,7 @@ class Embedded:
 wait_here = SHELLS["gevent"].wait  # greenlets run in the meantime
 
 
-def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+def test_addresses_are_exchanged_while_it_runs(tmp_path, make_lookupd):
     first, second = make_lookupd(), make_lookupd()
     embedded = Embedded(tmp_path, first.address, first.address)
     embedded.broker.get_topic("orders")
@@ -385,7 +385,7 @@ def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: Mak
     wait_here(lambda: not second.live)
 
 
-def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+def test_a_name_for_two_families_is_registered_with_once(tmp_path, make_lookupd):
     """Nobody listens on ::1, so 127.0.0.1 it is."""
     fake = make_lookupd()
     embedded = Embedded(tmp_path, f"localhost:{fake.tcp_port}", f"127.0.0.1:{fake.tcp_port}")
@@ -395,16 +395,16 @@ def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lo
     assert len(fake.sessions) == 1
 
 
-def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_defect_it_registers_again(tmp_path, make_lookupd, monkeypatch):
     defects = [KeyError("a bug"), KeyError("another one")]
 
-    def parse(response: bytes) -> dict[str, Any]:
+    def parse(response):
         if defects:
             raise defects.pop()
         return parse_peer_info(response)
 
     monkeypatch.setattr("nsqd_py.lookup.peer.parse_peer_info", parse)
-    logged: list[str] = []
+    logged = []
     monkeypatch.setattr(FakeLog, "exception", lambda _, text, *arguments: logged.append(text % arguments))
     fake = make_lookupd()
     embedded = Embedded(tmp_path, fake.address)
@@ -418,7 +418,7 @@ def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLoo
 
 
 @pytest.fixture
-def tls_lookupd(make_lookupd: MakeLookupd, certificates: Certificates) -> FakeLookupd:
+def tls_lookupd(make_lookupd, certificates) -> FakeLookupd:
     """It wants a certificate too."""
     context = certificates.server_context()
     context.load_verify_locations(certificates.authority)
@@ -436,7 +436,7 @@ def tls_flags(fake: FakeLookupd, certificates: Certificates, authority: Path | N
     ]
 
 
-def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates) -> None:
+def test_tls_on_both_ports(make_nsqd, tls_lookupd, certificates):
     """The name that counts is the configured one, whatever the nsqlookupd says of itself."""
     nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates))
     wait_until(lambda: tls_lookupd.live)
@@ -447,9 +447,7 @@ def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certif
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
-def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(
-    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(make_nsqd, tls_lookupd, certificates, tmp_path):
     flags = tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority)
     nsqd = make_nsqd(*flags)
     wait_until(lambda: "certificate verify failed" in nsqd.log_text())

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nsqd_py.cluster.problems.kinds import INFO, KINDS
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -56,7 +56,7 @@ class Scrape:
 nsqd = module_nsqd("--e2e-processing-latency-percentile=0.99,0.5", "--sync-timeout=10ms")
 
 
-def test_topics_and_channels(nsqd: NsqdProcess) -> None:
+def test_topics_and_channels(nsqd):
     nsqd.create("orders", "c")
     nsqd.create("held", "c")
     nsqd.post("/topic/pause?topic=held")
@@ -98,7 +98,7 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
     assert scrape.value("nsqd_memory_bytes", kind="ephemeral") == 0
 
 
-def test_the_process(nsqd: NsqdProcess) -> None:
+def test_the_process(nsqd):
     nsqd.post("/pub?topic=synced", b"1")
 
     for name in ("log_sync_duration", "event_loop_lag"):
@@ -120,7 +120,7 @@ def test_the_process(nsqd: NsqdProcess) -> None:
     assert scrape.value("python_gc_collections_total", generation="0") > 0
 
 
-def test_without_percentiles_there_are_no_latencies(make_nsqd: MakeNsqd) -> None:
+def test_without_percentiles_there_are_no_latencies(make_nsqd):
     nsqd = make_nsqd()
     nsqd.create("t", "c")
     scrape = Scrape(nsqd)
@@ -157,20 +157,20 @@ def alerts(name: str) -> list[dict[str, Any]]:
     return group["rules"]
 
 
-def test_every_metric_of_the_alerts_is_exported(nsqd: NsqdProcess) -> None:
+def test_every_metric_of_the_alerts_is_exported(nsqd):
     wanted = set().union(*(metrics_of(rule["expr"]) for rule in alerts("nsqd.yml")))
     assert len(wanted) > 10
     assert wanted - declared(Scrape(nsqd)) == UP
 
 
-def test_nsqadmin_has_an_alert_for_every_kind_of_problem() -> None:
+def test_nsqadmin_has_an_alert_for_every_kind_of_problem():
     rules = alerts("nsqadmin.yml")
     kinds = [kind for rule in rules for kind in re.findall('kind="([a-z_]+)"', rule["expr"])]
     assert kinds == [kind for kind, info in KINDS.items() if info.severity != INFO]
     assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {"nsqadmin_problem", "nsqadmin_topics"}
 
 
-def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess) -> None:
+def test_every_metric_of_the_dashboard_is_exported(nsqd):
     nsqd.create("of-the-dashboard", "c")
     wanted = set().union(*map(metrics_of, expressions(json.loads(DASHBOARD.read_text("utf-8")))))
     assert len(wanted) > 20

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.module_servers import module_nsqlookupd
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import run_tool
 from tests.support.wire import req
@@ -82,7 +81,7 @@ nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def pair(make_shared_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> Pair:
+def pair(make_shared_nsqd, nsqlookupd) -> Pair:
     """Two nsqd with 3 and 4 messages in orders/archive, the second also with users; known to nsqlookupd.
 
     They are only looked at, so one pair does for all tests.
@@ -101,13 +100,13 @@ def pair(make_shared_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> Pair:
 # --- Go's lines
 
 
-def test_a_channel_in_gos_lines(pair: Pair) -> None:
+def test_a_channel_in_gos_lines(pair):
     text = succeed(*of(*pair), "-topic", "orders", "-channel", "archive", "-count", "2", FAST)
     line = "      0       0 |       7       7       0     0     0 |       0       0            7       0\n"
     assert text == HEADER + line * 2
 
 
-def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
+def test_what_a_consumer_does_is_in_the_lines(nsqd):
     """One message is in flight, one was requeued, one waits for its time."""
     nsqd.create("orders", "archive")
     nsqd.post("/mpub?topic=orders", b"1\n2\n3")
@@ -121,7 +120,7 @@ def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
     assert text == HEADER + ("      0       0 |       2       2       0     1     1 |       1       0            4       1\n")
 
 
-def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
+def test_rates_are_per_second_of_the_interval(nsqd):
     nsqd.create("orders", "archive")
     flags = (*of(nsqd), "--topic=orders", "--channel=archive", "--interval=200ms")
     with running(*flags) as process, nsqd.connect() as client:
@@ -135,19 +134,19 @@ def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
     assert total[-1] == "100"
 
 
-def test_a_channel_that_is_not_there_is_a_failure(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+def test_a_channel_that_is_not_there_is_a_failure(pair, nsqlookupd):
     for sources, topic, channel in ((of(*pair), "orders", "none"), (by(nsqlookupd), "none", "archive")):
         said = fail(*sources, f"--topic={topic}", f"--channel={channel}", FAST)
         assert said == f"nsq-stat: failed to find channel({channel}) in stats for topic({topic})\n"
 
 
-def test_a_sum_over_a_part_is_no_sum(pair: Pair) -> None:
+def test_a_sum_over_a_part_is_no_sum(pair):
     """As Go's nsq_stat, it ends when one of the nsqd does not answer."""
     said = fail(*of(*pair), f"--nsqd-http-address={NOBODY}", "--topic=orders", "--channel=archive", FAST)
     assert said == f"nsq-stat: failed to get stats - nsqd {NOBODY}: Connection refused\n"
 
 
-def test_without_a_channel_all_are_in_the_lines(pair: Pair) -> None:
+def test_without_a_channel_all_are_in_the_lines(pair):
     text = succeed(*of(*pair), "--count=1", FAST)
     names = [line.rpartition(" | ")[2] for line in text.splitlines()[1:]]
     assert names == ["topic/channel", "orders", "orders/archive", "users", "users/archive"]
@@ -157,7 +156,7 @@ def test_without_a_channel_all_are_in_the_lines(pair: Pair) -> None:
 # --- once
 
 
-def test_once_is_what_there_is_now(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+def test_once_is_what_there_is_now(pair, nsqlookupd):
     document = report(*by(nsqlookupd))
     rows = rows_by_name(document)
     assert list(rows) == ["orders", "orders/archive", "users", "users/archive"]
@@ -167,14 +166,14 @@ def test_once_is_what_there_is_now(pair: Pair, nsqlookupd: NsqlookupdProcess) ->
     assert document["failed"] == []
 
 
-def test_rows_may_be_those_of_each_nsqd(pair: Pair) -> None:
+def test_rows_may_be_those_of_each_nsqd(pair):
     rows = rows_by_name(report(*of(*pair), "--per-node", "--topic=orders"))
     first, second = (f"127.0.0.1:{nsqd.http_port}" for nsqd in pair)
     depths = {name: row["depth"] for name, row in rows.items() if "archive" in name}
     assert depths == {f"orders/archive/{first}": 3, f"orders/archive/{second}": 4}
 
 
-def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
+def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair):
     result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--once", "--format=json")
     document = json.loads(result.stdout)
     assert result.returncode == 1
@@ -185,18 +184,18 @@ def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("flag", "how"), [("--nsqd-http-address", "--once"), ("--lookupd-http-address", FAST)])
-def test_when_nobody_answers_one_line_says_so(flag: str, how: str) -> None:
+def test_when_nobody_answers_one_line_says_so(flag, how):
     said = fail(f"{flag}={NOBODY}", how)
     who = "nsqd" if "nsqd" in flag else "nsqlookupd"
     assert said == f"nsq-stat: no nsqd answered - {who} {NOBODY}: Connection refused\n"
 
 
-def test_a_topic_that_nobody_has_is_a_failure(nsqd: NsqdProcess) -> None:
+def test_a_topic_that_nobody_has_is_a_failure(nsqd):
     assert fail(*of(nsqd), "--once", "--topic=none") == "nsq-stat: no nsqd has that topic and channel\n"
     assert report(*of(nsqd))["rows"] == []
 
 
-def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> None:
+def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd):
     nsqd.create("orders")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -208,7 +207,7 @@ def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> N
 
 
 @pytest.mark.ours
-def test_an_address_may_be_https(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_an_address_may_be_https(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags)
     nsqd.create("orders")
     port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]
@@ -220,7 +219,7 @@ def test_an_address_may_be_https(make_nsqd: MakeNsqd, certificates: Certificates
     assert "certificate" in result.stderr
 
 
-def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> None:
+def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd, nsqlookupd):
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("checked", "archive")
     wait_until(lambda: nsqlookupd.channels("checked") == ["archive"])
@@ -243,7 +242,7 @@ def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNs
 # --- one report after the other
 
 
-def test_csv_goes_on_with_one_head(nsqd: NsqdProcess) -> None:
+def test_csv_goes_on_with_one_head(nsqd):
     nsqd.create("orders", "archive")
     rows = list(csv.reader(io.StringIO(succeed(*of(nsqd), "--format=csv", "--count=2", FAST))))
     assert rows[0][:3] == ["time", "topic", "channel"]
@@ -251,7 +250,7 @@ def test_csv_goes_on_with_one_head(nsqd: NsqdProcess) -> None:
     assert {row[4] for row in rows[1:]} == {"0"}  # rates are known
 
 
-def test_who_comes_and_goes_is_told_once(make_nsqd: MakeNsqd) -> None:
+def test_who_comes_and_goes_is_told_once(make_nsqd):
     stays, goes = make_nsqd(), make_nsqd()
     stays.create("orders")
     goes.create("users")
@@ -271,7 +270,7 @@ WAITS = "--http-client-request-timeout=1h"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once(nsqd, number):
     """Also while it waits for an nsqd that does not answer."""
     nsqd.create("orders")
     silent = socket.create_server(("127.0.0.1", 0))
@@ -285,7 +284,7 @@ def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> 
         asked.close()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(nsqd):
     nsqd.create("orders")
     with running(*of(nsqd), FAST) as process:
         assert process.stdout.readline().startswith("------rate")

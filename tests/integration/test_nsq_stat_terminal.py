@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.terminal import Terminal, on_terminal
 from tests.support.web_server import Reply, WebServer
 
@@ -74,12 +73,12 @@ def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
 
 
 @pytest.fixture
-def busy(nsqd: NsqdProcess) -> NsqdProcess:
+def busy(nsqd) -> NsqdProcess:
     return with_topics(nsqd)
 
 
 @pytest.fixture(scope="module")
-def quiet(shared_nsqd: NsqdProcess) -> NsqdProcess:
+def quiet(shared_nsqd) -> NsqdProcess:
     """It is only looked at, so one does for many tests."""
     return with_topics(shared_nsqd)
 
@@ -87,7 +86,7 @@ def quiet(shared_nsqd: NsqdProcess) -> NsqdProcess:
 # --- what is seen
 
 
-def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
+def test_the_table_follows_what_happens(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
         assert terminal.lines[0].startswith("nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic")
@@ -108,12 +107,12 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
 
 
-def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
+def test_growth_and_time_outs_have_colours(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
         assert cell(terminal, "depth", "mail") == ("0", "default")
 
-        def grows() -> bool:
+        def grows():
             client.mpub("orders", [b"x"])
             return cell(terminal, "depth", "mail")[1] == YELLOW
 
@@ -128,7 +127,7 @@ def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
             assert cell(terminal, "t-out", "archive")[0] != "0"
 
 
-def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
+def test_it_fits_the_size_and_follows_it(nsqd):
     for number in range(40):
         nsqd.create(f"topic{number:02}", "archive")
     with shown(*of(nsqd), "--interval=60s") as terminal:  # no report comes between
@@ -160,7 +159,7 @@ def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterato
 @pytest.mark.parametrize(
     ("columns", "lines", "page"), [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
 )
-def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
+def test_two_hundred_topics_scroll(columns, lines, page):
     down = max(0, 5 - page)  # the first row when the fifth one is selected
     keys = (  # what is typed, the selected row, and the first one
         ("\x1b[B", 1, 0),
@@ -178,7 +177,7 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
     )
     with with_deep_topics(columns, lines) as terminal:
 
-        def shown_depths() -> list[tuple[str, str]]:
+        def shown_depths():
             rows = [unmarked(line).split() for line in terminal.lines if re.match(r"(W )?topic\d", line)]
             return [(cells[0], cells[1]) for cells in rows if len(cells) > 1]
 
@@ -190,11 +189,11 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
             terminal.wait_for(lambda index=index: selected(terminal) == f"topic{index:03}", f"topic {index} to be selected")
 
 
-def test_no_figure_is_cut_where_it_is_narrow() -> None:
+def test_no_figure_is_cut_where_it_is_narrow():
     depths = [str(1000 + number) for number in range(19)]
     with with_deep_topics(20) as terminal:
 
-        def cells_at(place: int) -> list[str]:
+        def cells_at(place):
             return [(unmarked(line).split()[place:] or [""])[0] for line in terminal.lines[3:22]]
 
         terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
@@ -205,13 +204,13 @@ def test_no_figure_is_cut_where_it_is_narrow() -> None:
         terminal.wait_for(lambda: cells_at(0) == [f"top…{number:03}" for number in range(19)], "names only")
 
 
-def test_without_colours_where_they_are_refused(quiet: NsqdProcess) -> None:
+def test_without_colours_where_they_are_refused(quiet):
     with shown(*of(quiet), NO_COLOR="1") as terminal:
         terminal.wait_for_text("users")
         assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
 
 
-def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> None:
+def test_who_fails_is_named_and_does_not_delay_the_rest(busy):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hangs = f"127.0.0.1:{silent.getsockname()[1]}"
         failing = ("--nsqd-http-address=127.0.0.1:1", f"--nsqd-http-address={hangs}")
@@ -227,7 +226,7 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
 # --- keys, and the end
 
 
-def test_keys_change_the_order_and_quit(quiet: NsqdProcess) -> None:
+def test_keys_change_the_order_and_quit(quiet):
     with shown(*of(quiet), "--sort=depth") as terminal:
         terminal.wait_for_text("by depth")
         terminal.type("s", "by growth")
@@ -256,7 +255,7 @@ def assert_left_as_it_was(terminal: Terminal) -> None:
         ("ctrl-c", "?", "Keys"),
     ],
 )
-def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str, view: str) -> None:
+def test_the_terminal_is_left_as_it_was(quiet, how, typed, view):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         assert terminal.settings != terminal.settings_before  # single keys, no echo
@@ -269,7 +268,7 @@ def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str
         assert_left_as_it_was(terminal)
 
 
-def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
+def test_the_filter_shows_what_is_typed(quiet):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         terminal.type("/MAIq")  # q is a letter here
@@ -290,7 +289,7 @@ def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
         assert terminal.wait() == 0
 
 
-def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: MakeNsqd) -> None:
+def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd):
     nsqd, other = with_topics(make_nsqd()), make_nsqd()
     other.create("orders", "archive")
     with (
@@ -323,7 +322,7 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
         terminal.wait_for(lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table")
 
 
-def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
+def test_problems_with_severity_advice_and_runbook(busy):
     with shown(*of(busy), NO_COLOR="1") as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
         terminal.type("p", "no problems")
@@ -344,7 +343,7 @@ def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
         assert terminal.wait() == 0
 
 
-def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
+def test_a_row_has_the_colour_of_its_problem(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client, busy.consumer("orders", "archive", 10):
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
@@ -358,7 +357,7 @@ def colour_of_name(terminal: Terminal, name: str) -> str:
     return terminal.colour_at(row, terminal.lines[row].find(name))
 
 
-def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd, make_nsqd):
     lookupd = make_nsqlookupd()
     lost = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
@@ -370,7 +369,7 @@ def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd: MakeNsqlookupd, make
         assert terminal.line_with("gone: ").startswith(f"error   nsqd 127.0.0.1:{lost.http_port}"[:26])
 
 
-def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
+def test_it_waits_for_a_cluster_that_is_away(make_nsqd):
     tcp_port, http_port = free_ports(2)
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}")
     nsqd.create("orders", "archive")
@@ -384,7 +383,7 @@ def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
         terminal.wait_for(lambda: not terminal.line_with("failed"), "the failure to end")
 
 
-def test_a_thousand_topics() -> None:
+def test_a_thousand_topics():
     with with_deep_topics(80, count=1000) as terminal:
         terminal.wait_for_text("… 981 more")
         terminal.type("G")
@@ -400,7 +399,7 @@ def test_a_thousand_topics() -> None:
         assert_left_as_it_was(terminal)
 
 
-def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
+def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         os.kill(terminal.pid, signal.SIGTSTP)  # no shell leads the session, so ctrl-z itself would be ignored
@@ -412,7 +411,7 @@ def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
         terminal.type("s", "by channel")
 
 
-def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
+def test_a_terminal_that_can_do_nothing_gets_lines(quiet):
     with shown(*of(quiet), "--count=1", TERM="dumb") as terminal:
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.output

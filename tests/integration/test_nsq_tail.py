@@ -13,13 +13,11 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.network import free_ports
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess, numbered, publish, run_tool
 from tests.support.wire import rdy, req
@@ -28,7 +26,7 @@ Start = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
@@ -46,14 +44,14 @@ def source(nsqd: NsqdProcess) -> str:
 # --- what is shown in a pipe
 
 
-def test_bodies_are_written_as_they_are(nsqd: NsqdProcess) -> None:
+def test_bodies_are_written_as_they_are(nsqd):
     bodies = [b"plain", b"two\nlines", b"\x1b[31m\x00\xff", "süß".encode(), b"x" * 500_000]
     publish(nsqd, "t", *bodies)
     written = tail(source(nsqd), "-topic", "t", "-n", "5")
     assert sorted(written.split(b"\n")) == sorted(b"\n".join([*bodies, b""]).split(b"\n"))
 
 
-def test_by_default_nobody_else_misses_a_message(nsqd: NsqdProcess, start: Start) -> None:
+def test_by_default_nobody_else_misses_a_message(nsqd, start):
     nsqd.create("t", "worker")
     with start("nsq_tail", source(nsqd), "--topic=t") as tool:
         wait_until(lambda: len(nsqd.topic_stats("t")["channels"]) == 2)
@@ -66,7 +64,7 @@ def test_by_default_nobody_else_misses_a_message(nsqd: NsqdProcess, start: Start
     wait_until(lambda: len(nsqd.topic_stats("t")["channels"]) == 1)
 
 
-def test_lines_of_several_topics_are_never_mixed(nsqd: NsqdProcess, start: Start) -> None:
+def test_lines_of_several_topics_are_never_mixed(nsqd, start):
     count = 2000
     for topic in ("a", "b"):
         publish(nsqd, topic, *[topic.encode() * 300] * count)
@@ -77,7 +75,7 @@ def test_lines_of_several_topics_are_never_mixed(nsqd: NsqdProcess, start: Start
     assert sorted(written) == [b"a | " + b"a" * 300 + b"\n"] * count + [b"b | " + b"b" * 300 + b"\n"] * count
 
 
-def test_an_object_shows_what_is_known_of_a_message(nsqd: NsqdProcess) -> None:
+def test_an_object_shows_what_is_known_of_a_message(nsqd):
     before_ns = time.time_ns()
     publish(nsqd, "t", b"body")
     message = json.loads(tail(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--jsonl"))
@@ -86,7 +84,7 @@ def test_an_object_shows_what_is_known_of_a_message(nsqd: NsqdProcess) -> None:
     assert message == {"attempts": 1, "topic": "t", "channel": "c", "nsqd": f"127.0.0.1:{nsqd.tcp_port}", "body": "body"}
 
 
-def test_topics_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+def test_topics_are_found_by_nsqlookupd(make_nsqlookupd, make_nsqd):
     lookupd = make_nsqlookupd()
     nsqds = [make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}") for _ in range(2)]
     for number, nsqd in enumerate(nsqds):
@@ -100,20 +98,20 @@ def test_topics_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_ns
 
 
 @pytest.mark.parametrize("flags", [["-n=3"], ["-n=3", "--grep=message", "--max-in-flight=50"]])
-def test_exactly_so_many_are_shown_and_finished(nsqd: NsqdProcess, flags: list[str]) -> None:
+def test_exactly_so_many_are_shown_and_finished(nsqd, flags):
     publish(nsqd, "t", *numbered(100))
     assert len(tail(source(nsqd), "--topic=t", "--channel=c", *flags).splitlines()) == 3
     nsqd.wait_for_channel("t", "c", depth=97, in_flight_count=0, deferred_count=0)
 
 
-def test_what_does_not_match_is_finished_as_far_as_it_was_looked_at(nsqd: NsqdProcess) -> None:
+def test_what_does_not_match_is_finished_as_far_as_it_was_looked_at(nsqd):
     publish(nsqd, "t", *numbered(300))
     assert tail(source(nsqd), "--topic=t", "--channel=c", "--grep=^message 250$", "-n=1") == b"message 250\n"
     stats = nsqd.wait_for_channel("t", "c", in_flight_count=0, deferred_count=0)
     assert stats["depth"] <= 49 + 200  # what was in flight besides
 
 
-def test_messages_of_many_attempts_are_shown(nsqd: NsqdProcess) -> None:
+def test_messages_of_many_attempts_are_shown(nsqd):
     publish(nsqd, "t", b"again and again")
     with nsqd.consumer("t", "c", 1) as client:
         for _ in range(7):
@@ -124,7 +122,7 @@ def test_messages_of_many_attempts_are_shown(nsqd: NsqdProcess) -> None:
     assert (message["attempts"], message["body"]) == (9, "again and again")
 
 
-def test_only_what_was_written_is_finished(make_nsqd: MakeNsqd, start: Start) -> None:
+def test_only_what_was_written_is_finished(make_nsqd, start):
     """Killed while the pipe is full: what nsqd has not is in the pipe."""
     nsqd = make_nsqd("--msg-timeout=1s")
     publish(nsqd, "t", *[b"%06d" % number + b"x" * 4000 for number in range(1000)])
@@ -142,7 +140,7 @@ def test_only_what_was_written_is_finished(make_nsqd: MakeNsqd, start: Start) ->
 def wait_until_stuck(tool: ToolProcess, nsqd: NsqdProcess, *topics: str) -> None:
     """Until its pipe is full while it has messages of each topic."""
 
-    def is_stuck() -> bool:
+    def is_stuck():
         # A pipe has 16 pages. A write may leave the rest of one free.
         (in_pipe,) = struct.unpack("i", fcntl.ioctl(tool.stdout, termios.FIONREAD, bytes(4)))
         flying = [(nsqd.channel_stats(topic, "c") or {"in_flight_count": 0})["in_flight_count"] for topic in topics]
@@ -151,7 +149,7 @@ def wait_until_stuck(tool: ToolProcess, nsqd: NsqdProcess, *topics: str) -> None
     wait_until(is_stuck, what="the pipe to be full")
 
 
-def test_a_full_disk_finishes_nothing(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_full_disk_finishes_nothing(nsqd, start):
     publish(nsqd, "t", *numbered(10))
     with open("/dev/full", "wb") as full, start("nsq_tail", source(nsqd), "--topic=t", "--channel=c", stdout=full) as tool:
         assert tool.wait() == 1
@@ -162,7 +160,7 @@ def test_a_full_disk_finishes_nothing(nsqd: NsqdProcess, start: Start) -> None:
 # --- readers that are slow, or go away
 
 
-def test_a_reader_that_pauses_costs_no_connection(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_reader_that_pauses_costs_no_connection(nsqd, start):
     """Another client, which does not answer heartbeats, is dropped in that time."""
     bodies = [b"%06d" % number + b"x" * 2000 for number in range(1000)]
     publish(nsqd, "t", *bodies)
@@ -179,7 +177,7 @@ def test_a_reader_that_pauses_costs_no_connection(nsqd: NsqdProcess, start: Star
     nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_reader_that_has_enough_ends_it_quietly(nsqd, tmp_path):
     """Also when nothing more comes that could be written."""
     publish(nsqd, "t", *numbered(3))
     command = shlex.join(tail_command(nsqd))
@@ -189,7 +187,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: P
     assert done.stderr == b"status 0\n"
 
 
-def test_a_signal_ends_it_though_nobody_reads(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_signal_ends_it_though_nobody_reads(nsqd, start):
     """What was not written is there for others at once; what was being written may come again."""
     line = b"x" * 100_000
     for topic in ("t", "u"):
@@ -208,7 +206,7 @@ def tail_command(nsqd: NsqdProcess) -> list[str]:
     return [sys.executable, "-m", "nsq_apps", "nsq_tail", source(nsqd), "--topic=t", "--log-level=error"]
 
 
-def test_a_message_does_not_steer_the_terminal(nsqd: NsqdProcess) -> None:
+def test_a_message_does_not_steer_the_terminal(nsqd):
     with on_terminal(tail_command(nsqd)) as terminal:
         publish(nsqd, "t", b"\x1b[2J\x1b]0;owned\x07\x9b31m", b"first\rsecond")
         terminal.wait_for_text(r"first\x0dsecond")
@@ -221,7 +219,7 @@ def test_a_message_does_not_steer_the_terminal(nsqd: NsqdProcess) -> None:
 # --- how it is used
 
 
-def test_an_nsqd_that_is_not_there_is_told(start: Start) -> None:
+def test_an_nsqd_that_is_not_there_is_told(start):
     with start("nsq_tail", "--nsqd-tcp-address=127.0.0.1:1", "--topic=t") as tool:
         tool.wait_for_log("127.0.0.1:1")
         tool.wait_for_log("Connection refused")
@@ -240,7 +238,7 @@ def read_lines(tool: ToolProcess, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("asked", ["--since=1h", "--last=100"])
-def test_the_past_and_then_what_is_new_without_gap_or_double(asked: str, make_nsqd: MakeNsqd, start: Start) -> None:
+def test_the_past_and_then_what_is_new_without_gap_or_double(asked, make_nsqd, start):
     """Of two nsqds in the order of time, while they are published to, over a restart of one, and without a channel."""
     one, two = nsqds = [make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)]
     for number in range(20):
@@ -262,7 +260,7 @@ def test_the_past_and_then_what_is_new_without_gap_or_double(asked: str, make_ns
         assert tool.stop() == 0
 
 
-def test_last_counts_messages_of_each_nsqd_and_cuts_batches(make_nsqd: MakeNsqd) -> None:
+def test_last_counts_messages_of_each_nsqd_and_cuts_batches(make_nsqd):
     one, two = make_nsqd(), make_nsqd()
     publish(one, "t", *(b"a%d" % part for part in range(10)))
     publish(two, "t", *(b"b%d" % part for part in range(10)))
@@ -271,7 +269,7 @@ def test_last_counts_messages_of_each_nsqd_and_cuts_batches(make_nsqd: MakeNsqd)
     assert tail(*http(one), "--topic=t", "--last=11", "-n=2", "--grep=a[35]").split() == [b"a3", b"a5"]
 
 
-def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start) -> None:
+def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd, make_nsqd, start):
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
     publish(nsqd, "t", b"old")
@@ -283,7 +281,7 @@ def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make
         assert tool.stop() == 0
 
 
-def test_damage_of_a_log_is_said(make_nsqd: MakeNsqd, start: Start) -> None:
+def test_damage_of_a_log_is_said(make_nsqd, start):
     nsqd = make_nsqd("--retention-time=1h", "--scrub-rate=0", "--mem-queue-size=0")
     for body in (b"one", b"two", b"three"):
         publish(nsqd, "t", body * 20)
@@ -298,7 +296,7 @@ def test_damage_of_a_log_is_said(make_nsqd: MakeNsqd, start: Start) -> None:
         assert tool.stop() == 1
 
 
-def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd, start):
     with start("nsq_tail", *http(nsqd), "--topic=later", "--last=1") as tool:
         tool.wait_for_log("TOPIC_NOT_FOUND")
         publish(nsqd, "later", b"1", b"2")
@@ -306,6 +304,6 @@ def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd: NsqdProcess
         assert tool.stop() == 0
 
 
-def test_a_tcp_address_says_nothing_of_the_log() -> None:
+def test_a_tcp_address_says_nothing_of_the_log():
     run = run_tool("nsq_apps", "nsq_tail", "--topic=t", "--since=1m", "--nsqd-tcp-address=127.0.0.1:1")
     assert run.returncode == 1 and "use --nsqd-http-address" in run.stderr

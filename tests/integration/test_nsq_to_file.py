@@ -18,9 +18,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support.certificates import Certificates
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.sweeps import sample
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 from tests.support.wire import mpub_body
@@ -39,23 +37,23 @@ Archive = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path) -> Path:
     return tmp_path / "output"
 
 
 @pytest.fixture
-def start(start: Archive, output: Path) -> Archive:
+def start(start, output) -> Archive:
     """`start(*flags)` makes nsq-to-file. What is in flight is synced ten times a second, unless the flags say otherwise."""
     return partial(start, "nsq_to_file", f"--output-dir={output}", "--sync-interval=100ms")
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
 @pytest.fixture
-def archive(start: Archive, nsqd: NsqdProcess) -> Archive:
+def archive(start, nsqd) -> Archive:
     """`archive(*flags, topic="t")` makes one for a topic of the nsqd."""
     return lambda *flags, topic="t": start(source(nsqd), f"--topic={topic}", *flags)
 
@@ -65,9 +63,7 @@ def source(nsqd: NsqdProcess) -> str:
 
 
 @pytest.mark.parametrize("form", sample("parquet", "jsonl", "framed"))
-def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
-    make_nsqd: MakeNsqd, start: Archive, output: Path, form: str
-) -> None:
+def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(make_nsqd, start, output, form):
     """Also of a file that a killed nsq-to-file left behind: its claim has the place of the first message."""
     nsqds = [make_nsqd(), make_nsqd()]
     for nsqd in nsqds:
@@ -99,9 +95,7 @@ def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
             assert int(behind.headers["X-Nsq-First-Seq"]) == 37 + 30 * number
 
 
-def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(
-    make_nsqd: MakeNsqd, certificates: Certificates, start: Archive, tmp_path: Path, output: Path
-) -> None:
+def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd, certificates, start, tmp_path, output):
     """nsq-to-file asks with the certificates and the token of its connections."""
     logins = tmp_path / "logins"
     logins.write_text(f"token:reader:{hashlib.sha256(b'secret').hexdigest()}\n")
@@ -109,7 +103,7 @@ def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={logins}")
     (port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
 
-    def asked(path: str, body: bytes | None = None) -> bytes:
+    def asked(path, body=None):
         request = Request(f"https://127.0.0.1:{port}{path}", body, {"Authorization": "Bearer secret"})
         with urlopen(request, context=certificates.client_context()) as answer:
             return bytes(answer.read())
@@ -139,13 +133,13 @@ runpy.run_module("nsq_apps", run_name="__main__")
 
 
 @pytest.mark.parametrize("variables", sample({}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}))
-def test_without_a_home_directory_it_asks_for_one(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_without_a_home_directory_it_asks_for_one(tmp_path, variables):
     """As in a container that runs as any user."""
     path = tmp_path / "empty"
     path.mkdir()
     environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_DATA_HOME")} | variables
 
-    def check(*flags: str) -> tuple[int, str, str]:
+    def check(*flags):
         given = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config", *flags)
         command = [sys.executable, "-c", WITHOUT_ENTRY, *given]
         run = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
@@ -172,7 +166,7 @@ def wait_until_finished(nsqd: NsqdProcess, topic: str = "t") -> None:
 
 
 @pytest.mark.parametrize("flags", KINDS, ids=" ".join)
-def test_messages_are_in_files(nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]) -> None:
+def test_messages_are_in_files(nsqd, archive, output, flags):
     expected = [b"%d" % number for number in range(1000)]
     publish(nsqd, *expected)
     with archive(*flags) as tool:
@@ -184,7 +178,7 @@ def test_messages_are_in_files(nsqd: NsqdProcess, archive: Archive, output: Path
     assert leftovers(output) == []
 
 
-def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_json_tells_all(nsqd, archive, output):
     publish(nsqd, b"two\nlines", b"\xff")
     with archive("--format=jsonl") as tool:
         wait_until_finished(nsqd)
@@ -197,7 +191,7 @@ def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> No
     assert re.fullmatch("[0-9a-f]{16}", rows[0]["id"])
 
 
-def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd, archive, output):
     """A long interval: a message waits, until there are as many as may be in flight."""
     publish(nsqd, b"1", b"2", b"3")
     with archive("--sync-interval=1h", "--max-in-flight=10", "--gzip", "--rotate-interval=30m") as tool:
@@ -208,7 +202,7 @@ def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, ar
         assert tool.stop() == 0
 
 
-def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_a_stop_finishes_what_is_here(nsqd, archive, output):
     publish(nsqd, b"1", b"2")
     with archive("--sync-interval=1h", "--compress=zstd") as tool:
         nsqd.wait_for_channel("t", CHANNEL, in_flight_count=2)
@@ -220,7 +214,7 @@ def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, outpu
 # --- from file to file
 
 
-def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+def test_hup_begins_a_new_file(nsqd, archive, output, tmp_path):
     """Also twice in a row, and with a work-dir."""
     publish(nsqd, b"one")
     with archive(f"--work-dir={tmp_path / 'work'}", "--skip-empty-files") as tool:
@@ -235,9 +229,7 @@ def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path
     assert os.listdir(tmp_path / "work") == []
 
 
-def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(nsqd, archive, output, tmp_path):
     """What logrotate does."""
     publish(nsqd, b"one")
     with archive("--filename-format=t.log") as tool:
@@ -253,9 +245,7 @@ def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
 
 @pytest.mark.parametrize("flags", sample(*KINDS), ids=" ".join)
 @pytest.mark.parametrize("removed", ["files", "directory"])
-def test_messages_after_a_file_was_removed_go_to_a_new_one(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path, removed: str, flags: tuple[str, ...]
-) -> None:
+def test_messages_after_a_file_was_removed_go_to_a_new_one(nsqd, archive, output, tmp_path, removed, flags):
     publish(nsqd, b"one")
     with archive(*flags) as tool:
         wait_until_finished(nsqd)
@@ -272,7 +262,7 @@ def test_messages_after_a_file_was_removed_go_to_a_new_one(
     assert leftovers(output) == []
 
 
-def test_two_topics_share_a_file_only_where_they_append(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_two_topics_share_a_file_only_where_they_append(nsqd, archive, output):
     """A name without <TOPIC>: as Go's nsq_to_file does it."""
     for flags, files in (((), 1), (("--gzip",), 2)):
         publish(nsqd, b"of a", topic="a")
@@ -296,9 +286,7 @@ def shared_memory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("flags", [(), ("--format=parquet",)], ids=" ".join)
-def test_a_work_dir_on_another_file_system(
-    nsqd: NsqdProcess, archive: Archive, output: Path, shared_memory: Path, flags: tuple[str, ...]
-) -> None:
+def test_a_work_dir_on_another_file_system(nsqd, archive, output, shared_memory, flags):
     publish(nsqd, b"one")
     with archive(f"--work-dir={shared_memory}", *flags) as tool:
         wait_until_finished(nsqd)
@@ -322,7 +310,7 @@ def spellings(tmp_path: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, start: Archive, tmp_path: Path) -> None:
+def test_a_finished_file_stays_in_the_output_dir(nsqd, start, tmp_path):
     """Written as a user writes it: relative, with `..`, through a symbolic link. All run at once, for speed."""
     here = tmp_path / "here"
     (here / "~").mkdir(parents=True)
@@ -344,7 +332,7 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, start: Archi
 # --- topics by pattern
 
 
-def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, start: Archive, output: Path) -> None:
+def test_topics_by_pattern(make_nsqd, make_nsqlookupd, start, output):
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     publish(nsqd, b"of a", topic="take_a")
@@ -368,7 +356,7 @@ def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd,
     assert sorted(all_bodies(output)) == [b"of a", b"of b"]
 
 
-def test_a_topic_that_is_named_and_left_out_is_said(nsqd: NsqdProcess, archive: Archive) -> None:
+def test_a_topic_that_is_named_and_left_out_is_said(nsqd, archive):
     with archive("--topic=take", "--topic-pattern=^take", topic="leave") as tool:
         tool.wait_for_log("skipping topic leave (doesn't match pattern ^take)")
         assert tool.stop() == 0
@@ -379,9 +367,7 @@ def test_a_topic_that_is_named_and_left_out_is_said(nsqd: NsqdProcess, archive: 
 
 
 @pytest.mark.parametrize("flags", [(), ("--format=framed",)], ids=" ".join)
-def test_a_full_disk_stops_it_until_there_is_room(
-    nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]
-) -> None:
+def test_a_full_disk_stops_it_until_there_is_room(nsqd, archive, output, flags):
     """A limit on the size of files stands for the full disk: it needs no rights."""
     publish(nsqd, b"before")
     with archive("--max-in-flight=5", *flags) as tool:
@@ -401,7 +387,7 @@ def test_a_full_disk_stops_it_until_there_is_room(
     assert all_bodies(output) == [b"before", *expected]
 
 
-def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd, archive, output):
     publish(nsqd, b"before")
     with archive() as tool:
         wait_until_finished(nsqd)
@@ -425,7 +411,7 @@ def limit_file_size(tool: ToolProcess, size_bytes: int) -> None:
 # --- after a kill, and next to another
 
 
-def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+def test_a_kill_leaves_nothing_behind(nsqd, archive, output, tmp_path):
     """The next run finishes what the one before wrote, though it writes in another form itself."""
     work = f"--work-dir={tmp_path / 'work'}"
     publish(nsqd, b"one", b"two")
@@ -441,9 +427,7 @@ def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, outpu
     assert manifest(output)[0]["repaired"] is True
 
 
-def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(nsqd, archive, output, tmp_path):
     """A disk or a bucket that is not there at the start may be there a moment later, and the next start in a year."""
     publish(nsqd, b"one")
     work = f"--work-dir={tmp_path / 'work'}"
@@ -476,9 +460,7 @@ def damaged_leftover(nsqd: NsqdProcess, archive: Archive, work: Path) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(nsqd, archive, output, tmp_path):
     work = tmp_path / "work"
     damaged = damaged_leftover(nsqd, archive, work)
     with archive(f"--work-dir={work}") as tool:
@@ -500,7 +482,7 @@ def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(
     assert kept.read_bytes() == damaged
 
 
-def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_two_beside_each_other(nsqd, archive, output):
     """On the same directory, with the same names: neither takes the other's files."""
     publish(nsqd, b"one")
     with archive("--gzip") as first:
@@ -517,7 +499,7 @@ def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path
 # --- what it refuses
 
 
-def test_a_directory_that_cannot_be_written_to(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_to(nsqd, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     run = run_tool("nsq_apps", "nsq_to_file", source(nsqd), "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
     assert (run.returncode, run.stdout) == (1, "")

@@ -15,8 +15,6 @@ import pytest
 
 from nsq_spark.archive.names import topics_in
 from tests.support.archives import read_messages, splits_of
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import ToolProcess
 from tests.support.written_files import manifest, message_files
 
 pytestmark = pytest.mark.ours
@@ -30,10 +28,10 @@ Archive = Callable[..., Path]
 
 
 @pytest.fixture
-def archive(nsqd: NsqdProcess, start: Callable[..., ToolProcess], tmp_path: Path) -> Archive:
+def archive(nsqd, start, tmp_path) -> Archive:
     """Return the directory that nsq-to-file has filled with these flags."""
 
-    def make(*flags: str) -> Path:
+    def make(*flags):
         for topic in TOPICS:
             nsqd.create(topic, CHANNEL)
             nsqd.mpub(topic, [body for name, body in EXPECTED if name == topic])
@@ -84,7 +82,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("flags", [(), HIVE], ids=["flat", "hive"])
-def test_other_programs_read_the_archive(archive: Archive, flags: tuple[str, ...]) -> None:
+def test_other_programs_read_the_archive(archive, flags):
     path = archive(*flags)
     for name, read in READERS.items():
         assert sorted((topic, bytes(body)) for topic, body in read(path)) == EXPECTED, name

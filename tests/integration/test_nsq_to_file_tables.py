@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,7 +34,7 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def root(request: pytest.FixtureRequest, tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(request, tmp_path, endpoint, monkeypatch) -> str:
     """A directory, or a path in a bucket of the test."""
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
@@ -47,7 +46,7 @@ Archive = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def archive(nsqd: NsqdProcess, start: Archive, root: str, tmp_path: Path) -> Archive:
+def archive(nsqd, start, root, tmp_path) -> Archive:
     """`archive(*flags)` makes nsq-to-file, on the topic t of the nsqd."""
     return partial(
         start,
@@ -61,7 +60,7 @@ def archive(nsqd: NsqdProcess, start: Archive, root: str, tmp_path: Path) -> Arc
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
@@ -78,9 +77,7 @@ def wait_until_finished(nsqd: NsqdProcess) -> None:
 
 @pytest.mark.parametrize("flag", sample(ICEBERG, DELTA))
 @pytest.mark.parametrize("root", sample("s3", "directory"), indirect=True)
-def test_engines_read_the_table(
-    flag: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_read_the_table(flag, nsqd, archive, root, tmp_path, monkeypatch):
     table = make_table(tmp_path, flag, root, monkeypatch)
     for part in range(2):
         publish(nsqd, 100 * part, 100)
@@ -98,13 +95,11 @@ def test_engines_read_the_table(
 @pytest.mark.slow  # `test_to_file_destinations.py` has the moments at which a kill matters
 @pytest.mark.parametrize("flag", [DELTA, ICEBERG])
 @pytest.mark.parametrize("root", ["directory", "s3"], indirect=True)
-def test_kills_leave_a_table_that_is_right(
-    flag: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_leave_a_table_that_is_right(flag, nsqd, archive, root, tmp_path, monkeypatch):
     """Killed when a file appears, before or while it is committed; and when it is committed, before that is written down."""
     table = make_table(tmp_path, flag, root, monkeypatch)
     flags = ("--format=parquet", f"--table={flag}", NAMES, "--rotate-size=500", "--skip-empty-files")
-    expected: list[bytes] = []
+    expected = []
     for look in (table.stored, table.files, table.stored, table.files):
         before = len(look())
         expected += publish(nsqd, len(expected), 200)
@@ -131,9 +126,7 @@ def check(table: Table) -> None:
 
 
 @pytest.mark.parametrize("root", ["directory"], indirect=True)
-def test_an_idle_topic_leaves_no_files(
-    nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_topic_leaves_no_files(nsqd, archive, root, tmp_path, monkeypatch):
     table = make_table(tmp_path, DELTA, root, monkeypatch)
     publish(nsqd, 0, 1)
     with archive("--format=parquet", f"--table={DELTA}", NAMES, "--rotate-interval=100ms") as tool:
@@ -143,7 +136,7 @@ def test_an_idle_topic_leaves_no_files(
     assert leftovers(tmp_path) == []
 
 
-def test_a_bucket_that_is_not_there(root: str) -> None:
+def test_a_bucket_that_is_not_there(root):
     gone = root.replace("bucket-", "gone-")
     run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", f"--output-dir={gone}")
     assert run.returncode == 1
@@ -151,7 +144,7 @@ def test_a_bucket_that_is_not_there(root: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
-def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path) -> None:
+def test_an_object_store_alone(form, nsqd, archive, root, tmp_path):
     """Objects appear when they are complete, and nothing of them stays here."""
     expected = publish(nsqd, 0, 50)
     with archive(f"--format={form}", "--compress=gzip") as tool:
@@ -165,7 +158,7 @@ def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, r
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_store_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_credentials(tmp_path, monkeypatch):
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")  # nothing listens there

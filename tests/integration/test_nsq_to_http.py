@@ -6,15 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from urllib.parse import unquote_plus
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.ledger import compare
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import SOON, ToolProcess, numbered, publish, wait_until_all_are_done
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 
@@ -25,14 +22,14 @@ Start = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     """Its topic t is new."""
     nsqd_without_topics.create("t", "nsq_to_http")
     return nsqd_without_topics
 
 
 @pytest.fixture
-def start(start: Start, nsqd: NsqdProcess) -> Start:
+def start(start, nsqd) -> Start:
     """`start(*flags)` makes the tool, on the topic t of the nsqd."""
     return partial(start, "nsq_to_http", "--topic=t", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", *SOON)
 
@@ -46,7 +43,7 @@ def in_turn(*replies: Reply) -> Callable[[Asked], Reply]:
 # ---- what is sent
 
 
-def test_every_message_is_posted_once(nsqd: NsqdProcess, start: Start) -> None:
+def test_every_message_is_posted_once(nsqd, start):
     bodies = [*numbered(300), b"\x00\xff\r\n\r\n", b"x" * 200_000]
     with WebServer() as web, start(f"--post={web.url}in?a=%s", "--n=10", "--header=X-Key: value: x") as tool:
         publish(nsqd, "t", *bodies)
@@ -67,7 +64,7 @@ def test_every_message_is_posted_once(nsqd: NsqdProcess, start: Start) -> None:
         assert tool.output() == b""
 
 
-def test_every_message_is_in_the_url_of_a_get(nsqd: NsqdProcess, start: Start) -> None:
+def test_every_message_is_in_the_url_of_a_get(nsqd, start):
     bodies = [*numbered(50), bytes(range(256))]
     with WebServer() as web, start(f"--get={web.url}in?m=%s&x=1"):
         publish(nsqd, "t", *bodies)
@@ -79,7 +76,7 @@ def test_every_message_is_in_the_url_of_a_get(nsqd: NsqdProcess, start: Start) -
         compare(bodies, posted, at_least_once=True).require_sound()
 
 
-def test_messages_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_messages_are_found_by_nsqlookupd(make_nsqlookupd, make_nsqd, tmp_path):
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     nsqd.create("t", "nsq_to_http")
@@ -91,7 +88,7 @@ def test_messages_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_
         assert web.bodies() == [b"found"]
 
 
-def test_only_a_sample_is_sent_and_the_rest_is_finished(nsqd: NsqdProcess, start: Start) -> None:
+def test_only_a_sample_is_sent_and_the_rest_is_finished(nsqd, start):
     with WebServer() as web, start(f"--post={web.url}", "--sample=0.2"):
         publish(nsqd, "t", *numbered(1000))
         assert wait_until_all_are_done(nsqd) == 0
@@ -102,13 +99,13 @@ def test_only_a_sample_is_sent_and_the_rest_is_finished(nsqd: NsqdProcess, start
 
 
 @pytest.mark.parametrize("flag", ["post", "get"])
-def test_2xx_only_counts_as_done(nsqd: NsqdProcess, start: Start, flag: str) -> None:
+def test_2xx_only_counts_as_done(nsqd, start, flag):
     """Each status is answered to one message, at its first attempt."""
     statuses = [200, 201, 204, 299, 300, 304, 400, 404, 429, 500, 503, 301]
-    seen: Counter[bytes] = Counter()
+    seen = Counter()
     lock = threading.Lock()
 
-    def reply(asked: Asked) -> Reply:
+    def reply(asked):
         body = asked.body or asked.target.rpartition("/")[2].encode()
         with lock:
             seen[body] += 1
@@ -122,7 +119,7 @@ def test_2xx_only_counts_as_done(nsqd: NsqdProcess, start: Start, flag: str) -> 
         assert "got status code 503; message" in tool.log_text()
 
 
-def test_a_message_is_never_given_up(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_message_is_never_given_up(nsqd, start):
     with WebServer(in_turn(*[Reply(500)] * 12)) as web, start(f"--post={web.url}"):
         publish(nsqd, "t", b"again")
         assert wait_until_all_are_done(nsqd) == 12
@@ -132,7 +129,7 @@ def test_a_message_is_never_given_up(nsqd: NsqdProcess, start: Start) -> None:
 # ---- which server
 
 
-def test_all_means_each_of_them(nsqd: NsqdProcess, start: Start) -> None:
+def test_all_means_each_of_them(nsqd, start):
     with WebServer() as one, WebServer(in_turn(Reply(500))) as two:
         with start(f"--post={one.url}", f"--post={two.url}", "--mode=all"):
             publish(nsqd, "t", *numbered(20))
@@ -143,7 +140,7 @@ def test_all_means_each_of_them(nsqd: NsqdProcess, start: Start) -> None:
         assert (len(one.asked), len(two.asked)) == (21, 21)
 
 
-def test_a_server_that_answers_with_errors_gets_fewer(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_server_that_answers_with_errors_gets_fewer(nsqd, start):
     with WebServer() as good, WebServer(lambda _: Reply(500)) as bad:
         with start(f"--post={good.url}", f"--post={bad.url}", "--n=4"):
             publish(nsqd, "t", *numbered(100))
@@ -153,7 +150,7 @@ def test_a_server_that_answers_with_errors_gets_fewer(nsqd: NsqdProcess, start: 
         assert 1 <= len(bad.asked) <= 2
 
 
-def test_a_server_that_hangs_does_not_delay_the_others(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_server_that_hangs_does_not_delay_the_others(nsqd, start):
     with WebServer() as good, WebServer(lambda _: HANG) as hung:
         with start(f"--post={good.url}", f"--post={hung.url}", "--n=10", "--http-client-request-timeout=2s") as tool:
             publish(nsqd, "t", *numbered(400))
@@ -165,7 +162,7 @@ def test_a_server_that_hangs_does_not_delay_the_others(nsqd: NsqdProcess, start:
         compare(numbered(400), good.bodies(), at_least_once=True).require_sound()
 
 
-def test_what_is_cut_off_goes_elsewhere(nsqd: NsqdProcess, start: Start) -> None:
+def test_what_is_cut_off_goes_elsewhere(nsqd, start):
     with WebServer() as good, WebServer(lambda _: CUT) as bad:
         with start(f"--post={good.url}", f"--post={bad.url}", "--mode=epsilon-greedy") as tool:
             publish(nsqd, "t", *numbered(100))
@@ -174,7 +171,7 @@ def test_what_is_cut_off_goes_elsewhere(nsqd: NsqdProcess, start: Start) -> None
         assert "closed the connection without a response; trying" in tool.log_text()
 
 
-def test_a_server_that_is_away_is_waited_for(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_server_that_is_away_is_waited_for(nsqd, start):
     with WebServer() as web:
         port = web.port
     with start(f"--post=http://127.0.0.1:{port}/") as tool:
@@ -187,7 +184,7 @@ def test_a_server_that_is_away_is_waited_for(nsqd: NsqdProcess, start: Start) ->
 # ---- connections
 
 
-def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd, start):
     with WebServer(in_turn(Reply(413, close=True))) as web, start(f"--post={web.url}") as tool:
         publish(nsqd, "t", b"x" * 900_000)
         assert wait_until_all_are_done(nsqd) == 1
@@ -195,7 +192,7 @@ def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd: NsqdProcess
 
 
 @pytest.mark.parametrize("trusts", [True, False])
-def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, certificates: Certificates, trusts: bool) -> None:
+def test_https_with_an_authority_of_ones_own(nsqd, start, certificates, trusts):
     flags = [f"--http-client-tls-root-ca-file={certificates.authority}"] if trusts else []
     with WebServer(tls=certificates.server_context()) as web, start(f"--post={web.url}", *flags) as tool:
         publish(nsqd, "t", b"secret")
@@ -210,7 +207,7 @@ def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, ce
 # ---- redirects
 
 
-def test_a_post_follows_a_redirect_that_keeps_the_body(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_post_follows_a_redirect_that_keeps_the_body(nsqd, start):
     with WebServer() as new, WebServer(lambda _: Reply(307, {"Location": f"{new.url}new"})) as old:
         with start(f"--post={old.url}", "--header=Authorization: mine"):
             publish(nsqd, "t", *numbered(10))
@@ -220,15 +217,15 @@ def test_a_post_follows_a_redirect_that_keeps_the_body(nsqd: NsqdProcess, start:
         assert new.asked[0].target == "/new"
 
 
-def test_a_redirect_that_would_drop_the_message_is_no_success(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_redirect_that_would_drop_the_message_is_no_success(nsqd, start):
     with WebServer(in_turn(Reply(302, {"Location": "/elsewhere"}))) as web, start(f"--post={web.url}"):
         publish(nsqd, "t", b"kept")
         assert wait_until_all_are_done(nsqd) == 1
         assert [(asked.method, asked.target, asked.body) for asked in web.asked] == [("POST", "/", b"kept")] * 2
 
 
-def test_redirects_in_a_circle_end(nsqd: NsqdProcess, start: Start) -> None:
-    def reply(asked: Asked) -> Reply:
+def test_redirects_in_a_circle_end(nsqd, start):
+    def reply(asked):
         return Reply(302, {"Location": asked.target}) if len(web.asked) <= 11 else OK
 
     with WebServer(reply) as web, start(f"--get={web.url}%s") as tool:
@@ -247,7 +244,7 @@ def is_leaving(nsqd: NsqdProcess) -> bool:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Start, hangs: bool) -> None:
+def test_at_sigterm_what_is_under_way_is_answered(nsqd, start, hangs):
     flags = "--n=5", "--max-in-flight=5", "--http-client-request-timeout=5m"
     with WebServer(lambda _: HANG) as web, start(f"--post={web.url}", *flags) as tool:
         publish(nsqd, "t", *numbered(20))

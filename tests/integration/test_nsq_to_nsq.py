@@ -11,7 +11,7 @@ import pytest
 from tests.support.ledger import compare
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import SOON, ToolProcess, numbered, publish, wait_until_all_are_done
 from tests.support.wire import bodies
 
@@ -30,13 +30,13 @@ one = module_nsqd()
 
 
 @pytest.fixture
-def topic(source: NsqdProcess, topic: str) -> str:
+def topic(source, topic) -> str:
     source.create(topic, CHANNEL)
     return topic
 
 
 @pytest.fixture
-def start(start: Start, source: NsqdProcess) -> Start:
+def start(start, source) -> Start:
     """`start(*flags)` makes the tool, between the source and what the flags say."""
     return partial(start, "nsq_to_nsq", f"--nsqd-tcp-address=127.0.0.1:{source.tcp_port}", *SOON)
 
@@ -50,7 +50,7 @@ def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:
 # ---- what is forwarded
 
 
-def test_every_message_goes_on_once(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
+def test_every_message_goes_on_once(source, one, start, topic):
     sent = [*numbered(2000), bytes(range(256)), b"x" * 900_000, b"y" * 900_000]
     with start(f"--topic={topic}", *to(one)) as tool:
         publish(source, topic, *sent)
@@ -62,7 +62,7 @@ def test_every_message_goes_on_once(source: NsqdProcess, one: NsqdProcess, start
 
 
 @pytest.mark.parametrize("destination_topic", ["", "joined"])
-def test_several_topics(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str, destination_topic: str) -> None:
+def test_several_topics(source, one, start, topic, destination_topic):
     other = f"{topic}b"
     source.create(other, CHANNEL)
     flags = [f"--destination-topic={destination_topic}"] if destination_topic else []
@@ -80,9 +80,7 @@ def test_several_topics(source: NsqdProcess, one: NsqdProcess, start: Start, top
 # ---- what goes wrong
 
 
-def test_while_no_destination_is_there_nothing_is_lost(
-    source: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
-) -> None:
+def test_while_no_destination_is_there_nothing_is_lost(source, make_nsqd, start, topic):
     (port,) = free_ports(1)
     with start(f"--topic={topic}", f"--destination-nsqd-tcp-address=127.0.0.1:{port}") as tool:
         publish(source, topic, *numbered(50))
@@ -92,9 +90,7 @@ def test_while_no_destination_is_there_nothing_is_lost(
     compare(numbered(50), arrived(late, topic)).require_sound()
 
 
-def test_a_message_too_large_for_the_destination_holds_up_no_other(
-    source: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
-) -> None:
+def test_a_message_too_large_for_the_destination_holds_up_no_other(source, make_nsqd, start, topic):
     small = make_nsqd("--max-msg-size=1000", "--max-body-size=20000")
     sent = [*numbered(50), b"x" * 1001, *(b"%d" % number + b"y" * 900 for number in range(100))]
     with start(f"--topic={topic}", *to(small)) as tool:
@@ -116,13 +112,11 @@ def arrived_so_far(nsqd: NsqdProcess, topic: str) -> int:
 
 
 @pytest.mark.ours  # what it has said OK to survives
-def test_a_destination_is_killed_in_the_middle(
-    source: NsqdProcess, one: NsqdProcess, make_nsqd: MakeNsqd, start: Start, topic: str
-) -> None:
+def test_a_destination_is_killed_in_the_middle(source, one, make_nsqd, start, topic):
     victim = make_nsqd()
     numbers = map(b"%d".__mod__, itertools.count())
 
-    def publish_and_see_some_arrive() -> bool:
+    def publish_and_see_some_arrive():
         publish(source, topic, *itertools.islice(numbers, 200))
         return arrived_so_far(victim, topic) > 200  # while the tool connects, the other one gets most
 
@@ -145,7 +139,7 @@ def test_a_destination_is_killed_in_the_middle(
 # ---- its end
 
 
-def test_sigterm_in_the_middle_loses_and_repeats_nothing(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
+def test_sigterm_in_the_middle_loses_and_repeats_nothing(source, one, start, topic):
     publish(source, topic, *numbered(20_000))
     with start(f"--topic={topic}", *to(one)) as tool:
         wait_until(lambda: arrived_so_far(one, topic) > 100, what="some to arrive")

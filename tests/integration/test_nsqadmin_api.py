@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.nsqadmin_cluster import AdminCluster, address
-from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd, wait_until
+from tests.support.nsqadmin_cluster import address
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import wait_until
 from tests.support.web_server import Reply, WebServer
 
 NOBODY = "127.0.0.1:1"
@@ -31,7 +31,7 @@ def send(admin: NsqadminProcess, method: str, path: str, body: Any = None, **hea
 # ---- what there is
 
 
-def test_topics_channels_nodes_and_counters(cluster: AdminCluster) -> None:
+def test_topics_channels_nodes_and_counters(cluster):
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     cluster.lookupd.create_channel("idle", "gone")
@@ -62,7 +62,7 @@ def test_topics_channels_nodes_and_counters(cluster: AdminCluster) -> None:
     }
 
 
-def test_clients_of_a_channel(cluster: AdminCluster) -> None:
+def test_clients_of_a_channel(cluster):
     cluster.create("orders", "archive")
     with cluster.nsqds[0].connect(client_id="<b>me</b>", hostname="here") as client:
         client.sub("orders", "archive")
@@ -72,7 +72,7 @@ def test_clients_of_a_channel(cluster: AdminCluster) -> None:
     assert seen["connected"] >= 0
 
 
-def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_without_nsqlookupd(make_nsqd, make_nsqadmin):
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
     admin = make_nsqadmin(f"--nsqd-http-address={address(nsqd)}", f"--nsqd-http-address={NOBODY}")
@@ -114,7 +114,7 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused(cluster: AdminCluster) -> None:
+def test_what_is_refused(cluster):
     cluster.create("orders", "archive")
     for request, body, refusal in REFUSED:
         answer = cluster.admin().http(*request.split(" "), body)
@@ -125,19 +125,19 @@ def test_what_is_refused(cluster: AdminCluster) -> None:
 # ---- actions
 
 
-def test_every_action_has_its_effect(cluster: AdminCluster) -> None:
+def test_every_action_has_its_effect(cluster):
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 2)
     admin = cluster.admin()
 
-    def act(method: str, path: str, **body: str) -> None:
+    def act(method, path, **body):
         assert send(admin, method, path, body or None) == DONE
 
-    def of_both(name: str) -> list[Any]:
+    def of_both(name):
         """In the statistics of the channel on each nsqd."""
         return [nsqd.channel_stats("orders", "archive")[name] for nsqd in cluster.nsqds]
 
-    def of_topic(name: str) -> list[Any]:
+    def of_topic(name):
         return [nsqd.topic_stats("orders")[name] for nsqd in cluster.nsqds]
 
     act("POST", "/api/topics/orders/archive", action="pause")
@@ -163,7 +163,7 @@ def test_every_action_has_its_effect(cluster: AdminCluster) -> None:
 
 
 @pytest.mark.ours
-def test_what_is_not_there_is_not_deleted(cluster: AdminCluster, make_nsqadmin: MakeNsqadmin) -> None:
+def test_what_is_not_there_is_not_deleted(cluster, make_nsqadmin):
     """Neither where nsqlookupds name the nsqds, nor where the options do; and the page is told so too."""
     cluster.create("orders", "archive")
     of_nsqds = make_nsqadmin("--history-file=", *(f"--nsqd-http-address={address(nsqd)}" for nsqd in cluster.nsqds))
@@ -182,7 +182,7 @@ def test_what_is_not_there_is_not_deleted(cluster: AdminCluster, make_nsqadmin: 
 
 
 @pytest.mark.ours
-def test_what_only_some_servers_have_is_deleted(cluster: AdminCluster) -> None:
+def test_what_only_some_servers_have_is_deleted(cluster):
     cluster.create("orders", "archive")
     cluster.nsqds[0].create("orders", "single")
     cluster.lookupd.create_channel("idle", "gone")
@@ -196,13 +196,13 @@ def test_what_only_some_servers_have_is_deleted(cluster: AdminCluster) -> None:
     assert send(admin, "DELETE", "/api/topics/idle")[0] == 404
 
 
-def test_a_server_that_does_not_answer_may_have_what_is_to_be_deleted(cluster: AdminCluster) -> None:
+def test_a_server_that_does_not_answer_may_have_what_is_to_be_deleted(cluster):
     admin = cluster.admin(f"--lookupd-http-address={NOBODY}")
     status, answer = send(admin, "DELETE", "/api/topics/none")
     assert (status, answer["message"].partition(":")[0]) == (502, "UPSTREAM_ERROR")
 
 
-def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
+def test_who_is_away_is_a_warning(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin(f"--lookupd-http-address={NOBODY}")
     answer = admin.get("/api/topics")
@@ -210,7 +210,7 @@ def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
     assert answer["message"].startswith(f"WARNING: GET http://{NOBODY}/topics: ")
 
 
-def test_notifications(cluster: AdminCluster) -> None:
+def test_notifications(cluster):
     with WebServer() as server:
         admin = cluster.admin(f"--notification-http-endpoint={server.url}reported")
         admin.http("POST", "/api/topics", b'{"topic":"t","channel":"c"}', {"User-Agent": "me", "Authorization": "Basic Ym9iOng="})
@@ -225,7 +225,7 @@ def test_notifications(cluster: AdminCluster) -> None:
 
 
 @pytest.mark.ours
-def test_notifications_have_user_target_and_result(cluster: AdminCluster) -> None:
+def test_notifications_have_user_target_and_result(cluster):
     cluster.create("orders", "archive")
     with WebServer() as server:
         flags = (f"--notification-http-endpoint={server.url}", "--acl-http-header=X-User", "--acl-http-header-from=127.0.0.1/32")
@@ -250,7 +250,7 @@ def test_notifications_have_user_target_and_result(cluster: AdminCluster) -> Non
     assert requeued["details"] == {"target": "payments", "limit": "5"}
 
 
-def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> None:
+def test_metrics_have_the_cluster_and_its_problems(cluster):
     cluster.create("orders", "archive")
     cluster.publish("orders", 1, 2)
     admin = cluster.admin()
@@ -271,7 +271,7 @@ def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> Non
 # ---- settings, paths, users
 
 
-def test_settings_over_http(cluster: AdminCluster) -> None:
+def test_settings_over_http(cluster):
     admin = cluster.admin()
     assert admin.http("GET", "/config/log_prefix").text == "[nsqadmin] "
     assert admin.get("/config/statsd_interval") == 60_000_000_000
@@ -281,12 +281,12 @@ def test_settings_over_http(cluster: AdminCluster) -> None:
     assert send(admin, "PUT", "/config/nsqlookupd_http_addresses", addresses) == (200, addresses)
 
 
-def test_settings_are_for_some_addresses_only(cluster: AdminCluster) -> None:
+def test_settings_are_for_some_addresses_only(cluster):
     admin = cluster.admin("--allow-config-from-cidr=10.0.0.0/8")
     assert send(admin, "GET", "/config/log_level") == FORBIDDEN
 
 
-def test_settings_are_not_for_the_clients_of_a_proxy_on_this_machine(cluster: AdminCluster) -> None:
+def test_settings_are_not_for_the_clients_of_a_proxy_on_this_machine(cluster):
     admin = cluster.admin("--acl-http-header=X-User")
     open_admins = [cluster.admin(f"--allow-config-from-cidr={everybody}") for everybody in ("", "0.0.0.0/0")]
     for header in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-User"):
@@ -298,7 +298,7 @@ def test_settings_are_not_for_the_clients_of_a_proxy_on_this_machine(cluster: Ad
             assert open_admin.http("GET", "/config/log_level", headers=passed_on).status == 200, header
 
 
-def test_base_path(cluster: AdminCluster) -> None:
+def test_base_path(cluster):
     admin = cluster.admin("--base-path=/a/b")
     assert admin.get("/a/b/api/topics")["message"] == ""
     assert admin.http("GET", "/a/b/ping").text == "OK"
@@ -310,7 +310,7 @@ def test_base_path(cluster: AdminCluster) -> None:
     assert send(admin, "GET", "/a/b/API") == (404, {"message": "NOT_FOUND"})
 
 
-def test_only_admins_act(cluster: AdminCluster) -> None:
+def test_only_admins_act(cluster):
     admin = cluster.admin("--admin-user=bob", "--admin-user=eve", "--acl-http-header=X-User")
     body = {"topic": "t"}
     assert send(admin, "POST", "/api/topics", body) == FORBIDDEN
@@ -324,7 +324,7 @@ def test_only_admins_act(cluster: AdminCluster) -> None:
 # ---- Graphite
 
 
-def test_graphite(cluster: AdminCluster) -> None:
+def test_graphite(cluster):
     series = [{"target": "a.b", "datapoints": [[25, 0]]}]
     with WebServer(lambda _: Reply(body=json.dumps(series).encode())) as server:
         url = server.url.rstrip("/").replace("://", "://ada:secret@")
@@ -346,7 +346,7 @@ NO_DATA = [
 ]  # fmt: skip
 
 
-def test_graphite_answers_something_else(cluster: AdminCluster) -> None:
+def test_graphite_answers_something_else(cluster):
     replies = iter(NO_DATA)
     with WebServer(lambda _: Reply(body=next(replies))) as server:
         admin = cluster.admin(f"--graphite-url={server.url}")

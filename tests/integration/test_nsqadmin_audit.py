@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
@@ -25,7 +23,7 @@ def rows(admin: NsqadminProcess, query: str = "", **headers: str) -> list[dict[s
     return admin.get(f"/api/v2/audit{query}", **headers)["rows"]
 
 
-def test_who_did_what_when_from_where_with_what_result(cluster: AdminCluster) -> None:
+def test_who_did_what_when_from_where_with_what_result(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin(*PROXY)
     assert pause(admin, "orders", "ada") == 200
@@ -49,7 +47,7 @@ def test_who_did_what_when_from_where_with_what_result(cluster: AdminCluster) ->
         assert admin.http("GET", f"/api/v2/audit?{query}").status == 400
 
 
-def test_an_action_that_one_nsqd_refuses_is_partly_done(cluster: AdminCluster) -> None:
+def test_an_action_that_one_nsqd_refuses_is_partly_done(cluster):
     cluster.create("orders", "archive")
     cluster.nsqds[0].create("orders", "single")
     wait_until(lambda: "single" in cluster.lookupd.channels("orders"))
@@ -60,7 +58,7 @@ def test_an_action_that_one_nsqd_refuses_is_partly_done(cluster: AdminCluster) -
     assert "CHANNEL_NOT_FOUND" in row["result"]
 
 
-def test_users_see_what_they_may_view(cluster: AdminCluster) -> None:
+def test_users_see_what_they_may_view(cluster):
     for topic in ("orders", "billing"):
         cluster.create(topic, "c")
     rules = ("--admin-user=ada", "--topic-permission=administer orders group:shop", "--topic-permission=view * eve")
@@ -69,7 +67,7 @@ def test_users_see_what_they_may_view(cluster: AdminCluster) -> None:
         assert pause(admin, topic, "ada") == 200
     assert pause(admin, "orders", "mallory") == 404
 
-    def seen(**headers: str) -> list[tuple[str, bool]]:
+    def seen(**headers):
         return [(row["topic"], bool(row["address"])) for row in rows(admin, **headers)]
 
     assert seen(X_User="ada") == [("billing", True), ("orders", True)]
@@ -78,7 +76,7 @@ def test_users_see_what_they_may_view(cluster: AdminCluster) -> None:
     assert seen(X_User="mallory") == []
 
 
-def test_it_survives_a_restart_and_a_kill(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_it_survives_a_restart_and_a_kill(cluster, tmp_path):
     cluster.create("orders", "archive")
     flag = f"--history-file={tmp_path / 'history.db'}"
     file = tmp_path / "history.db.audit"
@@ -94,7 +92,7 @@ def test_it_survives_a_restart_and_a_kill(cluster: AdminCluster, tmp_path: Path)
     assert [row["user"] for row in rows(admin)] == ["eve", "bob", "ada"]
 
 
-def test_a_damaged_file_is_set_aside_and_a_link_is_not_followed(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_a_damaged_file_is_set_aside_and_a_link_is_not_followed(cluster, tmp_path):
     cluster.create("orders", "archive")
     flag = f"--history-file={tmp_path / 'history.db'}"
     file = tmp_path / "history.db.audit"
@@ -115,7 +113,7 @@ def test_a_damaged_file_is_set_aside_and_a_link_is_not_followed(cluster: AdminCl
     assert not file.is_symlink() and "orders" in file.read_text()
 
 
-def test_thousands_of_actions_take_little_memory(cluster: AdminCluster) -> None:
+def test_thousands_of_actions_take_little_memory(cluster):
     """A user who may act can push out older entries, which the log still has; nothing grows."""
     admin = cluster.admin(*PROXY)
     token = admin.token()

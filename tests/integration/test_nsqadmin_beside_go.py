@@ -20,14 +20,14 @@ NOT_COMPARED = {"connected", "delivery_msg_count"}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+def cluster(tmp_path_factory) -> Iterator[AdminCluster]:
     flags = ("--e2e-processing-latency-percentile=0.99,0.5", "--e2e-processing-latency-window-time=60s")
     with AdminCluster(tmp_path_factory.mktemp("cluster"), *flags) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def both(cluster: AdminCluster) -> tuple[NsqadminProcess, NsqadminProcess]:
+def both(cluster) -> tuple[NsqadminProcess, NsqadminProcess]:
     """Ours and Go's, over one topic on both nsqds, one on a single nsqd, and one on none."""
     cluster.create("everywhere", "archive")
     cluster.publish("everywhere", 2, 3)
@@ -112,7 +112,7 @@ def requests(cluster: AdminCluster) -> list[tuple[str, bytes | None]]:
     return [*((request, None) for request in gets), *others]
 
 
-def test_both_answer_the_same(cluster: AdminCluster, both: tuple[NsqadminProcess, NsqadminProcess]) -> None:
+def test_both_answer_the_same(cluster, both):
     ours, gos = both
     different = {}
     for request, body in requests(cluster):
@@ -122,7 +122,7 @@ def test_both_answer_the_same(cluster: AdminCluster, both: tuple[NsqadminProcess
     assert different == {}
 
 
-def test_sums_of_a_topic_are_the_same(both: tuple[NsqadminProcess, NsqadminProcess]) -> None:
+def test_sums_of_a_topic_are_the_same(both):
     """Go's puts sums into the first nsqd's channels, and leaves that one out of the channel's nsqds."""
     ours, gos = (ask(admin, "GET /api/topics/everywhere", None)[1] for admin in both)
     for document in (ours, gos):
@@ -132,7 +132,7 @@ def test_sums_of_a_topic_are_the_same(both: tuple[NsqadminProcess, NsqadminProce
     assert ours == gos
 
 
-def test_notices_of_the_same_action_have_the_keys_of_go(cluster: AdminCluster) -> None:
+def test_notices_of_the_same_action_have_the_keys_of_go(cluster):
     from tests.support.web_server import WebServer
 
     with WebServer() as server:

@@ -73,7 +73,7 @@ def liar() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def admin(liar: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
+def admin(liar, tmp_path_factory) -> Iterator[NsqadminProcess]:
     flags = ("--poll-interval=250ms", "--history-file=", "--log-level=debug")
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
     with NsqadminProcess(log_path, *flags, f"--lookupd-http-address=127.0.0.1:{liar}") as admin:
@@ -89,7 +89,7 @@ def check_log(admin: NsqadminProcess) -> list[str]:
     return [line for line in lines if re.match(r"\[nsqadmin\] \S+ \S+ INFO: AUDIT: ", line)]
 
 
-def test_answers(admin: NsqadminProcess, liar: int) -> None:
+def test_answers(admin, liar):
     topic, node = f"/api/v2/topics/{IN_URL}", f"127.0.0.1:{liar}"
     paths = [
         "/api/topics",
@@ -124,7 +124,7 @@ def test_answers(admin: NsqadminProcess, liar: int) -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\xff", b"\xc3\xa9", b"\xed\xb0\x81"])
-def test_bytes_of_a_query_that_are_not_escaped(admin: NsqadminProcess, byte: bytes) -> None:
+def test_bytes_of_a_query_that_are_not_escaped(admin, byte):
     paths = {
         f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?node=%s": 404,
         f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?offset=%s": 400,
@@ -154,7 +154,7 @@ def strings_of(document: Any) -> str:
 @pytest.mark.parametrize(
     "query", ["overview", "topics", "nodes", f"topic&topic={IN_URL}", f"channel&topic={IN_URL}&channel={IN_URL}"]
 )
-def test_events(admin: NsqadminProcess, query: str) -> None:
+def test_events(admin, query):
     with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:
         sock.sendall(f"GET /api/v2/events?view={query} HTTP/1.0\r\n\r\n".encode())
         stream = sock.makefile("rb")
@@ -187,7 +187,7 @@ ACTIONS = [
 ]
 
 
-def test_actions_and_their_lines(admin: NsqadminProcess) -> None:
+def test_actions_and_their_lines(admin):
     for line in ACTIONS:
         action, *names = line.split(" ")
         answer = admin.act(action, EVIL, **dict.fromkeys(names, EVIL))

@@ -6,13 +6,12 @@ import signal
 import socket
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from select import select
 from typing import Any
 
 import pytest
 
-from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
@@ -35,11 +34,11 @@ REFUSED = {
 }
 
 
-def test_what_is_refused(admin: NsqadminProcess) -> None:
+def test_what_is_refused(admin):
     assert {path: admin.http("GET", f"/api/v2/{path}").refusal for path in REFUSED} == REFUSED
 
 
-def test_a_nsqd_that_hangs_is_slow_and_keeps_nobody_waiting(cluster: AdminCluster) -> None:
+def test_a_nsqd_that_hangs_is_slow_and_keeps_nobody_waiting(cluster):
     admin = cluster.admin("--http-client-request-timeout=1h")
     cluster.create("orders")
     cluster.publish("orders", 1, 2)
@@ -58,7 +57,7 @@ def test_a_nsqd_that_hangs_is_slow_and_keeps_nobody_waiting(cluster: AdminCluste
 # ---- events
 
 
-def test_it_stops_at_once_and_cleanly_with_open_streams(cluster: AdminCluster) -> None:
+def test_it_stops_at_once_and_cleanly_with_open_streams(cluster):
     admin = cluster.admin("--log-level=info")
     with admin.events("view=overview") as events:
         next(events)
@@ -71,13 +70,13 @@ def test_it_stops_at_once_and_cleanly_with_open_streams(cluster: AdminCluster) -
 # ---- history
 
 
-def test_history_survives_a_restart(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_history_survives_a_restart(cluster, tmp_path):
     admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}")
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     query = "/api/v2/history?topic=orders&channel=archive&metric=depth,message_rate&range=60s"
 
-    def depths() -> list[Any]:
+    def depths():
         document = admin.get(query)
         times, found, rates = document["data"]
         assert (document["metrics"], document["step_s"]) == (["depth", "message_rate"], 2.0)
@@ -93,12 +92,12 @@ def test_history_survives_a_restart(cluster: AdminCluster, tmp_path: Path) -> No
     assert abs(times[-1] - time.time()) < 40
 
 
-def test_one_request_has_the_small_lines_of_a_list(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_one_request_has_the_small_lines_of_a_list(cluster, admin):
     cluster.create("orders", "archive")
     cluster.create("users")
     cluster.publish("orders", 2, 3)
 
-    def last(query: str) -> dict[tuple[str, str], Any]:
+    def last(query):
         lines = admin.get(f"/api/v2/sparklines?{query}")["lines"]
         return {(line["topic"], line["channel"]): line["depth"][-1] for line in lines}
 
@@ -118,7 +117,7 @@ def messages_of(admin: NsqadminProcess, path: str, node: str) -> dict[str, Any]:
 
 
 @pytest.mark.ours
-def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_messages_in_flight_and_deferred(cluster, admin):
     cluster.create("orders", "archive")
     nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
     with nsqd.consumer("orders", "archive", 2) as client:
@@ -137,13 +136,13 @@ def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminP
 
 
 @pytest.mark.ours
-def test_dead_letters_are_listed_by_number(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_dead_letters_are_listed_by_number(cluster, admin):
     nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
     nsqd.create("orders.dead")
     nsqd.post("/mpub?topic=orders.dead", b"0\n1\n2")
     admin.wait_for_topic("orders.dead", depth=3)
 
-    def listed() -> list[tuple[int, int, str | None]]:
+    def listed():
         (found,) = admin.get(f"/api/v2/topics/orders.dead/dead-letters?node={node}")["nodes"]
         assert [row["body"] for row in found["dead_letters"]] == [str(row["seq"]) for row in found["dead_letters"]]
         return [(row["seq"], row["size"], row["topic"]) for row in found["dead_letters"]]
@@ -175,12 +174,12 @@ NO_SENSE = [
 ]
 
 
-def test_actions_that_make_no_sense(admin: NsqadminProcess) -> None:
+def test_actions_that_make_no_sense(admin):
     for action, topic, more, refused in NO_SENSE:
         assert admin.act(action, topic, **more).refusal == refused, (action, more)
 
 
-def test_few_long_bodies_are_received_at_a_time(admin: NsqadminProcess) -> None:
+def test_few_long_bodies_are_received_at_a_time(admin):
     head = f"POST /api/v2/actions HTTP/1.1\r\nHost: x\r\nX-Nsqadmin-Token: {admin.token()}\r\nContent-Length: 100000\r\n"
     with ExitStack() as stack:
         address = "127.0.0.1", admin.http_port

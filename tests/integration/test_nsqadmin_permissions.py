@@ -12,7 +12,7 @@ import pytest
 from nsqadmin_py.daemon import Nsqadmin
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.runtime.logs import Log
-from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
 
@@ -27,7 +27,7 @@ REFUSED = {"/metrics", "/api/graphite", "/render", "/config/log_level"}
 
 
 @pytest.fixture(scope="module")
-def admin(admin_cluster: AdminCluster) -> Iterator[NsqadminProcess]:
+def admin(admin_cluster) -> Iterator[NsqadminProcess]:
     """An nsqadmin with permissions, over a visible and a hidden topic on both nsqds."""
     admin_cluster.create("orders.eu", "archive")
     admin_cluster.create("secret", "hidden")
@@ -68,7 +68,7 @@ def get(admin: NsqadminProcess, path: str, user: dict[str, str]) -> HTTPAnswer:
     return admin.http("GET", path, headers=user)
 
 
-def test_no_path_tells_of_a_hidden_topic(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
+def test_no_path_tells_of_a_hidden_topic(admin, admin_cluster):
     names = {
         "channel": "archive",
         "node": address(admin_cluster.nsqds[0]),
@@ -96,7 +96,7 @@ def test_no_path_tells_of_a_hidden_topic(admin: NsqadminProcess, admin_cluster: 
             assert answer.status == 404
 
 
-def test_sums_are_those_of_visible_topics(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
+def test_sums_are_those_of_visible_topics(admin, admin_cluster):
     node = address(admin_cluster.nsqds[0])
     for user, depth, topics in ((EVE, SEEN, 1), (BOSS, SEEN + HIDDEN, 3), (ROOT, SEEN + HIDDEN, 3)):
         overview = get(admin, "/api/v2/overview", user).json()
@@ -109,8 +109,8 @@ def test_sums_are_those_of_visible_topics(admin: NsqadminProcess, admin_cluster:
     assert get(admin, "/api/v2/overview", as_user("nobody")).json()["depth"] == 0
 
 
-def test_histories_of_sums_are_not_known(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
-    def known(query: str, user: dict[str, str]) -> list[Any]:
+def test_histories_of_sums_are_not_known(admin, admin_cluster):
+    def known(query, user):
         document = get(admin, f"/api/v2/history?metric=depth&range=10m&{query}", user).json()
         return [value for value in document["data"][1] if value is not None]
 
@@ -121,7 +121,7 @@ def test_histories_of_sums_are_not_known(admin: NsqadminProcess, admin_cluster: 
         assert not known(query, EVE)
 
 
-def test_small_lines_are_those_of_visible_topics(admin: NsqadminProcess) -> None:
+def test_small_lines_are_those_of_visible_topics(admin):
     for view in ("topics", "channels"):
         boss, eve = (get(admin, f"/api/v2/sparklines?view={view}", user).text for user in (BOSS, EVE))
         assert SECRETS.search(boss)
@@ -131,7 +131,7 @@ def test_small_lines_are_those_of_visible_topics(admin: NsqadminProcess) -> None
     assert not get(admin, of_secret, EVE).json()["lines"]
 
 
-def test_events_are_those_of_visible_topics(admin: NsqadminProcess) -> None:
+def test_events_are_those_of_visible_topics(admin):
     for view in ("overview", "attention", "topics", "channels", "nodes", "topic&topic=secret"):
         with admin.events(f"view={view}", headers=EVE) as events:
             first = json.dumps(next(events))
@@ -146,7 +146,7 @@ def act(admin: NsqadminProcess, user: dict[str, str], action: str, topic: str, *
     return admin.http("POST", "/api/v2/actions", body, {**user, "X-Nsqadmin-Token": token}).status
 
 
-def test_actions_need_a_permission_on_their_topic(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
+def test_actions_need_a_permission_on_their_topic(admin, admin_cluster):
     publish, pause = {"body": "x"}, {"channel": "archive"}
     for user, may_publish, may_administer in ((EVE, 403, 403), (ADA, 200, 403), (BOB, 200, 200), (ROOT, 200, 200)):
         assert act(admin, user, "publish", "orders.eu", **publish) == may_publish
@@ -170,7 +170,7 @@ def test_actions_need_a_permission_on_their_topic(admin: NsqadminProcess, admin_
     assert get(admin, "/api/v2/topics/secret", BOSS).json()["depth"] == HIDDEN
 
 
-def test_the_page_is_told_what_its_user_may_do(admin: NsqadminProcess) -> None:
+def test_the_page_is_told_what_its_user_may_do(admin):
     found = {user["X-Forwarded-User"]: get(admin, "/api/v2/session", user).json() for user in (EVE, BOB, BOSS)}
     assert found["eve"]["permissions"] == [["view", "orders.*"]]
     assert found["bob"]["permissions"] == [["administer", "orders.eu"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def observer(cluster: AdminCluster, server: WebServer, *flags: str) -> NsqadminP
     return cluster.admin(f"--attention-http-endpoint={server.url}{SECRET}?key={SECRET}", *FAST, *flags)
 
 
-def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster: AdminCluster) -> None:
+def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster):
     cluster.create("orders", "archive")
     with WebServer(lambda _: Reply(202)) as server:
         pages = ("--page-url=https://nsqadmin.example.org/", "--runbooks-url=https://wiki.example.org/nsq")
@@ -69,7 +68,7 @@ def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster: AdminClust
     assert (server.asked[0].method, server.asked[0].headers["content-type"]) == ("POST", "application/json")
 
 
-def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster: AdminCluster) -> None:
+def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster):
     cluster.create("orders", "archive")
     (port,) = free_ports(1)
     admin = cluster.admin(f"--attention-http-endpoint=http://ada:{SECRET}@127.0.0.1:{port}/{SECRET}?x={SECRET}", *FAST)
@@ -89,7 +88,7 @@ def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster: Admi
     assert SECRET not in admin.log_text()
 
 
-def test_a_restart_repeats_nothing_and_reports_what_ended_in_between(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_a_restart_repeats_nothing_and_reports_what_ended_in_between(cluster, tmp_path):
     cluster.create("orders", "archive")
     kept = f"--history-file={tmp_path / 'history.db'}"
     with WebServer() as server:
@@ -109,7 +108,7 @@ def test_a_restart_repeats_nothing_and_reports_what_ended_in_between(cluster: Ad
     assert events == [("problem_began", "paused|orders||"), ("problem_ended", "paused|orders||")]
 
 
-def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster: AdminCluster) -> None:
+def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster):
     cluster.create("orders", "archive")
     with WebServer(lambda _: HANG) as server:
         admin = observer(cluster, server)
@@ -124,7 +123,7 @@ def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster: AdminCluste
     assert {report["dedup_key"] for report in reports(server)} == {"paused|orders||"}
 
 
-def test_two_nsqadmins_can_be_told_apart_and_name_a_problem_alike(cluster: AdminCluster) -> None:
+def test_two_nsqadmins_can_be_told_apart_and_name_a_problem_alike(cluster):
     cluster.create("orders", "archive")
     with WebServer() as server:
         for name in ("one", "two"):
@@ -137,7 +136,7 @@ def test_two_nsqadmins_can_be_told_apart_and_name_a_problem_alike(cluster: Admin
 
 
 @pytest.mark.parametrize("flag", ["--attention-http-endpoint=ftp://x", "--page-url=here", "--attention-quiet-time=-1s"])
-def test_what_is_refused_at_the_start(cluster: AdminCluster, flag: str, tmp_path: Path) -> None:
+def test_what_is_refused_at_the_start(cluster, flag, tmp_path):
     admin = NsqadminProcess(tmp_path / "log", f"--lookupd-http-address={cluster.lookupd.http_address}", flag)
     with pytest.raises(AssertionError, match=flag.partition("=")[0].removeprefix("--")):
         admin.start()

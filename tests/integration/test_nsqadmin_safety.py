@@ -8,15 +8,12 @@ import hashlib
 import re
 import socket
 from contextlib import ExitStack
-from pathlib import Path
 
 from nsqadmin_py.web.events import MOST_READERS_OF_ONE
-from tests.support.nsqadmin_cluster import AdminCluster
-from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
 
-def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
+def test_the_page_may_run_nothing_but_its_files(admin):
     for path in ("/", "/topics/%3Cscript%3Ealert(1)%3C/x", "/api/topics", "/static/nope", "/nowhere"):
         answer = admin.http("GET", path)
         policy = answer.headers["Content-Security-Policy"]
@@ -31,11 +28,11 @@ def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
         assert admin.http("GET", path).headers["Cache-Control"] == "no-store"
 
 
-def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluster) -> None:
+def test_event_streams_of_one_address_leave_room_for_others(cluster):
     admin = cluster.admin()
     with ExitStack() as stack:
 
-        def opened(source: str) -> bytes:
+        def opened(source):
             """The status of one more stream from this address, which stays open."""
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port), 40, (source, 0)))
             sock.sendall(b"GET /api/v2/events?view=overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -46,7 +43,7 @@ def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluste
         assert opened("127.0.0.2") == b"200"
 
 
-def test_read_only(cluster: AdminCluster) -> None:
+def test_read_only(cluster):
     admin = cluster.admin("--read-only")
     assert admin.act("create", "t").refusal == "403 READ_ONLY"
     assert admin.http("POST", "/api/topics", b'{"topic":"t"}').refusal == "403 READ_ONLY"
@@ -56,7 +53,7 @@ def test_read_only(cluster: AdminCluster) -> None:
     assert cluster.lookupd.topics() == []
 
 
-def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_login(cluster, tmp_path):
     import bcrypt
 
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -81,7 +78,7 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     assert admin.http("POST", "/api/v2/actions", b"{}", other).refusal == "403 INVALID_TOKEN"
 
 
-def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:
+def test_files_of_the_page_are_kept_by_browsers(admin, cluster, tmp_path):
     (tmp_path / "app.js").write_text("let x = 1;\n" * 500)
     (tmp_path.parent / "outside.js").write_text("no")
     (tmp_path / "index.html").write_text('<p data-v="{{ static }}/app.js">{{ session }}</p>')
@@ -111,7 +108,7 @@ BAD_FIELDS += [
 BAD_FIELDS += [b"Content-Length : 1", b"Transfer-Encoding: identity", b"Transfer-Encoding: \x0bchunked\r\nContent-Length: 1"]
 
 
-def test_a_connection_that_breaks_off_leaves_no_error(admin: NsqadminProcess) -> None:
+def test_a_connection_that_breaks_off_leaves_no_error(admin):
     for data in (b"", b"GET /", b"nonsense\r\n\r\n", POST + b"Content-Length: 10\r\n\r\n{"):
         with socket.create_connection(("127.0.0.1", admin.http_port)) as sock:
             sock.sendall(data)

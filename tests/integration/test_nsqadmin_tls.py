@@ -7,29 +7,26 @@ import hashlib
 import http.client
 import json
 import socket
-from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.lookup_wire import LookupClient
 from tests.support.nsqadmin_cluster import address
-from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqd_process import wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.web_server import Reply, WebServer
 
 pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def with_token(tmp_path: Path) -> str:
+def with_token(tmp_path) -> str:
     """The flag of a client that shows a token."""
     (tmp_path / "token").write_text("s3cret\n")
     return f"--http-client-token-file={tmp_path / 'token'}"
 
 
-def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
+def test_tls_on_both_sides(make_nsqd, make_nsqadmin, certificates):
     """An nsqd that says 403 and where its TLS is gets asked there."""
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     assert nsqd.http("GET", "/stats").status == 403
@@ -52,7 +49,7 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, cer
     assert trusting.get("/api/topics")["topics"] == ["orders"]
 
 
-def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
+def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin, certificates):
     """One in its handshake, and one after it."""
     admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", *certificates.server_flags)
     context = certificates.client_context()
@@ -67,7 +64,7 @@ def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, ce
                 assert connection.getresponse().read() == b"OK"
 
 
-def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
+def test_webhook_and_graphite_over_tls(make_nsqd, make_nsqadmin, certificates):
     with WebServer(tls=certificates.server_context()) as server:
         admin = make_nsqadmin(
             f"--nsqd-http-address={address(make_nsqd())}",
@@ -81,9 +78,7 @@ def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeN
         server.wait_until_asked(2)
 
 
-def test_a_token_for_nsqds_that_want_one(
-    make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, with_token: str, tmp_path: Path
-) -> None:
+def test_a_token_for_nsqds_that_want_one(make_nsqd, make_nsqadmin, with_token, tmp_path):
     known = tmp_path / "known"
     known.write_text(f"token:admin:{hashlib.sha256(b's3cret').hexdigest()}\n")
     nsqd = make_nsqd(f"--http-auth-file={known}")
@@ -105,13 +100,8 @@ def _register(nsqlookupd: NsqlookupdProcess, host: str, http_port: int) -> Looku
 
 @pytest.mark.parametrize("has_own_authority", [False, True])
 def test_an_answer_does_not_move_the_token_to_https(
-    has_own_authority: bool,
-    make_nsqlookupd: MakeNsqlookupd,
-    make_nsqadmin: MakeNsqadmin,
-    certificates: Certificates,
-    with_token: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    has_own_authority, make_nsqlookupd, make_nsqadmin, certificates, with_token, monkeypatch
+):
     """A stranger has a certificate that the system trusts, for the name that he registers, and asks for HTTPS.
 
     A certificate of the cluster's own authority is a proof that he belongs to it.
@@ -132,9 +122,7 @@ def test_an_answer_does_not_move_the_token_to_https(
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])  # the second is the host of an option
-def test_a_server_that_registered_itself_does_not_see_the_token(
-    host: str, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, with_token: str
-) -> None:
+def test_a_server_that_registered_itself_does_not_see_the_token(host, make_nsqlookupd, make_nsqadmin, with_token):
     nsqlookupd = make_nsqlookupd()
     with WebServer(lambda _: Reply(body=b"{}")) as server, _register(nsqlookupd, host, server.port):
         admin = make_nsqadmin(

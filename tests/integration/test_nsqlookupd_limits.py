@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from tests.support.lookup_wire import LookupClient
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqd_process import wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 pytestmark = pytest.mark.ours
 
@@ -26,7 +26,7 @@ def known(lookupd: NsqlookupdProcess) -> LookupClient:
     return client
 
 
-def test_one_nsqd_registers_no_more_than_its_share(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_one_nsqd_registers_no_more_than_its_share(make_nsqlookupd):
     lookupd = make_nsqlookupd("--max-registrations-per-nsqd=3", "--max-registrations=5")
     with known(lookupd) as first, known(lookupd) as second:
         first.register("a x")
@@ -42,7 +42,7 @@ def test_one_nsqd_registers_no_more_than_its_share(make_nsqlookupd: MakeNsqlooku
     assert OF_NSQD.decode() in log and IN_ALL.decode() in log
 
 
-def test_names_that_no_nsqd_has_give_way(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_names_that_no_nsqd_has_give_way(make_nsqlookupd):
     """The longest unused first; a client of the HTTP API makes nothing give way."""
     lookupd = make_nsqlookupd("--max-topics-and-channels=4")
     lookupd.create_channel("a", "x")
@@ -60,7 +60,7 @@ def test_names_that_no_nsqd_has_give_way(make_nsqlookupd: MakeNsqlookupd) -> Non
         client.register("c v")
 
 
-def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd, make_nsqd):
     """Also Go's, which looks at no answer: a closed connection would make it register everything again and again."""
     lookupd = make_nsqlookupd("--max-registrations-per-nsqd=5")
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
@@ -76,7 +76,7 @@ def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd: MakeNsql
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_long_answer_comes_in_pieces(make_nsqlookupd: MakeNsqlookupd, version: str) -> None:
+def test_a_long_answer_comes_in_pieces(make_nsqlookupd, version):
     """Whole, and the connection goes on; an old client sees its end by the end of the connection."""
     lookupd = make_nsqlookupd()
     names = [f"{number:064}" for number in range(20_000)]

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import rdy, req
 
 pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+def nsqd(make_nsqd) -> NsqdProcess:
     """Of a memory so small that messages are read from disk."""
     process = make_nsqd("--mem-queue-size=1", "--mem-queue-bytes=4096")
     process.create("orders", "archive")
@@ -39,7 +39,7 @@ def publish(nsqd: NsqdProcess, query: str = "") -> tuple[int, int]:
     return before_ns, time.time_ns()
 
 
-def test_it_is_that_of_the_oldest_queued_message(nsqd: NsqdProcess) -> None:
+def test_it_is_that_of_the_oldest_queued_message(nsqd):
     assert "oldest_timestamp" not in nsqd.channel_stats("orders", "archive")
     assert age_s(nsqd) == 0
     first = publish(nsqd)
@@ -59,13 +59,13 @@ def test_it_is_that_of_the_oldest_queued_message(nsqd: NsqdProcess) -> None:
     assert first[0] <= oldest_ns(nsqd) <= first[1]
 
 
-def test_a_deferred_message_waits_from_its_due_time_on(nsqd: NsqdProcess) -> None:
+def test_a_deferred_message_waits_from_its_due_time_on(nsqd):
     published_ns, _ = publish(nsqd, "&defer=50")
     nsqd.wait_for_channel("orders", "archive", depth=1)
     assert oldest_ns(nsqd) >= published_ns + 50_000_000
 
 
-def test_messages_that_no_channel_has_received_have_an_age_too(nsqd: NsqdProcess) -> None:
+def test_messages_that_no_channel_has_received_have_an_age_too(nsqd):
     nsqd.post("/topic/pause?topic=orders")
     first = publish(nsqd)
     publish(nsqd)
@@ -74,7 +74,7 @@ def test_messages_that_no_channel_has_received_have_an_age_too(nsqd: NsqdProcess
     assert first[0] <= topic["oldest_timestamp"] <= first[1]
 
 
-def test_only_messages_that_consumers_finish_are_finished(nsqd: NsqdProcess) -> None:
+def test_only_messages_that_consumers_finish_are_finished(nsqd):
     for _ in range(5):
         publish(nsqd)
     with nsqd.consumer("orders", "archive", 1) as client:

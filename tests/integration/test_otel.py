@@ -67,7 +67,7 @@ class Program:
         """Consume until the handler was called so often."""
         calls = 0
 
-        def counted(message: Any) -> Any:
+        def counted(message):
             nonlocal calls
             calls += 1
             if calls == count:
@@ -110,11 +110,11 @@ def nsqd() -> Iterator[Nsqd]:
 
 
 @pytest.fixture
-def program(nsqd: Nsqd, nsqd_topic: str) -> Program:
+def program(nsqd, nsqd_topic) -> Program:
     return Program(nsqd, nsqd_topic)
 
 
-def test_a_handled_message_is_a_child_of_its_publish(program: Program) -> None:
+def test_a_handled_message_is_a_child_of_its_publish(program):
     """The attributes are those of the conventions."""
     messages = []
     with program.tracer.start_as_current_span("request") as request:
@@ -144,7 +144,7 @@ def test_a_handled_message_is_a_child_of_its_publish(program: Program) -> None:
     }
 
 
-def test_without_the_envelope_bodies_are_untouched(program: Program) -> None:
+def test_without_the_envelope_bodies_are_untouched(program):
     program.instrument(envelope=False)
     bodies = []
     program.publish(b"order 1", MAGIC + b"\x00\x00")
@@ -153,7 +153,7 @@ def test_without_the_envelope_bodies_are_untouched(program: Program) -> None:
     assert all(span.parent is None and not span.links for span in program.spans(SpanKind.CONSUMER, 2))
 
 
-def test_a_consumer_that_does_not_know_the_envelope(program: Program) -> None:
+def test_a_consumer_that_does_not_know_the_envelope(program):
     bodies = []
     program.publish(b"order 1")
     program.consume_plainly(1, lambda message: bodies.append(message.body))
@@ -162,7 +162,7 @@ def test_a_consumer_that_does_not_know_the_envelope(program: Program) -> None:
     assert body == b"order 1" and set(headers) == {"traceparent"}
 
 
-def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(program: Program) -> None:
+def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(program):
     """Without an SDK there is no context to carry, but the consumer still takes one envelope off."""
     program.instrumented = Instrumentation()
     bodies = []
@@ -171,10 +171,10 @@ def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(program: Progr
     assert sorted(bodies) == sorted([b"plain", MAGIC + b"\x00\x00inner"])
 
 
-def test_a_failed_handler(program: Program) -> None:
+def test_a_failed_handler(program):
     attempts = []
 
-    def handle(message: Any) -> None:
+    def handle(message):
         attempts.append(message.attempts)
         if message.attempts == 1:
             raise ValueError("no such customer")
@@ -192,8 +192,8 @@ def test_a_failed_handler(program: Program) -> None:
     assert len(program.statistics("messaging.process.duration")) == 2
 
 
-def test_a_requeue_is_no_error(program: Program) -> None:
-    def handle(message: Any) -> None:
+def test_a_requeue_is_no_error(program):
+    def handle(message):
         if message.attempts == 1:
             raise Requeue(0, backoff=False)
 
@@ -209,7 +209,7 @@ def test_a_requeue_is_no_error(program: Program) -> None:
     [("publish", b"order 1", NoNsqd), ("publish_soon", b"", BadBody)],
     ids=["publish", "publish_soon"],
 )
-def test_a_failed_publish(program: Program, method: str, body: bytes, error: type[Exception]) -> None:
+def test_a_failed_publish(program, method, body, error):
     with Producer("127.0.0.1:1") as producer, pytest.raises(error):
         getattr(program.instrumented.producer(producer), method)("orders", body)
     (published,) = program.spans(SpanKind.PRODUCER)
@@ -218,7 +218,7 @@ def test_a_failed_publish(program: Program, method: str, body: bytes, error: typ
     assert (count, labels["error.type"]) == (1, error.__name__)
 
 
-def test_several_messages_are_one_publish(program: Program) -> None:
+def test_several_messages_are_one_publish(program):
     bodies = []
     with program.producer() as producer:
         producer.multi_publish(program.topic, [b"order 1", b"order 2"])
@@ -232,7 +232,7 @@ def test_several_messages_are_one_publish(program: Program) -> None:
     assert count == 2
 
 
-def test_a_linked_span_begins_a_trace(program: Program) -> None:
+def test_a_linked_span_begins_a_trace(program):
     program.instrument(linked=True)
     program.publish(b"order 1")
     program.consume(1)
@@ -242,7 +242,7 @@ def test_a_linked_span_begins_a_trace(program: Program) -> None:
     assert [link.context.span_id for link in handled.links] == [published.context.span_id]
 
 
-def test_a_loop_over_messages(program: Program) -> None:
+def test_a_loop_over_messages(program):
     program.publish(b"order 1")
     with program.tracer.start_as_current_span("worker") as worker:
         for message in Consumer(program.topic, "billing", nsqd_tcp_addresses=program.nsqd.tcp_address):
@@ -255,12 +255,12 @@ def test_a_loop_over_messages(program: Program) -> None:
     assert [link.context.span_id for link in handled.links] == [worker.get_span_context().span_id]
 
 
-def test_a_batch_is_linked_to_its_publishes(program: Program) -> None:
+def test_a_batch_is_linked_to_its_publishes(program):
     bodies = []
     program.publish(b"order 1", b"order 2")
     program.nsqd.publish(program.topic, "of a stranger")
 
-    def handle(batch: Any) -> None:
+    def handle(batch):
         bodies.extend(batch.bodies)
         batch.finish()
         if len(bodies) == 3:
@@ -283,7 +283,7 @@ def test_a_batch_is_linked_to_its_publishes(program: Program) -> None:
     assert sum(count for count, _ in program.statistics("messaging.client.consumed.messages")) == 3
 
 
-def test_a_publish_that_does_not_wait_ends_with_its_answer(program: Program) -> None:
+def test_a_publish_that_does_not_wait_ends_with_its_answer(program):
     """A traced producer is still a producer."""
     results = []
     with program.producer() as producer:
@@ -302,7 +302,7 @@ def test_a_publish_that_does_not_wait_ends_with_its_answer(program: Program) -> 
     assert [count for count, _ in program.statistics("messaging.client.sent.messages")] == [5]
 
 
-def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(program: Program) -> None:
+def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(program):
     refused = program.topic, bytes(2 << 20)
     errors = []
     producer = program.producer()
@@ -318,16 +318,16 @@ def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(program: Prog
     assert {span.status.status_code for span in spans} == {StatusCode.ERROR}
 
 
-def test_asyncio(program: Program) -> None:
+def test_asyncio(program):
     bodies = []
 
-    async def handle(message: Any) -> None:
+    async def handle(message):
         await asyncio.to_thread(bool)
         bodies.append(message.body)
         if len(bodies) == 4:
             await consumer.stop()
 
-    async def publish_and_consume() -> bool:
+    async def publish_and_consume():
         nonlocal consumer
         address, handler = program.nsqd.tcp_address, program.instrumented.handler(handle)
         async with program.instrumented.producer(aio.Producer(address)) as producer:
@@ -346,7 +346,7 @@ def test_asyncio(program: Program) -> None:
     assert handled == published
 
 
-def test_gevent(nsqd: Nsqd, nsqd_topic: str) -> None:
+def test_gevent(nsqd, nsqd_topic):
     """In a process of its own, as gevent's client is used."""
     code = f"""
 from nsqd_py.client.gevent import Consumer, Producer

@@ -10,14 +10,13 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.support.module_servers import module_nsqlookupd
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 pytestmark = pytest.mark.ours
@@ -30,7 +29,7 @@ lookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def nsqd(lookupd: NsqlookupdProcess, make_shared_nsqd: MakeNsqd) -> NsqdProcess:
+def nsqd(lookupd, make_shared_nsqd) -> NsqdProcess:
     return make_shared_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
 
 
@@ -78,7 +77,7 @@ def keda_depth(lookupd: NsqlookupdProcess, nsqd: NsqdProcess, topic: str, channe
     return depth
 
 
-def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+def test_keda_counts_what_waits(lookupd, nsqd):
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 0  # nobody has the topic
     nsqd.pub("keda", b"1", b"2", b"3")
     wait_until(lambda: "keda" in lookupd.topics())
@@ -105,7 +104,7 @@ def ruby_nsqds(lookupd: NsqlookupdProcess, path: str) -> list[str]:
     return [f"{producer['broadcast_address']}:{producer['tcp_port']}" for producer in producers or ()]
 
 
-def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+def test_fluentd_s_plugin_finds_nsqds(lookupd, nsqd):
     nsqd.create("fluentd")
     wait_until(lambda: "fluentd" in lookupd.topics())
     address = f"127.0.0.1:{nsqd.tcp_port}"
@@ -118,7 +117,7 @@ def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProc
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool, of Debian's package prometheus")
-def test_promtool_finds_nothing_in_metrics_and_rules(nsqd: NsqdProcess) -> None:
+def test_promtool_finds_nothing_in_metrics_and_rules(nsqd):
     nsqd.create("promtool", "readers")
     subprocess.run(["promtool", "check", "metrics"], input=nsqd.http("GET", "/metrics").body, check=True)
     subprocess.run(["promtool", "check", "rules", *(REPOSITORY / "contrib/prometheus").iterdir()], check=True)
@@ -130,7 +129,7 @@ def test_promtool_finds_nothing_in_metrics_and_rules(nsqd: NsqdProcess) -> None:
 @pytest.mark.parametrize(
     "path", sorted(path for path in CONFIGS.iterdir() if path.suffix in (".conf", ".yaml")), ids=lambda p: p.name
 )
-def test_a_configuration_can_be_read(path: Path) -> None:
+def test_a_configuration_can_be_read(path):
     text = path.read_text()
     if path.suffix == ".yaml":
         assert yaml.safe_load(text)

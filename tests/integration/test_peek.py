@@ -30,7 +30,7 @@ def texts(found: dict[str, Any]) -> list[str]:
     return [message["body"] for message in found["messages"]]
 
 
-def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None:
+def test_it_shows_what_comes_next_and_changes_nothing(nsqd):
     nsqd.create("plain", "c")
     nsqd.mpub("plain", [b"%03d" % i for i in range(25)])
     before = nsqd.channel_stats("plain", "c")
@@ -54,7 +54,7 @@ def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None
         assert texts(peek(nsqd, "plain", "&n=1")) == ["010"]
 
 
-def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None:
+def test_what_is_queued_again_comes_behind_what_waits(nsqd):
     nsqd.create("again", "c")
     with nsqd.connect() as client:
         for i in range(40):  # a batch each, over several files
@@ -70,7 +70,7 @@ def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None
         assert [message.body[:3].decode() for message in client.messages(22)] == [body for body, _ in rows]
 
 
-def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
+def test_bodies_that_are_no_text_are_base64(nsqd):
     nsqd.create("binary", "c")
     bodies = [b"\xff\x00\xfe", 'Grüße\n"\x01'.encode(), b"\xed\xa0\x80"]
     nsqd.mpub("binary", bodies)
@@ -91,12 +91,12 @@ REFUSED = {
 }
 
 
-def test_errors(nsqd: NsqdProcess) -> None:
+def test_errors(nsqd):
     nsqd.create("errors", "c")
     assert {query: nsqd.http("GET", f"/channel/peek?{query}").refusal for query in REFUSED} == REFUSED
 
 
-def test_damage_is_counted_and_the_rest_is_shown(nsqd: NsqdProcess) -> None:
+def test_damage_is_counted_and_the_rest_is_shown(nsqd):
     nsqd.create("damaged", "c")
     with nsqd.connect() as client:
         for i in range(3):
@@ -113,7 +113,7 @@ def test_damage_is_counted_and_the_rest_is_shown(nsqd: NsqdProcess) -> None:
 # ---- messages that are not queued
 
 
-def test_messages_in_flight_have_their_client_and_deadline(nsqd: NsqdProcess) -> None:
+def test_messages_in_flight_have_their_client_and_deadline(nsqd):
     nsqd.create("flying", "c")
     with nsqd.consumer("flying", "c", 4, msg_timeout=60_000) as client:
         client.mpub("flying", [b"%03d" % i for i in range(10)])
@@ -129,7 +129,7 @@ def test_messages_in_flight_have_their_client_and_deadline(nsqd: NsqdProcess) ->
         assert nsqd.channel_stats("flying", "c")["in_flight_count"] == 4
 
 
-def test_deferred_messages_come_by_due_time(nsqd: NsqdProcess) -> None:
+def test_deferred_messages_come_by_due_time(nsqd):
     nsqd.create("waiting", "c")
     with nsqd.connect() as client:
         for minutes in (30, 10, 20):
@@ -143,7 +143,7 @@ def test_deferred_messages_come_by_due_time(nsqd: NsqdProcess) -> None:
 # ---- finishing one message
 
 
-def test_one_message_is_finished_and_the_others_stay(nsqd: NsqdProcess) -> None:
+def test_one_message_is_finished_and_the_others_stay(nsqd):
     nsqd.create("one", "c")
     with nsqd.consumer("one", "c", 2) as client:
         client.mpub("one", [b"%d" % i for i in range(6)])

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.ledger import compare
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.sweeps import sample, sweep
 from tests.support.wire import bodies
 
@@ -43,7 +43,7 @@ def restart(nsqd: NsqdProcess, clean: bool) -> None:
 
 
 @either_way
-def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, clean: bool) -> None:
+def test_restart_keeps_every_message_with_its_id_and_time(nsqd, clean):
     nsqd.create("t", "kept", "other")
     with nsqd.connect() as client:
         client.pub("t", *numbered(50))
@@ -58,7 +58,7 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
 
 
 @either_way
-def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
+def test_messages_in_flight_come_again(nsqd, clean):
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
         client.sub("t", "c", 4)
@@ -73,7 +73,7 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
 
 @pytest.mark.ours
 @pytest.mark.parametrize(("how", "clean"), sweep(["DPUB", "HTTP", "REQ"], [False, True]))
-def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: bool) -> None:
+def test_deferred_message_stays_deferred(nsqd, how, clean):
     defer(nsqd, how, 60_000)
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
     restart(nsqd, clean)
@@ -97,7 +97,7 @@ def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> None:
 
 
 @either_way
-def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
+def test_emptied_and_deleted_stays_so(nsqd, clean):
     nsqd.create("t", "emptied", "deleted", "kept")
     nsqd.create("gone", "c")
     with nsqd.connect() as client:
@@ -133,7 +133,7 @@ def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
     return {topic["name"]: {channel["name"] for channel in topic["channels"] or ()} for topic in content.get("topics") or ()}
 
 
-def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
+def test_metadata_file_is_as_in_go(nsqd):
     nsqd.create("t1", "a", "b", "c#ephemeral")
     nsqd.create("t2")
     nsqd.create("t3#ephemeral", "a")
@@ -154,7 +154,7 @@ def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
+def test_pauses_and_channels_are_kept(nsqd, clean):
     nsqd.create("t", "running", "paused")
     nsqd.create("paused", "c")
     nsqd.post("/channel/pause?topic=t&channel=paused")
@@ -180,7 +180,7 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("content", sample(b"{", b"", b'{"topics": 5}', b"\x00\x00"))
-def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, content: bytes) -> None:
+def test_metadata_that_cannot_be_understood_is_set_aside(nsqd, content):
     nsqd.create("t", "c")
     nsqd.stop()
     (nsqd.data_path / "nsqd.dat").write_bytes(content)
@@ -190,7 +190,7 @@ def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, cont
     nsqd.wait_for_channel("t", "c", depth=0)
 
 
-def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess) -> None:
+def test_metadata_that_cannot_be_read_stops_the_start(nsqd):
     nsqd.stop()
     (nsqd.data_path / "nsqd.dat").unlink(missing_ok=True)
     (nsqd.data_path / "nsqd.dat").mkdir()
@@ -199,7 +199,7 @@ def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess) -> None
     assert "metadata" in nsqd.log_text()
 
 
-def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
+def test_bad_names_in_the_metadata_are_skipped(nsqd):
     nsqd.stop()
     channels = [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]
     topics = [{"name": "bad!", "paused": False, "channels": []}, {"name": "good", "paused": False, "channels": channels}]
@@ -214,7 +214,7 @@ def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.ours
-def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeNsqd) -> None:
+def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd):
     nsqd = make_nsqd("--max-bytes-per-file=65536")
     nsqd.create("rolled", "fast", "slow")
     with nsqd.connect() as client:
@@ -233,7 +233,7 @@ def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeN
 
 
 @either_way
-def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
+def test_sync_every_message(make_nsqd, clean):
     nsqd = make_nsqd("--sync-every=1")
     nsqd.create("t", "c")
     with nsqd.connect() as client:
@@ -246,7 +246,7 @@ def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
     assert sorted(bodies(nsqd.consume_all("t", "c"))) == sorted(expected)
 
 
-def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
+def test_second_nsqd_on_the_same_data_does_not_start(nsqd):
     nsqd.create("t", "c")
     second = NsqdProcess(nsqd.data_path)
     second.log_path = nsqd.log_path.with_suffix(".second.log")
@@ -262,7 +262,7 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
 # --- ending
 
 
-def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
+def test_stop_exits_with_0_and_closes_connections(nsqd):
     with nsqd.connect() as publisher, nsqd.consumer("t", "c", 1) as consumer:
         publisher.pub("t", b"1", b"2")
         consumer.message()
@@ -270,7 +270,7 @@ def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
         assert publisher.rest() == consumer.rest() == []
 
 
-def test_second_sigterm_loses_nothing(make_nsqd: MakeNsqd) -> None:
+def test_second_sigterm_loses_nothing(make_nsqd):
     nsqd = make_nsqd("--mem-queue-size=20000")
     nsqd.create("t", "c")
     with nsqd.connect() as client:

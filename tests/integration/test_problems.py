@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates, make_weak_certificates
 from tests.support.network import free_ports
 from tests.support.nsqadmin_cluster import AdminCluster, address
-from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import run_tool
 from tests.support.web_server import Reply, WebServer
 from tests.support.wire import RESPONSE, auth, rdy, req
@@ -30,7 +28,7 @@ OF_THE_MACHINE = ("disk", "node_slow", "clock")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
+def cluster(tmp_path) -> Iterator[AdminCluster]:
     with AdminCluster(tmp_path) as made:
         yield made
 
@@ -60,7 +58,7 @@ def of(*nsqds: NsqdProcess) -> list[str]:
 # ---- planned work
 
 
-def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster: AdminCluster) -> None:
+def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster):
     cluster.create("orders", "archive")
     cluster.publish("orders", 3, 0)
     admin = cluster.admin()
@@ -75,23 +73,21 @@ def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster
         assert check(*of(drains))[1] == [f"INFO: nsqd {address(drains)}: draining: drains: 3 messages left"]
     assert stops.stop() == 0
     assert row(admin, "node_stopped")["severity"] == "info"
-    seen: set[str] = set()
+    seen = set()
     drains.stop()
     wait_until(lambda: [each["kind"] for each in rows(admin)].count("node_stopped") == 2 or seen.update(kinds(admin)))
     assert not seen & {"node_gone", "node_failed", "unhealthy", "node_unlisted"}
     assert "node_gone" not in [line.split('"')[3] for line in problem_lines(admin)]
 
 
-def test_an_nsqd_that_is_killed_after_a_clean_stop_is_gone(
-    make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, make_nsqd: MakeNsqd
-) -> None:
+def test_an_nsqd_that_is_killed_after_a_clean_stop_is_gone(make_nsqlookupd, make_nsqadmin, make_nsqd):
     lookupd, (tcp_port, http_port) = make_nsqlookupd(), free_ports(2)
     addresses = f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", *addresses)
     wait_until(lambda: len(lookupd.nodes()) == 1)
     admin = make_nsqadmin(f"--lookupd-http-address={lookupd.http_address}")
     wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 1)
-    starts: set[int] = set()
+    starts = set()
     while len(starts) < 4:
         starts.add(nsqd.stats()["start_time"])
         wait_until(lambda: starts & {node["start_time"] for node in admin.get("/api/v2/nodes")["rows"]})
@@ -115,7 +111,7 @@ def problem_lines(admin: NsqadminProcess) -> list[str]:
     return [line for line in admin.http("GET", "/metrics").text.splitlines() if line.startswith("nsqadmin_problem{")]
 
 
-def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster: AdminCluster) -> None:
+def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
@@ -132,7 +128,7 @@ def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster:
         assert rows(admin) == []
 
 
-def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster: AdminCluster) -> None:
+def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
@@ -152,7 +148,7 @@ def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster: AdminCluster) 
 # ---- what was silent
 
 
-def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd, make_nsqadmin):
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
     admin = make_nsqadmin(*of(nsqd))
@@ -173,9 +169,7 @@ def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd: 
     wait_until(lambda: "many_attempts" not in kinds(admin))
 
 
-def test_an_nsqd_that_only_one_of_two_nsqlookupds_knows(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
-) -> None:
+def test_an_nsqd_that_only_one_of_two_nsqlookupds_knows(make_nsqd, make_nsqlookupd, make_nsqadmin):
     both, one = make_nsqlookupd(), make_nsqlookupd()
     known = make_nsqd(*(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}" for lookupd in (both, one)))
     half = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{both.tcp_port}")
@@ -190,9 +184,7 @@ def test_an_nsqd_that_only_one_of_two_nsqlookupds_knows(
     assert texts == [f"WARNING: nsqd {address(half)}: half listed: {shown['text']}"]
 
 
-def test_an_announced_tcp_port_that_no_one_reaches(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
-) -> None:
+def test_an_announced_tcp_port_that_no_one_reaches(make_nsqd, make_nsqlookupd, make_nsqadmin):
     lookupd = make_nsqlookupd()
     (port,) = free_ports(1)
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--broadcast-tcp-port={port}")
@@ -203,10 +195,10 @@ def test_an_announced_tcp_port_that_no_one_reaches(
     assert check(flag) == (1, [f"WARNING: nsqd {address(nsqd)}: no TCP: {text}"])
 
 
-def test_answers_that_take_two_seconds(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_answers_that_take_two_seconds(make_nsqd, make_nsqadmin):
     body, never = make_nsqd().http("GET", "/stats?format=json").body, threading.Event()
 
-    def reply(_: object) -> Reply:
+    def reply(_):
         never.wait(2.0)
         return Reply(body=body)
 
@@ -217,7 +209,7 @@ def test_answers_that_take_two_seconds(make_nsqd: MakeNsqd, make_nsqadmin: MakeN
         assert found[0]["node"] == place
 
 
-def test_an_auth_server_that_is_down(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_an_auth_server_that_is_down(make_nsqd, make_nsqadmin):
     with contextlib.closing(AuthServer()) as server:
         nsqd = make_nsqd(f"--auth-http-address={server.address}")
         with nsqd.connect() as client:
@@ -232,7 +224,7 @@ def test_an_auth_server_that_is_down(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsq
     assert check(*of(nsqd))[0] == 2
 
 
-def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd, make_nsqadmin, tmp_path):
     used = make_weak_certificates(tmp_path / "used", key_bits=2048)  # for a day
     nsqd = make_nsqd(*used.nsqd_flags)
     admin = make_nsqadmin(*of(nsqd))
@@ -256,7 +248,7 @@ def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd: MakeNsqd, make_n
 # ---- health
 
 
-def test_an_nsqd_that_refuses_every_publish(make_nsqd: MakeNsqd) -> None:
+def test_an_nsqd_that_refuses_every_publish(make_nsqd):
     nsqd = make_nsqd("--max-disk-bytes=300000")
     nsqd.create("orders", "archive")
     wait_until(lambda: nsqd.http("POST", "/pub?topic=orders", b"x" * 50_000).status != 200)
@@ -266,7 +258,7 @@ def test_an_nsqd_that_refuses_every_publish(make_nsqd: MakeNsqd) -> None:
     assert any(re.match(rf"ERROR: nsqd {address(nsqd)}: (disk full|not healthy): reports: NOK - disk: ", text) for text in texts)
 
 
-def test_the_check_of_what_does_not_answer(make_nsqd: MakeNsqd) -> None:
+def test_the_check_of_what_does_not_answer(make_nsqd):
     status, texts = check("--nsqd-http-address=127.0.0.1:1")
     assert (status, texts[0].startswith("ERROR: nsqd 127.0.0.1:1: failed: does not answer (")) == (2, True)
     status, texts = check("--lookupd-http-address=127.0.0.1:1")
@@ -274,14 +266,14 @@ def test_the_check_of_what_does_not_answer(make_nsqd: MakeNsqd) -> None:
     assert [text.split(": ")[2] for text in texts] == ["no nsqlookupd"]  # the cause, and not "no nsqd"
 
 
-def test_nsqlookupds_that_do_not_answer_are_the_cause(make_nsqadmin: MakeNsqadmin) -> None:
+def test_nsqlookupds_that_do_not_answer_are_the_cause(make_nsqadmin):
     admin = make_nsqadmin("--lookupd-http-address=127.0.0.1:1")
     row(admin, "no_lookup")
     wait_until(lambda: admin.get("/api/v2/overview")["message_rate"] is not None, what="a settled cluster")
     assert kinds(admin) == ["no_lookup"]
 
 
-def test_old_messages(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_old_messages(make_nsqd, make_nsqadmin):
     nsqd = make_nsqd()
     nsqd.create("orders", "archive")
     with nsqd.consumer("orders", "archive", 1) as consumer:
@@ -299,7 +291,7 @@ def test_old_messages(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
 
 
 @pytest.mark.slow
-def test_consumers_that_finish_nothing_for_a_minute(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+def test_consumers_that_finish_nothing_for_a_minute(make_nsqd, make_nsqadmin):
     nsqd = make_nsqd("--msg-timeout=10m")
     nsqd.create("orders", "holds", "waits")
     with (

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
-
 pytestmark = pytest.mark.ours
 Script = Callable[..., str]
 
@@ -45,9 +43,7 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize(("way", "shell"), [*((way, "client") for way in CHILDREN), ("none", "client.gevent")])
-def test_what_was_published_soon_is_stored_once_before_the_process_ends(
-    shared_nsqd: NsqdProcess, script: Script, topic: str, way: str, shell: str
-) -> None:
+def test_what_was_published_soon_is_stored_once_before_the_process_ends(shared_nsqd, script, topic, way, shell):
     text = f"""
 import sys
 from nsqd_py.{shell} import Producer
@@ -64,7 +60,7 @@ for _ in range(500):
     assert shared_nsqd.topic_stats(topic)["depth"] == 1 + (1 if way == "none" else 4) * 500
 
 
-def test_all_that_is_open_ends_with_the_process_together(script: Script) -> None:
+def test_all_that_is_open_ends_with_the_process_together(script):
     """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
     text = """
 import atexit, logging, threading, time
@@ -91,7 +87,7 @@ print(time.monotonic() - began_s < 40, {producer.publish_soon.__self__._is_close
         assert script(text, DEAF=f"127.0.0.1:{deaf.getsockname()[1]}") == "True {True}\n"
 
 
-def test_dropped_clients_end(shared_nsqd: NsqdProcess, script: Script, topic: str) -> None:
+def test_dropped_clients_end(shared_nsqd, script, topic):
     printed = script("""
 import gc, logging, os, threading, time, warnings
 from nsqd_py.client import Consumer, Producer

@@ -22,13 +22,10 @@ from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
-from tests.support.certificates import Certificates
-from tests.support.consumer_drivers import Shell
 from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.together import run_in_greenlets, run_in_threads, wait_for_event
 from tests.support.wire import bodies, mpub_body
 
@@ -41,11 +38,11 @@ KINDS: dict[str, Any] = {"gevent": GeventProducer, "threads": client.Producer, "
 
 
 @pytest.fixture
-def make_producer(shell: str) -> Iterator[MakeProducer]:
+def make_producer(shell) -> Iterator[MakeProducer]:
     """`make_producer(nsqd, ..., **settings)`; what is left open is closed at the end."""
-    producers: list[BaseProducer[Any, Any]] = []
+    producers = []
 
-    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer[Any, Any]:
+    def make(*nsqds, **settings):
         addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
@@ -57,7 +54,7 @@ def make_producer(shell: str) -> Iterator[MakeProducer]:
 
 
 @pytest.fixture
-def run_all(shell: str) -> RunAll:
+def run_all(shell) -> RunAll:
     return run_in_greenlets if shell == "gevent" else run_in_threads
 
 
@@ -93,7 +90,7 @@ def depth(nsqd: NsqdProcess, topic: str) -> int:
 # ---- the ways to publish
 
 
-def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_publish_returns_when_it_is_stored(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     producer.publish(topic, b"one")
     assert depth(nsqd, topic) == 1
@@ -108,7 +105,7 @@ def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: Mak
     assert bodies(nsqd.consume(topic, "ch", 5003)) == [b"one", b"two", b"three", *messages]
 
 
-def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_multi_publish_soon_and_ready_made_bodies(nsqd, make_producer, topic):
     producer = make_producer(nsqd, window=4)
     for _ in range(20):
         producer.multi_publish_soon(topic, [b"a"] * 10)
@@ -117,16 +114,16 @@ def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_produc
     assert drain(topic, nsqd) == {b"a": 200, b"b": 200}
 
 
-def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_on_done_tells_each_outcome(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
-    outcomes: list[NsqClientError | None] = []
+    outcomes = []
     for size in (10, MAX_MSG_SIZE + 1, 20):
         producer.publish_soon(topic, bytes(size), outcomes.append)
     producer.flush()  # who was notified is not reported again
     assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
 
 
-def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, kit: Shell) -> None:
+def test_closing_sends_what_is_left(nsqd, make_producer, topic, kit):
     with make_producer(nsqd) as producer:
         for _ in range(100):
             producer.publish_soon(topic, b"x")
@@ -139,7 +136,7 @@ def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProduc
 
 
 @pytest.mark.parametrize("shell", ["threads"], indirect=True)
-def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_closing_without_time_after_all_is_stored(nsqd, make_producer, topic):
     """A publish is over while the I/O thread still calls `on_done`: `close` does not report it as open."""
     producer = make_producer(nsqd)
     closing = threading.Event()
@@ -152,8 +149,8 @@ def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_produc
 # ---- errors
 
 
-def test_what_nsqd_would_refuse_does_not_leave(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer: Any = make_producer(nsqd)
+def test_what_nsqd_would_refuse_does_not_leave(nsqd, make_producer, topic):
+    producer = make_producer(nsqd)
     for error, text, call in (
         (TypeError, "encode", partial(producer.publish, topic, "text")),
         (TypeError, "int", partial(producer.multi_publish, topic, [b"a", 1])),
@@ -170,7 +167,7 @@ def test_what_nsqd_would_refuse_does_not_leave(nsqd: NsqdProcess, make_producer:
     assert drain(topic, nsqd) == {b"good": 1}
 
 
-def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_a_refused_message_says_why(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     with pytest.raises(PublishFailed) as caught:
         producer.publish(topic, bytes(MAX_MSG_SIZE + 1))
@@ -184,7 +181,7 @@ def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProduc
 
 
 @pytest.mark.parametrize("retry_unknown", [True, pytest.param(False, marks=pytest.mark.ours)])
-def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, retry_unknown: bool) -> None:
+def test_bad_ones_among_many_fail_alone(nsqd, make_producer, topic, retry_unknown):
     """Each ends the connection, and what was sent behind it is sent again, once.
 
     Where nsqd resets the connection, as Go's does, the error and the answers before it may be lost on their way: then
@@ -201,7 +198,7 @@ def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakePr
     compare(expected, drain(topic, nsqd).elements(), at_least_once=retry_unknown).require_sound()
 
 
-def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
+def test_an_address_where_nobody_listens_is_told_at_once(make_producer, topic):
     port = free_ports(1)[0]
     producer = make_producer(f"127.0.0.1:{port}", publish_timeout_s=60)
     began_s = time.monotonic()
@@ -212,14 +209,14 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
     assert time.monotonic() - began_s < 40
 
 
-def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, kit: Shell) -> None:
+def test_one_that_comes_later_is_found(make_nsqd, make_producer, topic, kit):
     (port,) = free_ports(1)
     producer = make_producer(f"127.0.0.1:{port}")
     with pytest.raises(NoNsqd):
         producer.ping()
     make_nsqd(f"--tcp-address=127.0.0.1:{port}")
 
-    def is_there() -> bool:
+    def is_there():
         with contextlib.suppress(NoNsqd):
             producer.publish(topic, b"x")
             return True
@@ -228,7 +225,7 @@ def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeP
     kit.wait(is_there)
 
 
-def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
+def test_ping_connects(nsqd, make_producer):
     wait_until(lambda: not connections_of(nsqd))
     producer = make_producer(nsqd)
     assert not connections_of(nsqd)
@@ -243,14 +240,14 @@ def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
 def use_all(producer: Any, topic: str, *nsqds: NsqdProcess) -> None:
     """Publish until each has a message."""
 
-    def all_are_used() -> bool:
+    def all_are_used():
         producer.publish(topic, b"x")
         return all(depth(nsqd, topic) for nsqd in nsqds)
 
     wait_until(all_are_used)
 
 
-def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_all_nsqds_are_used(nsqd, other_nsqd, make_producer, topic):
     producer = make_producer(nsqd, other_nsqd)
     use_all(producer, topic, nsqd, other_nsqd)
     before = depth(nsqd, topic), depth(other_nsqd, topic)
@@ -260,9 +257,7 @@ def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_pro
 
 
 @pytest.mark.ours
-def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
-) -> None:
+def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other)
     producer.ping()
@@ -270,7 +265,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     history.created(topic, "ch")
     is_over = False
 
-    def publish(worker: int) -> None:
+    def publish(worker):
         number = 0
         while not is_over:
             body = b"%d.%d" % (worker, number)
@@ -279,7 +274,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
             history.ok(sent)
             number += 1
 
-    def end_it() -> None:
+    def end_it():
         nonlocal is_over
         try:
             kit.wait(lambda: min(depth(doomed, topic), depth(other, topic)))
@@ -298,22 +293,20 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     assert verdict.deliveries - verdict.acknowledged <= 8 * 2  # no more than what was under way comes twice
 
 
-def test_without_retries_of_the_unknown_nothing_comes_twice(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
-) -> None:
+def test_without_retries_of_the_unknown_nothing_comes_twice(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)
     while not depth(doomed, "first"):  # until it is connected
         producer.publish("first", b"x")
-    outcomes: dict[bytes, NsqClientError | None] = {}
+    outcomes = {}
     messages = [b"%d" % number for number in range(20_000)]
 
-    def publish() -> None:
+    def publish():
         for message in messages:
             producer.publish_soon(topic, message, partial(outcomes.__setitem__, message))
         producer.flush()
 
-    def end_it() -> None:
+    def end_it():
         kit.wait(lambda: depth(doomed, topic))
         doomed.stop()
 
@@ -326,15 +319,13 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
     assert all(isinstance(error, ConnectionLost) for error in outcomes.values() if error is not None)
 
 
-def test_a_restart_is_waited_out(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, kit: Shell, topic: str
-) -> None:
+def test_a_restart_is_waited_out(make_nsqd, make_producer, run_all, kit, topic):
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_ports(1)[0]}")
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")
     nsqd.stop()
 
-    def start_it() -> None:
+    def start_it():
         kit.sleep(0.3)
         nsqd.launch()
 
@@ -343,9 +334,7 @@ def test_a_restart_is_waited_out(
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
 
 
-def test_an_nsqd_that_hangs_is_left_for_another(
-    nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
-) -> None:
+def test_an_nsqd_that_hangs_is_left_for_another(nsqd, other_nsqd, make_producer, topic):
     producer = make_producer(nsqd, other_nsqd, answer_timeout_s=0.4)
     use_all(producer, topic, nsqd, other_nsqd)
     other_nsqd.signal(signal.SIGSTOP)
@@ -359,7 +348,7 @@ def test_an_nsqd_that_hangs_is_left_for_another(
         other_nsqd.signal(signal.SIGCONT)
 
 
-def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_an_nsqd_that_hangs_alone(other_nsqd, make_producer, topic):
     producer = make_producer(other_nsqd, answer_timeout_s=1.0, publish_timeout_s=3.0)
     producer.publish(topic, b"x")
     other_nsqd.signal(signal.SIGSTOP)
@@ -375,7 +364,7 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
     finally:
         other_nsqd.signal(signal.SIGCONT)
 
-    def goes_on() -> bool:
+    def goes_on():
         with contextlib.suppress(NsqClientError):
             producer.publish(topic, b"again")
             return True
@@ -387,9 +376,7 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
 # ---- found by nsqlookupd
 
 
-def test_all_nsqds_of_nsqlookupds_are_used(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str
-) -> None:
+def test_all_nsqds_of_nsqlookupds_are_used(make_nsqd, make_nsqlookupd, make_producer, topic):
     lookupd = make_nsqlookupd()
     flag = f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
     first = make_nsqd(flag)
@@ -406,18 +393,16 @@ def nsqds_of(producer: Any) -> dict[str, Any]:
     return vars(producer).get("producer", producer)._core.dispatcher.writers
 
 
-def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, kit: Shell
-) -> None:
+def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(make_nsqd, make_nsqlookupd, make_producer, topic, kit):
     lookupd = make_nsqlookupd()
     address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
+    producer = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
     producer.publish(topic, b"before")
     nsqd.stop()
 
-    def is_forgotten() -> bool:
+    def is_forgotten():
         with contextlib.suppress(NsqClientError):
             producer.flush()
         return address not in nsqds_of(producer)
@@ -428,7 +413,7 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
 
 
-def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str) -> None:
+def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd, make_producer, topic):
     producer = make_producer(lookupd_http_addresses=[make_nsqlookupd().http_address])
     with pytest.raises(NoNsqd, match="no nsqd is known"):
         producer.publish(topic, b"x")
@@ -437,9 +422,7 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_pro
 # ---- the connection
 
 
-def test_everything_at_once_tls_snappy_and_auth(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, certificates: Certificates
-) -> None:
+def test_everything_at_once_tls_snappy_and_auth(make_nsqd, make_producer, certificates):
     with contextlib.closing(AuthServer()) as server:
         server.grant(("mine", (".*",), ("publish",)))
         flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
@@ -461,10 +444,10 @@ def test_everything_at_once_tls_snappy_and_auth(
 # ---- shared
 
 
-def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer, run_all: RunAll, topic: str) -> None:
+def test_many_share_one_producer(nsqd, make_producer, run_all, topic):
     producer = make_producer(nsqd, window=50)
 
-    def publish(worker: int) -> None:
+    def publish(worker):
         for number in range(20):
             producer.publish(topic, b"%d.%d" % (worker, number))
 
@@ -474,7 +457,7 @@ def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer,
 
 
 @pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork
-def test_parent_and_child_go_on_after_a_fork(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_parent_and_child_go_on_after_a_fork(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")
     for _ in range(10):

@@ -92,13 +92,13 @@ def running(directory: Path, admin_http: int = 0) -> Iterator[Local]:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
+def local(tmp_path) -> Iterator[Local]:
     with running(tmp_path) as local:
         yield local
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signals) -> None:
+def test_they_start_find_each_other_and_stop(local, number):
     wait_until(lambda: local.publish("greetings"), 40, "nsqd to take a message")
     found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
     assert [producer["http_port"] for producer in found] == [local.nsqd_http]
@@ -129,7 +129,7 @@ def wait_until_old_enough(local: Local) -> None:
     wait_until(lambda: time.time() - nsqd.create_time() > 3, what="nsqd to be old enough")
 
 
-def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
+def test_a_program_that_is_killed_is_started_again(local):
     """One that is stopped goes on."""
     wait_until_old_enough(local)
     first = {name: process_of(local, name) for name in PROGRAMS}
@@ -153,7 +153,7 @@ def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
     assert local.log.read_text().count(": bye") == len(PROGRAMS)
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, taken.getsockname()[1]) as local:
         assert local.process.wait(40) == 1
     text = local.log.read_text()

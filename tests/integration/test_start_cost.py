@@ -13,7 +13,7 @@ import pytest
 
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import journal_name
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.wire import Client
 
 pytestmark = pytest.mark.ours
@@ -65,8 +65,8 @@ def executed(directory: Path) -> NsqdProcess:
 
 
 @by_thread
-def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: Path, nothing_s: float) -> None:
-    def start() -> float:
+def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path, nothing_s):
+    def start():
         with executed(tmp_path) as nsqd:
             nsqd.launch()
             wait_until(lambda: "TCP: listening on" in nsqd.log_text(), what="nsqd to listen")
@@ -103,14 +103,14 @@ def copy_topics(killed: NsqdProcess, data_path: Path, count: int) -> None:
 
 @by_thread
 @pytest.mark.calm  # threads that switch all the time take processor time too
-def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd, tmp_path):
     """A topic with a channel takes a fixed time, however many there are: with 20,000 of them nsqd is soon back."""
     killed = make_nsqd()
     killed.create("t", "c")
     killed.pub("t", b"first")
     killed.kill()
 
-    def start_s(count: int) -> float:
+    def start_s(count):
         with executed(tmp_path) as nsqd:
             copy_topics(killed, nsqd.data_path, count)
             nsqd.start()
@@ -119,7 +119,7 @@ def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: Make
             assert depths == [1] * count
             return cpu_s
 
-    def ratio() -> float:
+    def ratio():
         nothing_s = min(run_s("-c", "pass") for _ in range(5))
         return (start_s(MANY_TOPICS) - start_s(FEW_TOPICS)) / nothing_s
 
@@ -127,7 +127,7 @@ def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: Make
 
 
 @pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
-def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
+def test_processor_time_of_a_word(command, nothing_s):
     most_s = MOST_OF_WORD * nothing_s
     assert least(lambda: run_s("-m", "nsq_apps", command, "--version"), most_s) < most_s
 
@@ -140,7 +140,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
-def test_modules_of_a_word(command: str) -> None:
+def test_modules_of_a_word(command):
     needless = NEEDLESS if command == "spark_replay" else NEEDLESS | NEEDLESS_TO_OTHERS
     more = imported("-m", "nsq_apps", command, "--version") - imported("-c", "import runpy")
     assert "click" in more
@@ -158,7 +158,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("tool", RUNS)
-def test_modules_of_a_run(shared_nsqd: NsqdProcess, tool: str) -> None:
+def test_modules_of_a_run(shared_nsqd, tool):
     shared_nsqd.create("orders", "c")
     shared_nsqd.pub("orders", b"first")
     way, port = ("http", shared_nsqd.http_port) if tool == "nsq_stat" else ("tcp", shared_nsqd.tcp_port)

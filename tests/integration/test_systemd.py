@@ -92,16 +92,16 @@ Manage = Callable[..., Manager]
 
 
 @pytest.fixture
-def manage(tmp_path: Path) -> Iterator[Manage]:
+def manage(tmp_path) -> Iterator[Manage]:
     """`manage(program, *flags, **variables)` returns a service that is not started yet."""
-    managers: list[Manager] = []
+    managers = []
     own = {
         "nsqd": [f"--data-path={tmp_path / 'data'}"],
         "nsqadmin": [f"--history-file={tmp_path / 'history.db'}", "--lookupd-http-address=127.0.0.1:1"],
     }
     (tmp_path / "data").mkdir()
 
-    def make(program: str, *flags: str, **variables: str) -> Manager:
+    def make(program, *flags, **variables):
         managers.append(Manager(tmp_path, COMMANDS[program](), *own.get(program, ()), *flags, **variables))
         return managers[-1]
 
@@ -132,7 +132,7 @@ def ping(sock: socket.socket) -> bytes:
 # ---- what it hears
 
 
-def test_nsqd_says_what_it_does(manage: Manage) -> None:
+def test_nsqd_says_what_it_does(manage):
     service = manage("nsqd", *ANY_PORTS, WATCHDOG_USEC="100000")
     service.start()
     assert service.hear() == {"STATUS": "loading messages"}
@@ -153,7 +153,7 @@ def test_nsqd_says_what_it_does(manage: Manage) -> None:
 
 
 @pytest.mark.parametrize(("program", "flags"), [("nsqlookupd", ANY_PORTS), ("nsqadmin", ANY_PORTS[1:])])
-def test_the_others_say_what_they_do(manage: Manage, program: str, flags: tuple[str, ...]) -> None:
+def test_the_others_say_what_they_do(manage, program, flags):
     service = manage(program, *flags, WATCHDOG_USEC="100000")
     service.start()
     ready = service.hear()
@@ -168,7 +168,7 @@ def test_the_others_say_what_they_do(manage: Manage, program: str, flags: tuple[
     assert service.wait() == 0
 
 
-def test_a_start_that_fails_is_never_ready(manage: Manage, ports: list[socket.socket]) -> None:
+def test_a_start_that_fails_is_never_ready(manage, ports):
     service = manage("nsqd", f"--tcp-address=127.0.0.1:{number(ports[0])}")
     service.start()
     assert service.wait() == 1
@@ -178,7 +178,7 @@ def test_a_start_that_fails_is_never_ready(manage: Manage, ports: list[socket.so
 # ---- ports that are open already
 
 
-def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[socket.socket]) -> None:
+def test_nsqd_serves_on_ports_that_were_open_before(manage, ports):
     http, tcp = ports
     service = manage("nsqd", LISTEN_FDNAMES="http:tcp:admin")
     with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:
@@ -191,7 +191,7 @@ def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[
         pass
 
 
-def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> None:
+def test_a_unix_socket_of_the_manager_stays(manage, tmp_path):
     path = tmp_path / "http.sock"
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
@@ -211,7 +211,7 @@ def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
-def test_with_json_every_line_is_an_object(manage: Manage, program: str) -> None:
+def test_with_json_every_line_is_an_object(manage, program):
     service = manage(program, *ANY_PORTS, "--log-format=json", "--log-level=debug")
     service.start()
     service.hear_until("READY")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.go_directory import GoDirectory, GoMessage, aside_folder, go_messages, numbered
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, ServerProcess
+from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.wire import Client, bodies, req
 
 pytestmark = pytest.mark.ours
@@ -36,12 +36,12 @@ def once_more(messages: list[GoMessage]) -> list[GoMessage]:
 
 
 @pytest.fixture
-def go(tmp_path: Path) -> GoDirectory:
+def go(tmp_path) -> GoDirectory:
     """Where the first nsqd of `make_nsqd` starts."""
     return GoDirectory(tmp_path / "nsqd0")
 
 
-def test_consumers_get_everything_with_id_time_and_attempts(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
+def test_consumers_get_everything_with_id_time_and_attempts(go, make_nsqd):
     first, second, own = numbered("a", 30), numbered("b", 10, 30), numbered("own", 5, 40)
     tried = go_messages([b"tried"], 50, attempts=3)
     go.name_topics({"t": ["a", "b"], "empty": ["x"]}, paused=["t:b"])
@@ -64,7 +64,7 @@ def test_consumers_get_everything_with_id_time_and_attempts(go: GoDirectory, mak
     assert "IMPORT" not in nsqd.log_text()
 
 
-def test_nobody_else_may_read_what_was_imported(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
+def test_nobody_else_may_read_what_was_imported(go, make_nsqd):
     go.name_topics({"t": ["a"]})
     go.queue("t:a", numbered("a", 3))
     umask = os.umask(0)
@@ -78,7 +78,7 @@ def test_nobody_else_may_read_what_was_imported(go: GoDirectory, make_nsqd: Make
     assert [path.name for path in ours if path.stat().st_mode & 0o077] == []
 
 
-def test_what_is_in_the_way_ends_the_start_in_one_line(go: GoDirectory) -> None:
+def test_what_is_in_the_way_ends_the_start_in_one_line(go):
     go.queue("t:a", numbered("a", 5))
     (go.path / "import").write_text("a file in the way of the folder")
     nsqd = NsqdProcess(go.path)
@@ -101,7 +101,7 @@ class GoNsqd(NsqdProcess):
 
 
 @pytest.fixture
-def go_nsqd(go: GoDirectory) -> Iterator[NsqdProcess]:
+def go_nsqd(go) -> Iterator[NsqdProcess]:
     process = GoNsqd(go.path)
     yield process.start()
     process.destroy()
@@ -120,7 +120,7 @@ def fill(nsqd: NsqdProcess) -> None:
 
 
 @needs_go
-def test_a_go_nsqd_that_was_stopped(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) -> None:
+def test_a_go_nsqd_that_was_stopped(go, go_nsqd, make_nsqd):
     """In flight, deferred and in memory: all is in its files then."""
     fill(go_nsqd)
     with go_nsqd.consumer("t", "a", 20) as client:
@@ -144,7 +144,7 @@ def test_a_go_nsqd_that_was_stopped(go: GoDirectory, go_nsqd: NsqdProcess, make_
 
 
 @needs_go
-def test_a_go_nsqd_that_was_killed(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) -> None:
+def test_a_go_nsqd_that_was_killed(go, go_nsqd, make_nsqd):
     """What was in memory is lost; all else comes, and a second start brings nothing again."""
     fill(go_nsqd)
     on_disk = {name: depth for name, depth in disk_depths(go_nsqd).items() if depth}
@@ -174,7 +174,7 @@ def disk_depths(nsqd: NsqdProcess) -> dict[str, int]:
 
 
 @needs_go
-def test_back_to_go(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) -> None:
+def test_back_to_go(go, go_nsqd, make_nsqd):
     """The folder of its files is a data path in which Go's nsqd goes on where it was."""
     fill(go_nsqd)
     go_nsqd.stop()

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.ledger import compare
 from tests.support.network import free_ports
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, is_ours, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, is_ours, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import bodies
@@ -31,18 +30,18 @@ Start = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
 @pytest.fixture
-def start(start: Start) -> Start:
+def start(start) -> Start:
     """`start(*flags)` makes the tool, which reads from a pipe unless `stdin` is given, on the topic t."""
     return partial(start, "to_nsq", "--topic=t", stdin=subprocess.PIPE)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Path:
+def command(tmp_path) -> Path:
     """The command as it is installed: a script of the shell, and next to it the one that runs Python."""
     directory = tmp_path / "bin"
     directory.mkdir()
@@ -53,14 +52,14 @@ def command(tmp_path: Path) -> Path:
     return directory / "to-nsq"
 
 
-def test_a_directory_as_standard_input_is_an_error_line(command: Path, tmp_path: Path) -> None:
+def test_a_directory_as_standard_input_is_an_error_line(command, tmp_path):
     """Python itself would end with the report of a crash."""
     line = f"{command} --topic=t --nsqd-tcp-address=127.0.0.1:1 < {tmp_path}"
     run = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (1, "", "to-nsq: cannot read standard input: Is a directory\n")
 
 
-def test_the_command_publishes_through_a_link_too(command: Path, nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_the_command_publishes_through_a_link_too(command, nsqd, tmp_path):
     """Links to commands are how pipx installs them. Arguments and the exit status are those of Python's command."""
     (tmp_path / "link").symlink_to(command)
     for path, text in ((command, b"one\n"), (tmp_path / "link", b"two words\n")):
@@ -111,14 +110,14 @@ def lines(*records: bytes) -> bytes:
 # --- what is published
 
 
-def test_each_line_is_a_message(nsqd: NsqdProcess) -> None:
+def test_each_line_is_a_message(nsqd):
     said = run(*to(nsqd), given=b"one\n\n\x00\xff\ttwo\n\nlast without an end")
     assert f"published 3 messages to 127.0.0.1:{nsqd.tcp_port}: 32 B in" in said
     assert sorted(contents(nsqd)) == [b"\x00\xff\ttwo", b"last without an end", b"one"]
 
 
 @pytest.mark.parametrize("source", ["pipe", "file"])
-def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
+def test_a_large_input_arrives_whole(nsqd, start, tmp_path, source):
     chance = random.Random(1)
     records = [b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)]
     records[5000] += b"x" * 700_000
@@ -130,7 +129,7 @@ def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: 
     compare(records, contents(nsqd)).require_sound()
 
 
-def test_files_are_published_in_their_order(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_files_are_published_in_their_order(nsqd, tmp_path):
     """The last record of a file needs no delimiter, and standard input is one of them."""
     (tmp_path / "first").write_bytes(b"1\n2")
     (tmp_path / "last").write_bytes(b"4\n5\n")
@@ -138,7 +137,7 @@ def test_files_are_published_in_their_order(nsqd: NsqdProcess, tmp_path: Path) -
     assert contents(nsqd) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd, start, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with start(*to(nsqd), str(path)) as tool:
@@ -151,16 +150,14 @@ def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, star
 
 
 @pytest.mark.parametrize(("name", "reason"), [("none", "No such file or directory"), (".", "Is a directory")])
-def test_files_that_cannot_be_read_are_named_before_anything_is_published(
-    nsqd: NsqdProcess, tmp_path: Path, name: str, reason: str
-) -> None:
+def test_files_that_cannot_be_read_are_named_before_anything_is_published(nsqd, tmp_path, name, reason):
     (tmp_path / "first").write_bytes(b"1\n")
     path = tmp_path / name
     assert run(*to(nsqd), tmp_path / "first", path, status=1) == f"to-nsq: cannot read {path}: {reason}\n"
     assert nsqd.topic_stats("t") is None
 
 
-def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_records_that_are_refused_are_named_with_their_file(make_nsqd, tmp_path):
     nsqd = make_nsqd("--max-msg-size=10")
     (tmp_path / "first").write_bytes(b"1\n2\n")
     (tmp_path / "last").write_bytes(b"3\nmuch too long\n")
@@ -172,7 +169,7 @@ def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd,
 # --- when
 
 
-def test_a_single_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_single_record_does_not_wait_for_others(nsqd, start):
     """The pipe stays open."""
     nsqd.create("t", "check")
     with start(*to(nsqd)) as tool, nsqd.consumer("t", "check", 1) as client:
@@ -182,7 +179,7 @@ def test_a_single_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Star
         assert end(tool) == 0
 
 
-def test_no_more_leave_than_the_rate_allows(nsqd: NsqdProcess) -> None:
+def test_no_more_leave_than_the_rate_allows(nsqd):
     began_s = time.monotonic()
     assert "Throttling messages rate to max:80/second" in run(*to(nsqd), "-rate", "80", given=b"record\n" * 61)
     assert time.monotonic() - began_s >= 0.75
@@ -192,7 +189,7 @@ def test_no_more_leave_than_the_rate_allows(nsqd: NsqdProcess) -> None:
 # --- what nsqd does not take
 
 
-def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd) -> None:
+def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd):
     nsqd = make_nsqd("--max-msg-size=100")
     records = [b"%d" % number for number in range(2000)]
     large = [*records[:700], b"x" * 101, b"y" * 100, b"", *records[700:], b"z" * 300_000]
@@ -206,14 +203,14 @@ def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd) -> 
     compare([*records, b"y" * 100], contents(nsqd)).require_sound()
 
 
-def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd: MakeNsqd) -> None:
+def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd):
     strict, lenient = make_nsqd("--max-msg-size=10"), make_nsqd()
     said = run(*to(strict, lenient), given=lines(b"short", b"much too long", b"short too"), status=1)
     assert f"line 2 (13 bytes) is not published to 127.0.0.1:{strict.tcp_port}" in said
     assert (count_of(strict), count_of(lenient)) == (2, 3)
 
 
-def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd) -> None:
+def test_batches_shrink_to_what_nsqd_takes(make_nsqd):
     nsqd = make_nsqd("--max-msg-size=500", "--max-body-size=500")
     records = [b"%060d" % number for number in range(9000)]
     run(*to(nsqd), given=lines(*records))
@@ -224,7 +221,7 @@ def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
+def test_what_was_read_is_published_at_a_signal(nsqd, start, number):
     with start(*to(nsqd)) as tool:
         feed(tool, b"1\n2\n3\n4\n5\nbegun")
         wait_until(lambda: count_of(nsqd) == 5)
@@ -236,9 +233,7 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
 
 
 @pytest.mark.parametrize(("rate", "record"), [(1, b"r"), (50, b"record"), (50, b"r" * 5000), (2000, b"r" * 100)])
-def test_with_a_rate_a_signal_ends_it_within_a_second(
-    nsqd: NsqdProcess, start: Start, tmp_path: Path, rate: int, record: bytes
-) -> None:
+def test_with_a_rate_a_signal_ends_it_within_a_second(nsqd, start, tmp_path, rate, record):
     """It reads no further ahead than that, and leaves the rest of its input to others."""
     path = tmp_path / "records"
     path.write_bytes(lines(record) * 20_000)
@@ -258,7 +253,7 @@ def test_with_a_rate_a_signal_ends_it_within_a_second(
     assert took_s < 10  # a second, and more on a busy machine
 
 
-def test_records_that_a_signal_leaves_are_named(nsqd: NsqdProcess, start: Start) -> None:
+def test_records_that_a_signal_leaves_are_named(nsqd, start):
     """After longer ones, more short ones are in its hands than it can publish in a second."""
     with start(*to(nsqd), "--rate=20") as tool:
         feed(tool, lines(b"long" * 1000, b"long" * 1000, *[b"%d" % number for number in range(500)]))
@@ -270,7 +265,7 @@ def test_records_that_a_signal_leaves_are_named(nsqd: NsqdProcess, start: Start)
         assert f"line {count + 1} and those after it are not published" in tool.log_text()
 
 
-def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_signal_ends_waiting_for_input(nsqd, start):
     with start(*to(nsqd)) as tool:
         feed(tool, b"one\n")
         wait_until(lambda: count_of(nsqd) == 1)
@@ -281,7 +276,7 @@ def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> Non
 
 
 @pytest.fixture
-def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
+def fixed_nsqd(tmp_path) -> NsqdProcess:
     """One that is not started yet, and always has the same ports."""
     tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "fixed", ports=(tcp_port, http_port))
@@ -289,7 +284,7 @@ def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
     return nsqd
 
 
-def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd: NsqdProcess, start: Start) -> None:
+def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd, start):
     with fixed_nsqd, start(*to(fixed_nsqd)) as tool:
         feed(tool, b"early\n")
         tool.wait_for_log("Connection refused")
@@ -298,7 +293,7 @@ def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd: NsqdProcess, st
         assert contents(fixed_nsqd) == [b"early"]
 
 
-def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Start) -> None:
+def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd, start):
     records = [b"%0500d" % number for number in range(40_000)]
     with fixed_nsqd.start(), start(*to(fixed_nsqd)) as tool:
         feed(tool, lines(*records[:20_000]))
@@ -311,7 +306,7 @@ def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Sta
             compare(records, contents(fixed_nsqd), at_least_once=True).require_sound()
 
 
-def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd: NsqdProcess) -> None:
+def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd):
     said = run(*to(fixed_nsqd), "--retry-timeout=1s", given=b"one\n", status=1)
     assert said.splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
 
@@ -326,14 +321,14 @@ HANDSHAKES = {
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", HANDSHAKES)
-def test_a_refused_handshake_ends_it_at_once(make_nsqd: MakeNsqd, certificates: Certificates, kind: str) -> None:
+def test_a_refused_handshake_ends_it_at_once(make_nsqd, certificates, kind):
     has, flags, reason = HANDSHAKES[kind]
     own = {"auth": ("--auth-http-address=127.0.0.1:1",), "tls": certificates.nsqd_flags}.get(has, ())
     said = run(*to(make_nsqd(*own)), *flags, "--retry-timeout=1h", given=b"one\n", status=1)
     assert reason in said.splitlines()[-1]
 
 
-def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, start: Start) -> None:
+def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd, start):
     with start(*to(fixed_nsqd)) as tool:
         feed(tool, b"one\n")
         wait_until(lambda: "refused" in tool.log_text())
@@ -342,7 +337,7 @@ def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, sta
 
 
 @pytest.mark.parametrize("flags", [(), ("--retry-timeout=1s",)])
-def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tuple[str, ...]) -> None:
+def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start, flags):
     with (
         socket.create_server(("127.0.0.1", 0)) as hung,
         start("--nsqd-tcp-address={}:{}".format(*hung.getsockname()), *flags) as tool,
@@ -356,7 +351,7 @@ def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tupl
 
 
 @pytest.mark.parametrize(("flags", "limit"), [(("--retry-timeout=1s",), "1s"), ((), "5s")])
-def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start, flags: tuple[str, ...], limit: str) -> None:
+def test_an_nsqd_that_hangs_is_given_up(make_nsqd, start, flags, limit):
     nsqd = make_nsqd()
     with start(*to(nsqd), *flags) as tool:
         feed(tool, b"one\n")
@@ -373,7 +368,7 @@ def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start, flags
         assert "published 1 message to" in tool.log_text()
 
 
-def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress(nsqd, tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b"record\n" * 1000)
     command = shlex.join([sys.executable, "-m", "nsq_apps", "to_nsq", "--topic=t", "--rate=1000", *to(nsqd)])

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import ERROR, OK, Frame
 
 pytestmark = pytest.mark.ours
@@ -18,7 +18,7 @@ def ask(nsqd: NsqdProcess, command: bytes) -> Frame:
         return client.ask(command)
 
 
-def test_no_more_topics_than_max_topics(make_nsqd: MakeNsqd) -> None:
+def test_no_more_topics_than_max_topics(make_nsqd):
     nsqd = make_nsqd("--max-topics=3")
     nsqd.create("a")
     with nsqd.connect() as client:
@@ -42,7 +42,7 @@ def test_no_more_topics_than_max_topics(make_nsqd: MakeNsqd) -> None:
     assert {topic["topic_name"] for topic in nsqd.stats()["topics"]} == {"a", "c#ephemeral", "d"}
 
 
-def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> None:
+def test_no_more_channels_than_max_channels_per_topic(make_nsqd):
     nsqd = make_nsqd("--max-channels-per-topic=2")
     nsqd.create("t", "a")
     nsqd.create("other", "a", "b")
@@ -65,7 +65,7 @@ def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> No
 AT_ONCE = 100  # with one a second
 
 
-def test_clients_of_one_address_that_create_many_topics_are_refused_and_others_are_not(make_nsqd: MakeNsqd) -> None:
+def test_clients_of_one_address_that_create_many_topics_are_refused_and_others_are_not(make_nsqd):
     nsqd = make_nsqd("--max-new-topics-per-second=1")
     with nsqd.connect() as client:
         for number in range(2 * AT_ONCE):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPMessage
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ import pytest
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, decode
-from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import HTTPAnswer, NsqdProcess, wait_until
 from tests.support.sweeps import sample
 from tests.support.wire import Message, bodies
 
@@ -22,7 +21,7 @@ FILE_BYTES = 20_000
 
 
 @pytest.fixture
-def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+def nsqd(make_nsqd) -> NsqdProcess:
     nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=kept*=1h")
     nsqd.create("kept", "c")
     return nsqd
@@ -73,11 +72,11 @@ def read(nsqd: NsqdProcess, query: str) -> tuple[dict[str, int], list[tuple[int,
     return numbers, messages
 
 
-def test_a_topic_is_read_to_its_end_and_on(nsqd: NsqdProcess) -> None:
+def test_a_topic_is_read_to_its_end_and_on(nsqd):
     publish(nsqd, "kept", 0, 500)
     consume(nsqd, "kept", "c", 500)
     seq = 0
-    seen: list[bytes] = []
+    seen = []
     while seq < 500:
         numbers, messages = read(nsqd, f"seq={seq}&max_bytes=5000")
         assert (numbers["First"], numbers["End"], numbers["Earliest"]) == (seq, 500, 0)
@@ -91,7 +90,7 @@ def test_a_topic_is_read_to_its_end_and_on(nsqd: NsqdProcess) -> None:
     assert (numbers["Next"], [body for _, body in messages]) == (520, numbered(500, 520))
 
 
-def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
+def test_reading_from_a_time(nsqd):
     publish(nsqd, "kept", 0, 200)
     time = datetime.now(UTC).isoformat().replace("+", "%2B")
     publish(nsqd, "kept", 200, 300)
@@ -102,7 +101,7 @@ def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
 
 def ids_of(nsqd: NsqdProcess, topic: str = "kept") -> list[int]:
     """The ids of all messages, in the order of their numbers."""
-    found: list[int] = []
+    found = []
     seq = 0
     while True:
         answer = nsqd.http("GET", f"/topic/read?topic={topic}&seq={seq}&max_bytes=100000")
@@ -113,7 +112,7 @@ def ids_of(nsqd: NsqdProcess, topic: str = "kept") -> list[int]:
         seq = int(answer.headers["X-Nsq-Next-Seq"])
 
 
-def test_reading_behind_an_id(nsqd: NsqdProcess) -> None:
+def test_reading_behind_an_id(nsqd):
     """Of a log of several files, at any message, and between two publishes."""
     publish(nsqd, "kept", 0, 1000)
     consume(nsqd, "kept", "c", 1000)
@@ -134,7 +133,7 @@ def test_reading_behind_an_id(nsqd: NsqdProcess) -> None:
         nsqd.restart()
 
 
-def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
+def test_what_is_not_kept_is_passed_over(nsqd):
     nsqd.create("gone", "c")
     publish(nsqd, "gone", 0, 20)
     (first_id, *_) = ids_of(nsqd, "gone")
@@ -150,7 +149,7 @@ def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
     assert FileHeader.decode(by_number.body).first_seq == first
 
 
-def test_a_topic_of_dead_letters_is_not_read_by_id(nsqd: NsqdProcess) -> None:
+def test_a_topic_of_dead_letters_is_not_read_by_id(nsqd):
     """They keep their ids when they are moved, so that these do not rise."""
     nsqd.create("kept.dead", "c")
     assert nsqd.http("GET", "/topic/read?topic=kept.dead&id=0000000000000001").refusal == "400 IDS_DO_NOT_RISE"
@@ -172,7 +171,7 @@ def damage(nsqd: NsqdProcess, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", sample(250, 0, 499))
-def test_damage_is_passed_over_counted_and_said(make_nsqd: MakeNsqd, number: int) -> None:
+def test_damage_is_passed_over_counted_and_said(make_nsqd, number):
     nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=kept*=1h", "--scrub-rate=0", "--mem-queue-size=0")
     nsqd.create("kept", "c")
     publish(nsqd, "kept", 0, 500)
@@ -182,7 +181,7 @@ def test_damage_is_passed_over_counted_and_said(make_nsqd: MakeNsqd, number: int
     whole = read(nsqd, f"seq={(number + 100) % 500}&max_bytes=1")[0]
     assert whole["Damaged"] == 0
     seq = damaged_bytes = 0
-    seen: list[bytes] = []
+    seen = []
     while seq < 500:
         numbers, messages = read(nsqd, f"seq={seq}&max_bytes=5000")
         damaged_bytes += numbers["Damaged"]
@@ -197,8 +196,8 @@ def test_damage_is_passed_over_counted_and_said(make_nsqd: MakeNsqd, number: int
     assert "damaged bytes" in nsqd.log_text()
 
 
-def test_the_epoch_says_which_log_it_is(nsqd: NsqdProcess) -> None:
-    def epoch() -> str:
+def test_the_epoch_says_which_log_it_is(nsqd):
+    def epoch():
         return nsqd.http("GET", "/topic/read?topic=kept&seq=0").headers["X-Nsq-Epoch"]
 
     nsqd.create("kept", "c")
@@ -210,8 +209,8 @@ def test_the_epoch_says_which_log_it_is(nsqd: NsqdProcess) -> None:
     assert epoch() != first
 
 
-def test_how_far_the_log_of_a_deleted_topic_went(nsqd: NsqdProcess) -> None:
-    def headers() -> HTTPMessage:
+def test_how_far_the_log_of_a_deleted_topic_went(nsqd):
+    def headers():
         return nsqd.http("GET", "/topic/read?topic=kept&seq=0").headers
 
     expected = []
@@ -249,7 +248,7 @@ REFUSED = {
 }
 
 
-def test_refused(nsqd: NsqdProcess) -> None:
+def test_refused(nsqd):
     nsqd.create("e#ephemeral", "c")
     answers = {asked: nsqd.http(*asked.split(" ")).refusal for asked in REFUSED}
     assert answers == REFUSED
@@ -258,7 +257,7 @@ def test_refused(nsqd: NsqdProcess) -> None:
 # ---- what is kept
 
 
-def test_the_log_file_by_file(nsqd: NsqdProcess) -> None:
+def test_the_log_file_by_file(nsqd):
     before = datetime.now(UTC)
     publish(nsqd, "kept", 0, 500)
     log = log_of(nsqd, "kept")
@@ -289,7 +288,7 @@ def seek(nsqd: NsqdProcess, to: str) -> HTTPAnswer:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_channel_goes_back_to_the_earliest_message(nsqd: NsqdProcess, clean: bool) -> None:
+def test_a_channel_goes_back_to_the_earliest_message(nsqd, clean):
     publish(nsqd, "kept", 0, 300)
     first_time = consume(nsqd, "kept", "c", 300)
     answer = seek(nsqd, "earliest").json()
@@ -300,7 +299,7 @@ def test_a_channel_goes_back_to_the_earliest_message(nsqd: NsqdProcess, clean: b
     assert bodies(again) == numbered(0, 300)
 
 
-def test_a_channel_goes_to_a_time(nsqd: NsqdProcess) -> None:
+def test_a_channel_goes_to_a_time(nsqd):
     publish(nsqd, "kept", 0, 200)
     time = datetime.now(UTC)
     publish(nsqd, "kept", 200, 300)
@@ -311,7 +310,7 @@ def test_a_channel_goes_to_a_time(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("kept", "c", depth=0)
 
 
-def test_a_new_channel_begins_where_it_is_told(nsqd: NsqdProcess) -> None:
+def test_a_new_channel_begins_where_it_is_told(nsqd):
     publish(nsqd, "kept", 0, 100)
     consume(nsqd, "kept", "c", 100)
     for name, start, depth in [("a", "earliest", 100), ("b", "latest", 0), ("c", "earliest", 0), ("d", "-1h", 100)]:
@@ -319,7 +318,7 @@ def test_a_new_channel_begins_where_it_is_told(nsqd: NsqdProcess) -> None:
         nsqd.wait_for_channel("kept", name, depth=depth)
 
 
-def test_retention_by_bytes_lets_go_of_the_oldest(make_nsqd: MakeNsqd) -> None:
+def test_retention_by_bytes_lets_go_of_the_oldest(make_nsqd):
     nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-bytes=50000")
     nsqd.create("t", "c")
     publish(nsqd, "t", 0, 2000)
@@ -331,7 +330,7 @@ def test_retention_by_bytes_lets_go_of_the_oldest(make_nsqd: MakeNsqd) -> None:
     assert bodies(consume(nsqd, "t", "c", 2000 - answer["seq"])) == numbered(answer["seq"], 2000)
 
 
-def test_retention_by_time_lets_go_without_traffic(make_nsqd: MakeNsqd) -> None:
+def test_retention_by_time_lets_go_without_traffic(make_nsqd):
     nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=1s")
     nsqd.create("t", "c")
     publish(nsqd, "t", 0, 500)
