@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
 from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
@@ -27,7 +26,6 @@ from tests.support.web_server import Reply, WebServer
 from tests.support.wire import mpub_body
 
 pytestmark = pytest.mark.ours
-Script = Callable[..., str]
 
 
 def test_an_nsqd_that_is_forgotten_before_it_answers(topic):

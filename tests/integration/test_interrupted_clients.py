@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,6 @@ from tests.support.sweeps import sample
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
-Script = Callable[..., str]
 
 
 # `interrupts(step, number)` calls `step` until a signal handler has interrupted it so often, at random moments.

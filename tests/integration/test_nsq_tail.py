@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -21,8 +20,6 @@ from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess, numbered, publish, run_tool
 from tests.support.wire import rdy, req
-
-Start = Callable[..., ToolProcess]
 
 
 @pytest.fixture

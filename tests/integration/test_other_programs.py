@@ -22,7 +22,6 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 pytestmark = pytest.mark.ours
 
 CONFIGS = REPOSITORY / "contrib/integrations"
-Json = dict[str, Any]
 
 
 lookupd = module_nsqlookupd()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 import pytest
 
 pytestmark = pytest.mark.ours
-Script = Callable[..., str]
 
 
 # Each child publishes 500, while 500 of the parent are on their way.
