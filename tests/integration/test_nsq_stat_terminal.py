@@ -309,8 +309,8 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd):
         assert 3 < len(plot) <= 40 // 3
         assert all("█" in line for line in plot[1:-1])
         assert cells(terminal, "archive")[0] == "18"  # two are in flight
-        assert terminal.line_with(f"127.0.0.1:{nsqd.http_port} ").split()[1] == "38"
-        assert terminal.line_with(f"127.0.0.1:{other.http_port} ").split()[1] == "0"
+        depths = dict(line.split()[:2] for line in terminal.lines if line.startswith("127.0.0.1:"))
+        assert depths == {f"127.0.0.1:{nsqd.http_port}": "38", f"127.0.0.1:{other.http_port}": "0"}
         assert terminal.line_with("worker").split()[:4] == ["worker", "archive", "2", "2"]
         assert "test/1" in terminal.line_with("worker")
         assert terminal.line_with("shop").split()[:3] == ["shop", "(publishes)", "20"]
