@@ -5,101 +5,93 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from nsqd_py.client import aio
-from tests.support.aio_client import run_in_new_loop
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import run_script
+from tests.support.aio_client import run_in_new_loop, until
 
 pytestmark = pytest.mark.ours
 
-CHANNEL = "c"
 tenant = contextvars.ContextVar("tenant", default="")
 
 
 @pytest.fixture
-def settings(shared_nsqd: NsqdProcess) -> dict[str, Any]:
-    return {"nsqd_tcp_addresses": f"127.0.0.1:{shared_nsqd.tcp_port}", "default_requeue_delay": 0, "max_backoff_duration": 0}
-
-
-def publish(nsqd: NsqdProcess, topic: str, count: int = 1) -> None:
-    with nsqd.connect() as client:
-        client.mpub(topic, [b"x"] * count)
+def consumer(address, topic) -> Callable[..., aio.Consumer]:
+    """`consumer(handler, ...)` makes one without back-off."""
+    settings = {"nsqd_tcp_addresses": address, "default_requeue_delay": 0, "max_backoff_duration": 0}
+    return partial(aio.Consumer, topic, "c", **settings)
 
 
 @pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-def test_a_plain_function_stops_no_event_loop(shared_nsqd: NsqdProcess, topic: str, settings: dict[str, Any], role: str) -> None:
+def test_a_plain_function_stops_no_event_loop(shared_nsqd, topic, consumer, role):
     """The handler waits until the event loop has done something."""
     has_begun, may_end = asyncio.Event(), threading.Event()
-    places: list[Any] = []
+    places = []
 
-    def wait(item: Any) -> None:
+    def wait(item):
         loop.call_soon_threadsafe(has_begun.set)
         assert may_end.wait(40)
         places.append((threading.get_ident() == loop_thread, tenant.get()))
         if role == "batch_handler":
             item.finish()
 
-    def fail(item: Any) -> None:
+    def fail(item):
         raise ValueError
 
-    async def consume() -> None:
+    async def consume():
         nonlocal loop, loop_thread
         loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
         tenant.set("acme")
-        given: dict[str, Any] = {role: wait}
+        given = {role: wait}
         if role == "on_give_up":
             given |= {"handler": fail, "max_attempts": 1}
-        async with aio.Consumer(topic, CHANNEL, **given, **settings) as consumer:
+        async with consumer(**given) as running:
             await asyncio.wait_for(has_begun.wait(), 40)
             may_end.set()
-            while consumer.stats().finished < 1:
-                await asyncio.sleep(0.001)
+            await until(lambda: running.stats().finished)
 
     loop: Any
     loop_thread = 0
-    publish(shared_nsqd, topic)
+    shared_nsqd.pub(topic, b"x")
     run_in_new_loop(consume())
     assert places == [(False, "acme")]
 
 
-def test_plain_functions_run_side_by_side(shared_nsqd: NsqdProcess, topic: str, settings: dict[str, Any]) -> None:
+def test_plain_functions_run_side_by_side(shared_nsqd, topic, consumer):
     all_run = threading.Barrier(20, timeout=40)
 
-    def meet(message: Any) -> None:
+    def meet(message):
         all_run.wait()
 
-    async def consume() -> None:
-        async with aio.Consumer(topic, CHANNEL, meet, concurrency=20, **settings) as consumer:
-            while consumer.stats().finished < 20:
-                await asyncio.sleep(0.001)
+    async def consume():
+        async with consumer(meet, concurrency=20) as running:
+            await until(lambda: running.stats().finished == 20)
 
-    publish(shared_nsqd, topic, 20)
+    shared_nsqd.mpub(topic, [b"x"] * 20)
     run_in_new_loop(consume())
 
 
-def test_errors_of_a_plain_function_are_failures(shared_nsqd: NsqdProcess, topic: str, settings: dict[str, Any]) -> None:
-    def handle(message: Any) -> None:
+def test_errors_of_a_plain_function_are_failures(shared_nsqd, topic, consumer):
+    def handle(message):
         if message.attempts < 3:
             raise StopIteration
 
-    async def consume() -> int:
-        async with aio.Consumer(topic, CHANNEL, handle, **settings) as consumer:
-            while consumer.stats().finished < 1:
-                await asyncio.sleep(0.001)
-            return consumer.stats().requeued
+    async def consume():
+        async with consumer(handle) as running:
+            await until(lambda: running.stats().finished)
+            return running.stats().requeued
 
-    publish(shared_nsqd, topic)
+    shared_nsqd.pub(topic, b"x")
     assert run_in_new_loop(consume()) == 2
 
 
-def test_a_plain_function_that_hangs_does_not_keep_the_process(shared_nsqd: NsqdProcess, topic: str) -> None:
-    publish(shared_nsqd, topic)
-    ended = run_script(
-        """
+def test_a_plain_function_that_hangs_does_not_keep_the_process(shared_nsqd, script, topic):
+    shared_nsqd.pub(topic, b"x")
+    printed = script("""
 import asyncio, threading
 from nsqd_py.client import aio
 
@@ -116,9 +108,6 @@ async def main():
     await consumer.stop(0.1)
 
 asyncio.run(main())
-""",
-        ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
-        TOPIC=topic,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    shared_nsqd.wait_for_channel(topic, CHANNEL, depth=1, in_flight_count=0, client_count=0)
+""")
+    assert printed == ""
+    shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from tests.support.archives import Message, read_messages, splits_of
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 
 MAY_READ_BYTES = 100_000
 
@@ -18,7 +18,7 @@ def archived(nsqd: NsqdProcess, target_bytes: int = MAY_READ_BYTES) -> list[Mess
     return read_messages(splits_of(Path(nsqd.data_path), target_bytes))
 
 
-def test_what_was_published_is_there_with_its_ids_and_times(make_nsqd: MakeNsqd) -> None:
+def test_what_was_published_is_there_with_its_ids_and_times(make_nsqd):
     """In the log of ours, and in the disk queue of Go's when nothing is kept in memory."""
     nsqd = make_nsqd("--mem-queue-size=0")
     bodies = [b"%d" % number * (number % 50 + 1) for number in range(2000)]
@@ -29,15 +29,13 @@ def test_what_was_published_is_there_with_its_ids_and_times(make_nsqd: MakeNsqd)
         found = archived(nsqd)
         assert [message.body for message in found] == bodies
         assert {message.topic for message in found} == {"orders"}
-    with nsqd.connect() as client:
-        client.sub("orders", "ch", 2500)
-        received = client.consume(len(bodies))
+    received = nsqd.consume("orders", "ch", len(bodies))
     reported = {(message.known_id, message.body, message.timestamp_ns) for message in found}
     assert reported == {(message.id, message.body, message.timestamp_ns) for message in received}
 
 
 @pytest.mark.ours
-def test_deferred_messages_are_there(nsqd: NsqdProcess) -> None:
+def test_deferred_messages_are_there(nsqd):
     with nsqd.connect() as client:
         client.dpub("orders", 60_000, b"later")
         client.pub("orders", b"now")

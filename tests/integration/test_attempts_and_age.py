@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -33,13 +32,7 @@ def metrics(nsqd: NsqdProcess) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
-def topic_stats(nsqd: NsqdProcess, topic: str) -> dict[str, Any]:
-    found = nsqd.topic_stats(topic)
-    assert found is not None
-    return found
-
-
-def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
+def test_a_message_that_is_requeued_too_often_moves(nsqd):
     nsqd.create("orders", "c")
     assert "dead_letter_count" not in nsqd.wait_for_channel("orders", "c")
     with nsqd.connect(msg_timeout=60_000) as client, nsqd.connect(msg_timeout=60_000) as reader:
@@ -60,35 +53,32 @@ def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
         reader.sub("orders.dead", "c", 1)
         (dead,) = reader.consume(1)
         assert (dead.id, dead.timestamp_ns, dead.attempts, dead.body) == (poison.id, poison.timestamp_ns, 1, b"poison")
-    (row,) = topic_stats(nsqd, "orders.dead")["dead_letters"]
+    (row,) = nsqd.topic_stats("orders.dead")["dead_letters"]
     died = row.pop("died")
     assert died > poison.timestamp_ns
     assert row == {"id": poison.id.decode(), "attempts": 3, "topic": "orders", "channel": "c", "timestamp": poison.timestamp_ns}
     assert metrics(nsqd)['nsqd_channel_dead_letters_total{channel="c",topic="orders"}'] == 1
-    assert "dead_letters" not in topic_stats(nsqd, "orders")
+    assert "dead_letters" not in nsqd.topic_stats("orders")
 
 
-def test_a_message_that_times_out_goes_where_the_settings_say(nsqd: NsqdProcess) -> None:
+def test_a_message_that_times_out_goes_where_the_settings_say(nsqd):
     nsqd.create("slow", "c")
-    with nsqd.connect() as client:
+    with nsqd.consumer("slow", "c", 1) as client:
         client.pub("slow", b"slow")
-        client.sub("slow", "c", 1)
         assert bodies(client.messages(1)) == [b"slow"]
         nsqd.wait_for_channel("slow", "c", timeout_count=1, dead_letter_count=1, in_flight_count=0)
-    with nsqd.connect() as reader:
-        reader.sub("graves", "c", 1)
-        assert bodies(reader.consume(1)) == [b"slow"]
+    assert bodies(nsqd.consume("graves", "c", 1)) == [b"slow"]
 
 
-def test_what_nobody_takes_in_time_is_dropped_and_counted(nsqd: NsqdProcess) -> None:
+def test_what_nobody_takes_in_time_is_dropped_and_counted(nsqd):
     nsqd.create("short", "c")
     with nsqd.connect() as client:
         client.mpub("short", [b"%d" % i for i in range(100)])
         nsqd.wait_for_channel("short", "c", depth=0, expired_count=100)
         nsqd.http("POST", "/topic/pause?topic=short")
         client.pub("short", b"held")
-    wait_until(lambda: topic_stats(nsqd, "short").get("expired_count") == 1)
-    assert topic_stats(nsqd, "short")["depth"] == 0
+    wait_until(lambda: nsqd.topic_stats("short").get("expired_count") == 1)
+    assert nsqd.topic_stats("short")["depth"] == 0
     found = metrics(nsqd)
     assert found['nsqd_channel_expired_total{channel="c",topic="short"}'] == 100
     assert found['nsqd_topic_expired_total{topic="short"}'] == 1

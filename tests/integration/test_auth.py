@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trustme
 
 from tests.support import real_clients, wire
 from tests.support.auth_server import BOTH, EVERYTHING, HOST, AuthServer
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sample, sweep
 from tests.support.transports import TransportClient
 
 SECRET = b"open sesame&=?"
@@ -34,7 +33,7 @@ def shared_server() -> Iterator[AuthServer]:
 
 
 @pytest.fixture
-def server(shared_server: AuthServer) -> AuthServer:
+def server(shared_server) -> AuthServer:
     """It grants everything, until the test says otherwise."""
     shared_server.asked.clear()
     shared_server.grant(EVERYTHING)
@@ -42,11 +41,9 @@ def server(shared_server: AuthServer) -> AuthServer:
 
 
 @pytest.fixture(scope="module")
-def guarded(shared_server: AuthServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def guarded(shared_server, make_shared_nsqd) -> NsqdProcess:
     """One for all tests; each test has a topic of its own."""
-    nsqd = NsqdProcess(tmp_path_factory.mktemp("auth") / "nsqd", f"--auth-http-address={shared_server.address}")
-    yield nsqd.start()
-    nsqd.destroy()
+    return make_shared_nsqd(f"--auth-http-address={shared_server.address}")
 
 
 def authorized(nsqd: NsqdProcess) -> wire.Client:
@@ -65,29 +62,16 @@ def refusal(client: wire.Client, *parts: bytes) -> bytes:
         return frame.data
 
 
-def message_count(nsqd: NsqdProcess, topic: str) -> int:
-    stats = nsqd.topic_stats(topic)
-    return stats["message_count"] if stats is not None else 0
-
-
-def until_the_deadline(deadline_s: float = 15.0) -> Iterator[None]:
-    """For what has to come to an end: `for _ in until_the_deadline(): ...; break`."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        yield
-    raise AssertionError(f"no end within {deadline_s} s")
-
-
 # --- AUTH
 
 
-def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_the_question_and_the_answer(guarded, server, topic):
     server.grant(EVERYTHING, ("other", ("x",), ("publish",)))
     with guarded.connect() as client:
         assert client.identify()["auth_required"] is True
         assert client.ask(wire.auth(SECRET)) == welcome(2)
         client.pub(topic, b"1", b"2")
-        client.sub(topic, "archive", rdy_count=2)
+        client.sub(topic, "archive", 2)
         assert wire.bodies(client.consume(2)) == [b"1", b"2"]
         (row,) = guarded.wait_for_channel(topic, "archive", client_count=1)["clients"]
         assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
@@ -96,7 +80,7 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
     assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
 
 
-def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
+def test_identify_tells_that_no_auth_is_required(nsqd):
     client = nsqd.connect()
     assert client.identify()["auth_required"] is False
     assert refusal(client, wire.auth(SECRET)) == b"E_AUTH_DISABLED AUTH disabled"
@@ -118,24 +102,23 @@ def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
         (b"SUB unknown $\n", b'E_BAD_CHANNEL SUB channel name "$" is not valid'),
     ],
 )
-def test_before_auth(guarded: NsqdProcess, command: bytes, error: bytes) -> None:
+def test_before_auth(guarded, command, error):
     assert refusal(guarded.connect(), command) == error
     assert guarded.topic_stats("unknown") is None
 
 
-def test_auth_after_sub(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_auth_after_sub(guarded, server, topic):
     client = authorized(guarded)
     client.sub(topic, "archive")
     assert refusal(client, wire.auth(b"again")) == b"E_INVALID cannot AUTH in current state"
 
 
-def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tmp_path: Path) -> None:
+def test_a_client_with_a_certificate(make_nsqd, server, tmp_path):
     authority = trustme.CA()
-    mine, its = authority.issue_cert("localhost"), authority.issue_cert("worker@example.org", common_name="worker")
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    mine.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
     context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
-    its.configure_cert(context)
+    authority.issue_cert("worker@example.org", common_name="worker").configure_cert(context)
     nsqd = make_nsqd(
         f"--auth-http-address={server.address}",
         f"--tls-cert={tmp_path / 'server.pem'}",
@@ -147,12 +130,12 @@ def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tm
         client.upgrade(context)
         assert client.ask(wire.auth(SECRET)) == welcome()
         client.pub("orders", b"x")
-    assert server.asked[0].values["tls"] == ["true"]
-    assert server.asked[0].values["common_name"] == ["worker"]
+    values = server.asked[0].values
+    assert (values["tls"], values["common_name"]) == (["true"], ["worker"])
 
 
 @pytest.mark.parametrize(("library", "module"), [("pynsq", "nsq"), ("gnsq", "gnsq")])
-def test_client_libraries_of_others(make_nsqd: MakeNsqd, server: AuthServer, library: str, module: str) -> None:
+def test_client_libraries_of_others(make_nsqd, server, library, module):
     pytest.importorskip(module)
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     server.grant((f"^{real_clients.TOPIC}$", (f"^{real_clients.CHANNEL}$", "^$"), BOTH))
@@ -166,16 +149,15 @@ def test_client_libraries_of_others(make_nsqd: MakeNsqd, server: AuthServer, lib
 RESTRICTIONS = (("^good$", ("^ch$", ".*"), ("publish",)), ("^read$", ("^ch[12]$",), ("subscribe",)))
 
 
-def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
+def test_what_is_permitted(guarded, server):
     server.grant(*RESTRICTIONS)
-    before = message_count(guarded, "good")
     with authorized(guarded) as client:
         client.pub("good", b"1", b"2")
         client.mpub("good", [b"3"])
         client.dpub("good", 1, b"4")
         client.sub("read", "ch2")
-        assert guarded.channel_stats("read", "ch2") is not None
-    assert message_count(guarded, "good") == before + 4
+        assert guarded.channel_stats("read", "ch2")
+    assert guarded.topic_stats("good")["message_count"] == 4
 
 
 @pytest.mark.parametrize(
@@ -190,37 +172,34 @@ def test_what_is_permitted(guarded: NsqdProcess, server: AuthServer) -> None:
         (wire.dpub("else", 10, b"x"), b'E_UNAUTHORIZED AUTH failed for DPUB on "else" ""'),
     ],
 )
-def test_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, command: bytes, error: bytes) -> None:
+def test_what_is_not_permitted(guarded, server, command, error):
     server.grant(*RESTRICTIONS)
     assert refusal(authorized(guarded), command) == error
     assert guarded.topic_stats("else") is None
     assert guarded.channel_stats("read", "ch3") is None
 
 
-def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded, server, topic):
     server.grant((f"^{topic}$", (".*",), ("publish",)))
     with authorized(guarded) as client:
         client.send(wire.pub(topic, b"1") * 3, wire.pub("else", b"2") * 3, wire.pub(topic, b"3"))
         assert client.rest() == [wire.OK] * 3 + [wire.Frame(wire.ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')]
-    assert message_count(guarded, topic) == 3
+    assert guarded.topic_stats(topic)["message_count"] == 3
     assert guarded.topic_stats("else") is None
 
 
-def test_publishing_over_http_needs_no_auth(guarded: NsqdProcess, topic: str) -> None:
+def test_publishing_over_http_needs_no_auth(guarded, topic):
     """As with Go's nsqd."""
     guarded.post(f"/pub?topic={topic}", b"x")
     guarded.post(f"/mpub?topic={topic}", b"x\ny")
-    assert message_count(guarded, topic) == 3
+    assert guarded.topic_stats(topic)["message_count"] == 3
 
 
 # --- renewal
 
 
-@pytest.mark.parametrize("reads", [True, False])
-@pytest.mark.parametrize("is_refused", [True, False])
-def test_a_withdrawn_permission_ends_a_consumer(
-    guarded: NsqdProcess, server: AuthServer, topic: str, is_refused: bool, reads: bool
-) -> None:
+@pytest.mark.parametrize(("is_refused", "reads"), sweep([True, False], [True, False]))
+def test_a_withdrawn_permission_ends_a_consumer(guarded, server, topic, is_refused, reads):
     """It sends no command. Its message in flight goes to another consumer, after the message's time-out."""
     server.grant(EVERYTHING, ttl=1)
     with authorized(guarded) as client:
@@ -236,7 +215,7 @@ def test_a_withdrawn_permission_ends_a_consumer(
             frames = client.rest()
             error = b'E_UNAUTHORIZED AUTH failed for SUB on "%s" "archive"' % topic.encode()
             assert frames[-1] == (AUTH_FAILED if is_refused else wire.Frame(wire.ERROR, error))
-        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")  # type: ignore[index]
+        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")
     server.grant(EVERYTHING)
     with authorized(guarded) as other:
         other.sub(topic, "archive", 1)
@@ -245,19 +224,15 @@ def test_a_withdrawn_permission_ends_a_consumer(
         assert message.attempts >= 2
 
 
-def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_server(
-    guarded: NsqdProcess, server: AuthServer, topic: str
-) -> None:
+def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_server(guarded, server, topic):
     server.grant(EVERYTHING, ttl=1)
     with authorized(guarded) as client:
         client.sub(topic, "archive", 10)
-        server.wait_until_asked(3)
+        server.wait_until_asked(2)
         server.refuse(503)
-        asked = len(server.asked)
-        server.wait_until_asked(asked + 2)
+        server.wait_until_asked(len(server.asked) + 2)
         server.grant(EVERYTHING, ttl=1)
-        asked = len(server.asked)
-        server.wait_until_asked(asked + 2)
+        server.wait_until_asked(len(server.asked) + 2)
         guarded.post(f"/pub?topic={topic}", b"x")
         assert client.message().body == b"x"
 
@@ -265,7 +240,7 @@ def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_s
 # --- servers that hang
 
 
-def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
+def test_a_server_that_hangs_delays_its_client_only(guarded, server, topic):
     """Not even a client that would have to be heard of by now is given up, as it is not listened to."""
     with authorized(guarded) as other, guarded.connect() as client:
         for each in (client, other):
@@ -288,7 +263,7 @@ def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server
 
 
 @pytest.mark.parametrize("behind", [b"", wire.pub("behind", b"x")])
-def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthServer, behind: bytes) -> None:
+def test_a_client_that_leaves_while_it_waits(guarded, server, behind):
     client = guarded.connect()
     with server.hanging():
         client.send(wire.auth(SECRET), behind)
@@ -300,22 +275,21 @@ def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthS
     assert "Traceback" not in guarded.log_text()
 
 
-def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer) -> None:
+def test_nsqd_stops_while_a_client_waits(make_nsqd, server):
     nsqd = make_nsqd(f"--auth-http-address={server.address}")
     with nsqd.connect() as client, server.hanging():
         client.send(wire.auth(SECRET))
         server.wait_until_asked(1)
         assert nsqd.stop() == 0
-        with pytest.raises(wire.Closed):
-            client.next_frame()
+        assert client.rest() == []
     assert "Traceback" not in nsqd.log_text()
 
 
 # --- expressions that are meant to hurt
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){30}b", "(a*)*$", "([a-j]?){1000}y"])
-def test_no_expression_makes_nsqd_slow(guarded: NsqdProcess, server: AuthServer, pattern: str) -> None:
+@pytest.mark.parametrize("pattern", sample("(a+)+$", "(a|aa)+$", "(.*a){30}b", "(a*)*$", "([a-j]?){1000}y"))
+def test_no_expression_makes_nsqd_slow(guarded, server, pattern):
     server.grant(*[(f"{pattern}{number}", (pattern,), BOTH) for number in range(50)])
     client = authorized(guarded)
     begin_s = guarded.loop_cpu_s

@@ -37,8 +37,7 @@ class Checked(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = json.loads(self.output)
-        return report
+        return json.loads(self.output)
 
     @property
     def problems(self) -> list[tuple[str, str]]:
@@ -49,25 +48,23 @@ Check = Callable[..., Checked]
 
 
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str]) -> Check:
+def check(capsys) -> Check:
     """`check(*flags)` runs the command in this process."""
 
-    def run(*flags: str) -> Checked:
-        status = main(flags)
-        captured = capsys.readouterr()
-        return Checked(status, captured.out, captured.err)
+    def run(*flags):
+        return Checked(main(flags), *capsys.readouterr())
 
     return run
 
 
 @pytest.fixture
-def check_json(check: Check) -> Check:
+def check_json(check) -> Check:
     """`check_json(directory, *flags)`"""
     return lambda directory, *flags: check(f"--check-data={directory}", "--check-format=json", *flags)
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def left(tmp_path_factory) -> Path:
     """What a killed nsqd left: topic `t` with the channels `done` (some finished) and `all`, and `alone`."""
     with NsqdProcess(tmp_path_factory.mktemp("left") / "data", *FLAGS).start() as nsqd:
         nsqd.create("t", "done", "all")
@@ -79,22 +76,20 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
             client.mpub("alone", [b"one", b"two"])
             for _ in range(DEFERRED):
                 client.dpub("t", NOT_OVER_MS, b"later")
-        with nsqd.connect() as client:
-            client.sub("t", "done", rdy_count=FINISHED)
+        with nsqd.consumer("t", "done", FINISHED) as client:
             client.consume(FINISHED)
         nsqd.post("/channel/pause?topic=t&channel=all")
-        nsqd.stop()
-        nsqd.start()
+        nsqd.restart()
     return nsqd.data_path
 
 
 @pytest.fixture
-def data(left: Path, tmp_path: Path) -> Path:
+def data(left, tmp_path) -> Path:
     return Path(shutil.copytree(left, tmp_path / "data"))
 
 
 @pytest.fixture
-def started(data: Path) -> Iterator[Callable[[], NsqdProcess]]:
+def started(data) -> Iterator[Callable[[], NsqdProcess]]:
     nsqd = NsqdProcess(data, *FLAGS)
     yield nsqd.start
     nsqd.destroy()
@@ -103,7 +98,7 @@ def started(data: Path) -> Iterator[Callable[[], NsqdProcess]]:
 # ---- what it says
 
 
-def test_what_there_is_and_nothing_is_changed(data: Path, check_json: Check) -> None:
+def test_what_there_is_and_nothing_is_changed(data, check_json):
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()}
     checked = check_json(data)
     assert (checked.status, checked.errors, checked.report["findings"]) == (0, "", [])
@@ -118,7 +113,7 @@ def test_what_there_is_and_nothing_is_changed(data: Path, check_json: Check) -> 
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()} == before
 
 
-def test_for_people(data: Path, check: Check) -> None:
+def test_for_people(data, check):
     checked = check(f"--check-data={data}")
     assert checked.status == 0
     lines = checked.output.splitlines()
@@ -127,14 +122,14 @@ def test_for_people(data: Path, check: Check) -> None:
     assert lines[-1] == "all well"
 
 
-def test_a_directory_in_use_is_refused(started: Callable[[], NsqdProcess], check: Check) -> None:
+def test_a_directory_in_use_is_refused(started, check):
     nsqd = started()
     checked = check(f"--check-data={nsqd.data_path}")
     assert (checked.status, checked.output) == (2, "")
     assert checked.errors == f"nsqd-py: {nsqd.data_path} is in use; stop the nsqd that works with it first\n"
 
 
-def test_what_cannot_be_checked(tmp_path: Path, check: Check, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_checked(tmp_path, check, capsys):
     nowhere = tmp_path / "nowhere"
     assert check(f"--check-data={nowhere}") == (2, "", f"nsqd-py: {nowhere}: No such file or directory\n")
     with pytest.raises(SystemExit, match="2"):
@@ -142,7 +137,7 @@ def test_what_cannot_be_checked(tmp_path: Path, check: Check, capsys: pytest.Cap
     assert "start nsqd-py on the directory" in capsys.readouterr().err
 
 
-def test_other_files_are_named(data: Path, check_json: Check) -> None:
+def test_other_files_are_named(data, check_json):
     for name in ("t.spare", "t.00000000000000000000.log.damaged", "t.diskqueue.000000.dat", "import", "notes.txt"):
         (data / name).touch()
     report = check_json(data).report
@@ -153,7 +148,7 @@ def test_other_files_are_named(data: Path, check_json: Check) -> None:
     ]
 
 
-def test_a_reader_that_goes_away_is_no_error(data: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error(data):
     command = f"{sys.executable} -m nsq_apps.nsqd --check-data={data} | true"
     done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=40)
     assert done.stderr == ""
@@ -172,7 +167,7 @@ class Damage(NamedTuple):
 
 
 def overwrite(offset: int, data: bytes) -> Callable[[Path], object]:
-    def do(path: Path) -> None:
+    def do(path):
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(data)
@@ -184,8 +179,9 @@ def append(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(path.read_bytes() + data)
 
 
-def rename_log(path: Path) -> None:
-    path.rename(path.with_name("t.00000000000000000007.log"))
+def damage_two(path: Path) -> None:
+    for number in (0, 3):
+        overwrite(SECOND_RECORD + number * RECORD_BYTES, b"?")(path)
 
 
 FIRST_LOG = "t.00000000000000000000.log"
@@ -193,12 +189,7 @@ SECOND_RECORD = FILE_HEADER_BYTES + RECORD_BYTES
 DAMAGE = {
     "a record's body": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 500, b"????"), "damaged records", BATCH),
     "a record's length": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 4, b"\xff"), "damaged records", BATCH),
-    "two records": Damage(
-        FIRST_LOG,
-        lambda path: [overwrite(SECOND_RECORD + n * RECORD_BYTES, b"?")(path) for n in (0, 3)],
-        "damaged records",
-        2 * BATCH,
-    ),
+    "two records": Damage(FIRST_LOG, damage_two, "damaged records", 2 * BATCH),
     "the last record of a closed file": Damage(
         FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
     ),
@@ -210,9 +201,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_found_and_a_start_delivers_the_rest(
-    data: Path, check_json: Check, started: Callable[[], NsqdProcess], name: str
-) -> None:
+def test_damage_is_found_and_a_start_delivers_the_rest(data, check_json, started, name):
     damage = DAMAGE[name]
     damage.do(data / damage.file)
     before = (data / damage.file).read_bytes()
@@ -223,21 +212,20 @@ def test_damage_is_found_and_a_start_delivers_the_rest(
     for aside in data.glob("*.damaged"):
         assert aside.read_bytes() in before
     nsqd.post("/channel/unpause?topic=t&channel=all")
-    with nsqd.connect() as client:
-        client.sub("t", "all", rdy_count=ALL)
+    with nsqd.consumer("t", "all", ALL) as client:
         left = bodies(client.consume(ALL - damage.lost))
         client.expect_silence(0.1)
     assert len(set(left)) == ALL - damage.lost
     assert "damaged" in nsqd.log_text() or "a torn record" in nsqd.log_text()
 
 
-def test_a_log_under_another_name(data: Path, check_json: Check) -> None:
-    rename_log(data / FIRST_LOG)
+def test_a_log_under_another_name(data, check_json):
+    (data / FIRST_LOG).rename(data / "t.00000000000000000007.log")
     found = check_json(data)
     assert (found.status, found.report["findings"][0]["detail"]) == (1, "it begins with number 0")
 
 
-def test_what_a_power_cut_leaves_is_no_damage(data: Path, check: Check, check_json: Check) -> None:
+def test_what_a_power_cut_leaves_is_no_damage(data, check, check_json):
     last = sorted(data.glob("t.*.log"))[-1]
     last.write_bytes(last.read_bytes().rstrip(b"\0")[:-1])
     append(b"\x40\0\0\0torn")(data / "t:done.cursor")
@@ -247,7 +235,7 @@ def test_what_a_power_cut_leaves_is_no_damage(data: Path, check: Check, check_js
     assert "as a crash leaves it" in check(f"--check-data={data}").output
 
 
-def test_a_journal_is_read_on_behind_damage(data: Path, check_json: Check, started: Callable[[], NsqdProcess]) -> None:
+def test_a_journal_is_read_on_behind_damage(data, check_json, started):
     """Finished messages that a later entry tells of do not come again for an earlier one that is damaged."""
     cursor = data / "t:done.cursor"
     whole = cursor.read_bytes()

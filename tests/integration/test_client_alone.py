@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = pytest.mark.ours
 
@@ -34,8 +34,8 @@ print(sorted(bodies))
 
 
 @pytest.fixture(scope="module")
-def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    def make(*distributions: str) -> Run:
+def make_run(tmp_path_factory) -> Callable[..., Run]:
+    def make(*distributions):
         """Run code in a new virtual environment, in which only this project and these distributions are installed."""
         folder = tmp_path_factory.mktemp("environment")
         venv.create(folder, symlinks=True)
@@ -45,7 +45,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
             if path.parts[0] != "..":
                 (packages / path.parts[0]).symlink_to(Path(str(path.locate())).parents[len(path.parts) - 1] / path.parts[0])
 
-        def run(code: str) -> subprocess.CompletedProcess[str]:
+        def run(code):
             command = [str(folder / "bin" / "python"), "-I", "-c", code]
             return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
@@ -57,16 +57,14 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
 @pytest.mark.parametrize(
     ("module", "distributions"), [("nsqd_py.client.gevent", GEVENT), ("nsqd_py.client", ())], ids=["gevent", "threads"]
 )
-def test_a_round_trip_needs_no_more_than_gevent(
-    nsqd: NsqdProcess, make_run: Callable[..., Run], module: str, distributions: tuple[str, ...]
-) -> None:
+def test_a_round_trip_needs_no_more_than_gevent(nsqd, make_run, module, distributions):
     code = _ROUND_TRIP.replace("CLIENT", module)
     given = f"ADDRESS, TOPIC, OPTIONS = '127.0.0.1:{nsqd.tcp_port}', 'orders', {{}}\n"
     done = make_run(*distributions)(given + code)
     assert (done.stdout, done.stderr) == ("[b'are you', b'hello', b'how']\n", "")
 
 
-def test_answers_of_nsqlookupds_are_read_with_the_standard_library(make_run: Callable[..., Run]) -> None:
+def test_answers_of_nsqlookupds_are_read_with_the_standard_library(make_run):
     code = """
 from nsqd_py.runtime.documents import load_foreign_json
 print(load_foreign_json(b'{"producers": [1, 2]}'))
@@ -80,7 +78,7 @@ for bad in (b"", b"{", b"[" * 500_000):
     assert (done.stdout, done.stderr) == ("{'producers': [1, 2]}\n" + "refused\n" * 3, "")
 
 
-def test_snappy_says_which_package_it_needs(nsqd: NsqdProcess, make_run: Callable[..., Run]) -> None:
+def test_snappy_says_which_package_it_needs(nsqd, make_run):
     code = f"from nsqd_py.client import Producer\nProducer('127.0.0.1:{nsqd.tcp_port}', snappy=True).publish('t', b'x')"
     done = make_run()(code)
     assert done.returncode == 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,10 +17,11 @@ from nsqd_py.client import AuthFailed, BadAddress, ConnectionFailed, HandshakeFa
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
 from tests.support.auth_server import AuthServer
-from tests.support.certificates import Certificates, make_certificates
+from tests.support.certificates import make_certificates
 from tests.support.client_drivers import DRIVERS, Driver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.network import free_ports
+from tests.support.nsqd_process import NsqdProcess
 from tests.unit.protocol.test_incoming import message
 
 Dial = Callable[..., Driver]
@@ -37,11 +37,11 @@ TRANSPORTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=DRIVERS)
-def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
+def dial(request) -> Iterator[Dial]:
     """`dial(address, **options)`: a connection that is not open yet."""
-    drivers: list[Driver] = []
+    drivers = []
 
-    def make(address: str, **options: Any) -> Driver:
+    def make(address, **options):
         driver = DRIVERS[request.param](address, ClientOptions.of(**options))
         drivers.append(driver)
         return driver
@@ -51,12 +51,22 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
         driver.close()
 
 
+@pytest.fixture
+def opened(dial) -> Dial:
+    """`opened(address, **options)`: one that is open."""
+
+    def make(address, **options):
+        driver = dial(address, **options)
+        driver.open()
+        return driver
+
+    return make
+
+
 @pytest.fixture(scope="module")
-def shared_nsqd(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[NsqdProcess]:
+def shared_nsqd(make_shared_nsqd, certificates) -> NsqdProcess:
     """One nsqd with TLS, for tests that leave it as it was: each has a topic of its own."""
-    process = NsqdProcess(tmp_path_factory.mktemp("nsqd") / "data", *certificates.nsqd_flags)
-    yield process.start()
-    process.destroy()
+    return make_shared_nsqd(*certificates.nsqd_flags)
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -75,9 +85,7 @@ def failure(driver: Driver, kind: type[HandshakeFailed | ConnectionFailed]) -> s
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_messages_go_both_ways(
-    shared_nsqd: NsqdProcess, certificates: Certificates, dial: Dial, topic: str, transport: str
-) -> None:
+def test_messages_go_both_ways(shared_nsqd, certificates, dial, topic, transport):
     options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
     driver = dial(address_of(shared_nsqd), **options)
     negotiated = driver.open()
@@ -97,7 +105,7 @@ def test_messages_go_both_ways(
 
 
 @pytest.mark.ours
-def test_unix_sockets(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
+def test_unix_sockets(make_nsqd, dial, tmp_path):
     make_nsqd(f"--unix-socket={tmp_path}/nsqd.sock")
     driver = dial(f"unix:{tmp_path}/nsqd.sock", snappy=True)
     assert driver.open().snappy
@@ -105,29 +113,26 @@ def test_unix_sockets(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
     driver.wait(lambda heard: heard.bodies == [b"x"])
 
 
-def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+def test_what_was_written_goes_out_before_a_close(shared_nsqd, opened, topic):
+    driver = opened(address_of(shared_nsqd))
     shared_nsqd.create(topic, "channel")
     driver.connection.send(outgoing.pub(topic, b"x" * 1000) * 2_000)
     driver.close()
     shared_nsqd.wait_for_channel(topic, "channel", depth=2_000)
 
 
-def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
+def test_more_than_the_sockets_hold(shared_nsqd, opened, topic):
     """20 MB go out while their answers come in."""
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+    driver = opened(address_of(shared_nsqd))
     driver.send(outgoing.pub(topic, b"x" * 200) * 100_000)
     driver.wait(lambda heard: len(heard.responses) == 100_000)
 
 
-def test_both_sides_talk_at_once(dial: Dial) -> None:
+def test_both_sides_talk_at_once(opened):
     """Each would wait for the other, if a sender did not read."""
     said = message(1, b"x" * 20_000_000)
     with listening(read_late(20_000_000, said)) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         driver.send(b"y" * 20_000_000)
         driver.wait(lambda heard: heard.responses == [b"OK"])
     assert [len(body) for body in driver.heard.bodies] == [20_000_000]
@@ -136,7 +141,7 @@ def test_both_sides_talk_at_once(dial: Dial) -> None:
 # ---- who is trusted
 
 
-def test_an_authority_that_did_not_sign(shared_nsqd: NsqdProcess, certificates: Certificates, dial: Dial, tmp_path: Path) -> None:
+def test_an_authority_that_did_not_sign(shared_nsqd, certificates, dial, tmp_path):
     """The system's authorities count where none is named; a host is trusted by its name too."""
     other = make_certificates(tmp_path / "other")
     driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(other.authority))
@@ -146,7 +151,7 @@ def test_an_authority_that_did_not_sign(shared_nsqd: NsqdProcess, certificates: 
     assert driver.open().tls_v1
 
 
-def test_a_certificate_for_another_host(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
+def test_a_certificate_for_another_host(make_nsqd, dial, tmp_path):
     others = make_certificates(tmp_path / "other", "nsqd.example.org")
     nsqd = make_nsqd(*others.nsqd_flags)
     trusting = {"tls_v1": True, "tls_root_ca_file": str(others.authority)}
@@ -156,7 +161,7 @@ def test_a_certificate_for_another_host(make_nsqd: MakeNsqd, dial: Dial, tmp_pat
     assert dial(address_of(nsqd), **trusting, tls_insecure_skip_verify=True).open().tls_v1
 
 
-def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial) -> None:
+def test_an_nsqd_that_asks_for_certificates(make_nsqd, certificates, dial):
     nsqd = make_nsqd(
         *certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", "--tls-client-auth-policy=require-verify"
     )
@@ -167,52 +172,46 @@ def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: C
 
 
 @pytest.mark.parametrize("transport", ["plain", "tls-snappy"])
-def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial, transport: str) -> None:
-    server = AuthServer()
-    try:
+def test_who_may_do_what(make_nsqd, certificates, dial, transport):
+    with contextlib.closing(AuthServer()) as server:
         nsqd = make_nsqd(f"--auth-http-address={server.address}", *certificates.nsqd_flags)
         options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
         assert "give auth_secret" in failure(dial(address_of(nsqd), **options), AuthFailed)
-        negotiated = dial(address_of(nsqd), auth_secret="hush", **options).open()
-        assert negotiated.auth_required
+        assert dial(address_of(nsqd), auth_secret="hush", **options).open().auth_required
         assert server.asked[-1].values["secret"] == ["hush"]
         server.refuse()
         assert "E_AUTH_FAILED" in failure(dial(address_of(nsqd), auth_secret="wrong", **options), AuthFailed)
-    finally:
-        server.close()
 
 
 # ---- what goes wrong
 
 
-def test_nobody_listens(dial: Dial) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == (f"127.0.0.1:{port}: cannot connect: Connection refused")
+def test_nobody_listens(dial):
+    (port,) = free_ports(1)
+    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == f"127.0.0.1:{port}: cannot connect: Connection refused"
     assert "No such file" in failure(dial("unix:/nowhere/nsqd.sock"), ConnectionFailed)
 
 
-def test_a_name_that_is_no_host(dial: Dial) -> None:
+def test_a_name_that_is_no_host(dial):
     with pytest.raises(BadAddress, match="is not a host"):
         dial(f"{'x' * 64}.example:4150")
 
 
 @pytest.mark.parametrize("behaviour", [hang_up, reset], ids=["end", "reset"])
-def test_a_server_that_closes_in_the_handshake(dial: Dial, behaviour: Any) -> None:
+def test_a_server_that_closes_in_the_handshake(dial, behaviour):
     with listening(behaviour) as address:
         assert "during the handshake" in failure(dial(address), HandshakeFailed)
 
 
-def test_a_server_that_says_nothing(dial: Dial) -> None:
+def test_a_server_that_says_nothing(dial):
     with listening() as address:
         driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
         assert "no end of the handshake within 1s" in failure(driver, HandshakeFailed)
 
 
-def test_a_server_that_falls_silent(dial: Dial) -> None:
+def test_a_server_that_falls_silent(opened):
     with listening(agree) as address:
-        driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
-        driver.open()
+        driver = opened(address, read_timeout="1s", heartbeat_interval="500ms")
         driver.wait(lambda heard: bool(heard.end))
     assert driver.heard.end == "nothing came for 1s, not even a heartbeat"
 
@@ -224,11 +223,10 @@ def talk(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [agree, talk])
-def test_a_server_that_reads_nothing(dial: Dial, behaviour: Any) -> None:
+def test_a_server_that_reads_nothing(opened, behaviour):
     """What it says in the meantime waits in memory: only a part of it is read."""
     with listening(behaviour) as address:
-        driver = dial(address, write_timeout="1s")
-        driver.open()
+        driver = opened(address, write_timeout="1s")
         driver.send(b"x" * 20_000_000)
         driver.wait(lambda heard: bool(heard.end))
         driver.close()
@@ -236,21 +234,20 @@ def test_a_server_that_reads_nothing(dial: Dial, behaviour: Any) -> None:
     assert len(driver.heard.messages) < 100
 
 
-def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
+def test_heartbeats_without_end_do_not_keep_the_caller(opened):
     """The caller may have other nsqds."""
     has_returned = threading.Event()
 
-    def flood(sock: socket.socket) -> None:
+    def flood(sock):
         agree(sock)
         ends_s = monotonic() + 10
         while not has_returned.is_set() and monotonic() < ends_s:
             sock.sendall(frames.HEARTBEAT * 10_000)
-            with suppress(BlockingIOError):
+            with contextlib.suppress(BlockingIOError):
                 sock.recv(1 << 20, socket.MSG_DONTWAIT)
 
     with listening(flood) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         began_s = monotonic()
         while monotonic() < began_s + 1:
             assert driver.connection.receive(0) == []
@@ -260,39 +257,35 @@ def test_heartbeats_without_end_do_not_keep_the_caller(dial: Dial) -> None:
     assert took_s < 8
 
 
-def test_a_server_that_goes_away(dial: Dial) -> None:
+def test_a_server_that_goes_away(opened):
     with listening(agree_then(frames.OK, and_close=True)) as address:
-        driver = dial(address)
-        driver.open()
+        driver = opened(address)
         driver.send(outgoing.NOP)
         driver.wait(lambda heard: bool(heard.end))
     assert driver.heard.end == "nsqd closed the connection"
     assert driver.heard.responses == [b"OK"]
 
 
-def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:
-    driver = dial(address_of(shared_nsqd))
-    driver.open()
+def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd, opened, topic):
+    driver = opened(address_of(shared_nsqd))
     driver.send(outgoing.pub(topic, b"x" * 30_000_000))
     driver.wait(lambda heard: bool(heard.end))
     assert [error.code for error in driver.heard.errors] == ["E_BAD_MESSAGE"]
     assert driver.heard.ends == 1
 
 
-def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess, dial: Dial) -> None:
+def test_heartbeats_keep_it_open(shared_nsqd, opened):
     """nsqd closes the connection of a client that does not answer two of them."""
-    driver = dial(address_of(shared_nsqd), heartbeat_interval="1s")
-    driver.open()
+    driver = opened(address_of(shared_nsqd), heartbeat_interval="1s")
     opened_s = monotonic()
     driver.wait(lambda heard: driver.connection.last_received_s > opened_s + 2.5)
     assert driver.connection.is_open
 
 
-def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None:
+def test_a_thread_that_was_busy_does_not_take_it_for_silence(opened):
     """What came in the meantime has not been read yet."""
     with listening(agree_then(frames.OK)) as address:
-        driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
-        driver.open()
+        driver = opened(address, read_timeout="1s", heartbeat_interval="500ms")
         driver.send(outgoing.NOP)
         select.select([], [], [], 1.2)  # longer than the time-out
         driver.wait(lambda heard: heard.responses == [b"OK"])

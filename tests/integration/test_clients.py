@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import real_clients
-from tests.support.certificates import Certificates
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
 NSQJS = REPOSITORY / "tests" / "support" / "nsqjs"
 MODULES = {"pynsq": "nsq", "gnsq": "gnsq", "ansq": "ansq"}
@@ -30,9 +29,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("library", "settings"), VARIANTS, ids=["-".join([library, *settings]) for library, settings in VARIANTS]
 )
-def test_library_publishes_and_consumes(
-    make_nsqd: MakeNsqd, certificates: Certificates, library: str, settings: dict[str, Any]
-) -> None:
+def test_library_publishes_and_consumes(make_nsqd, certificates, library, settings):
     if importlib.util.find_spec(MODULES[library]) is None:
         pytest.skip(f"needs the module {MODULES[library]}")
     nsqd = make_nsqd(*certificates.nsqd_flags)
@@ -52,7 +49,7 @@ def test_library_publishes_and_consumes(
     ],
     ids=["plain", "deflate", "snappy", "tls", "tls-snappy"],
 )
-def test_nsqjs_publishes_and_consumes(make_nsqd: MakeNsqd, certificates: Certificates, settings: dict[str, Any]) -> None:
+def test_nsqjs_publishes_and_consumes(make_nsqd, certificates, settings):
     if not (NSQJS / "node_modules" / "nsqjs").is_dir() or not shutil.which("node"):
         pytest.skip("needs Node.js with npm: `make test` installs nsqjs where they are")
     nsqd = make_nsqd(*certificates.nsqd_flags)

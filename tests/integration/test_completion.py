@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
-from tests.support.tool_process import ENVIRONMENT
+from tests.support.module_servers import module_nsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.tool_process import ENVIRONMENT, run_tool
 
 pytestmark = pytest.mark.ours
 
 
-@pytest.fixture
-def nsqlookupd(make_nsqlookupd: MakeNsqlookupd) -> NsqlookupdProcess:
-    return make_nsqlookupd()
+nsqlookupd = module_nsqlookupd()
 
 
-@pytest.fixture
-def nsqd(make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> NsqdProcess:
-    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
+@pytest.fixture(scope="module")
+def nsqd(make_shared_nsqd, nsqlookupd) -> NsqdProcess:
+    nsqd = make_shared_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("orders", "archive", "audit")
     nsqd.create("events", "other")
-    wait_until(lambda: nsqlookupd.http("GET", "/channels?topic=events").json()["channels"] == ["other"])
+    wait_until(lambda: nsqlookupd.channels("events") == ["other"])
     return nsqd
 
 
 def offered(*words: str, command: str = "nsq_tail", **variables: str) -> list[str]:
     """The words that bash gets, after Tab behind the last of these."""
-    name = command.replace("_", "-")
-    line = " ".join((name, *words))
-    environment = {
-        **ENVIRONMENT,
+    variables |= {
         f"_{command.upper()}_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
+        "COMP_WORDS": " ".join((command.replace("_", "-"), *words)),
         "COMP_CWORD": str(len(words)),
-        **variables,
     }
-    run = subprocess.run([sys.executable, "-m", "nsq_apps", command], env=environment, capture_output=True, text=True, timeout=60)
+    run = run_tool("nsq_apps", command, env=ENVIRONMENT | variables)
     assert run.stderr == ""
     return [one.partition(",")[2] for one in run.stdout.splitlines() if one]
 
 
-def test_names_come_from_where_the_command_line_says(nsqd: NsqdProcess, nsqlookupd: NsqlookupdProcess) -> None:
-    of_lookupd = f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}"
+def test_names_come_from_where_the_command_line_says(nsqd, nsqlookupd):
+    of_lookupd = f"--lookupd-http-address={nsqlookupd.http_address}"
     assert offered(of_lookupd, "--topic", "o") == ["orders"]
     assert offered(of_lookupd, "--topic=") == ["events", "orders"]
     assert offered(of_lookupd, "-t=e") == ["events"]
@@ -55,11 +46,11 @@ def test_names_come_from_where_the_command_line_says(nsqd: NsqdProcess, nsqlooku
     assert offered("--nsqd-tcp-address", tcp_address, "--topic", "ev", command="to_nsq") == ["events"]
 
 
-def test_names_come_from_where_the_environment_says(nsqd: NsqdProcess, nsqlookupd: NsqlookupdProcess) -> None:
-    address = f"127.0.0.1:{nsqlookupd.http_port}"
-    assert offered("--topic", "", command="nsq_to_file", NSQLOOKUPD_HTTP_ADDRESS=address) == ["events", "orders"]
+def test_names_come_from_where_the_environment_says(nsqd, nsqlookupd):
+    found = offered("--topic", "", command="nsq_to_file", NSQLOOKUPD_HTTP_ADDRESS=nsqlookupd.http_address)
+    assert found == ["events", "orders"]
 
 
-def test_without_an_answer_there_are_no_names() -> None:
+def test_without_an_answer_there_are_no_names():
     assert offered("--lookupd-http-address=127.0.0.1:1", "--topic", "") == []
     assert offered("--nsqd-tcp-address=nonsense", "--topic", "") == []

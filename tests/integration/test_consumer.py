@@ -9,43 +9,48 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 
 from nsqd_py.client import Consumer as ThreadedConsumer
 from nsqd_py.client.errors import BadAddress, BadClientOption, BadName
-from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.message import Message
 from tests.support.consumer_drivers import SHELLS, Driver, Shell
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 
 TOPIC, CHANNEL = "topic", "channel"
 
 MakeConsumer = Callable[..., Driver]
+Make = Callable[..., Any]
 
 
 @pytest.fixture
-def nsqd(shared_nsqd: NsqdProcess) -> NsqdProcess:
-    """One for all tests, as starting it takes longer than most of them; what the last one left is deleted."""
-    assert shared_nsqd.http("POST", f"/topic/delete?topic={TOPIC}").status in (200, 404)
-    return shared_nsqd
+def nsqd(nsqd_without_topics) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 @pytest.fixture
-def consume(shell: str) -> Iterator[MakeConsumer]:
+def consume(shell) -> Iterator[MakeConsumer]:
     """`consume(handler, nsqd, ..., **settings)` starts a consumer; it is stopped at the end."""
-    drivers: list[Driver] = []
+    drivers = []
 
-    def make(handler: Any, *nsqds: NsqdProcess, **settings: Any) -> Driver:
+    def start(handler, *nsqds, **settings):
         settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
         drivers.append(Driver(shell, TOPIC, CHANNEL, handler, **settings))
         return drivers[-1]
 
-    yield make
+    yield start
     for driver in drivers:
         driver.close()
+
+
+@pytest.fixture
+def make(kit, address) -> Make:
+    """`make(handler, **settings)` makes a consumer that is not started."""
+    return partial(kit.consumer, TOPIC, CHANNEL, nsqd_tcp_addresses=address)
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -53,8 +58,7 @@ def address_of(nsqd: NsqdProcess) -> str:
 
 
 def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
-    with nsqd.connect() as client:
-        client.mpub(TOPIC, bodies)
+    nsqd.mpub(TOPIC, bodies)
 
 
 def numbers(count: int) -> list[bytes]:
@@ -62,25 +66,35 @@ def numbers(count: int) -> list[bytes]:
 
 
 def channel_of(nsqd: NsqdProcess) -> dict[str, Any]:
-    return nsqd.channel_stats(TOPIC, CHANNEL) or {}
+    return nsqd.channel_stats(TOPIC, CHANNEL) or {"clients": ()}
 
 
 def ready_count(nsqd: NsqdProcess) -> int:
     """What all clients of the channel have asked for."""
-    return sum(client["ready_count"] for client in channel_of(nsqd).get("clients", ()))
+    return sum(client["ready_count"] for client in channel_of(nsqd)["clients"])
 
 
 def is_done(nsqd: NsqdProcess) -> bool:
-    channel = channel_of(nsqd)
-    return bool(channel) and channel["depth"] == channel["in_flight_count"] == channel["deferred_count"] == 0
+    return nsqd.is_empty(TOPIC, CHANNEL) and channel_of(nsqd)["deferred_count"] == 0
+
+
+class Keep:
+    """A handler that keeps its messages, which are answered later."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def __call__(self, message: Message) -> None:
+        message.detach()
+        self.messages.append(message)
 
 
 # ---- handlers
 
 
-def test_a_handler_gets_every_message_once(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_a_handler_gets_every_message_once(nsqd, consume):
     publish(nsqd, *numbers(1000))
-    got: list[Message] = []
+    got = []
     driver = consume(got.append, nsqd, max_in_flight=100)
     driver.wait(lambda: is_done(nsqd))
     assert [message.body for message in got] == numbers(1000)
@@ -95,11 +109,11 @@ def test_a_handler_gets_every_message_once(nsqd: NsqdProcess, consume: MakeConsu
     assert (lane.rdy, lane.received, lane.in_flight) == (100, 1000, 0)
 
 
-def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    attempts: Counter[bytes] = Counter()
-    phases: list[str] = []
+def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd, consume):
+    attempts = Counter()
+    phases = []
 
-    def fail_twice(message: Message) -> None:
+    def fail_twice(message):
         attempts[message.body] += 1
         phases.append(driver.stats().backoff.phase)
         if message.body == b"bad" and message.attempts < 3:
@@ -115,11 +129,11 @@ def test_a_failed_message_comes_again_and_slows_the_consumer(nsqd: NsqdProcess, 
     assert driver.stats().requeued == 2
 
 
-def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    seen: list[int] = []
-    given_up: list[Message] = []
+def test_a_message_that_comes_too_often_is_given_up(nsqd, consume):
+    seen = []
+    given_up = []
 
-    def fail(message: Message) -> None:
+    def fail(message):
         seen.append(message.attempts)
         raise ValueError
 
@@ -131,27 +145,25 @@ def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: 
     assert driver.stats().given_up == 1
 
 
-def test_a_detached_message_is_answered_later(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
+def test_a_detached_message_is_answered_later(nsqd, consume):
+    keep = Keep()
 
-    def keep(message: Message) -> None:
-        message.detach()
-        kept.append(message)
+    def fail(message):
+        keep(message)
         raise ValueError("says nothing of a message that is detached")
 
-    driver = consume(keep, nsqd, max_in_flight=2)
+    driver = consume(fail, nsqd, max_in_flight=2)
     publish(nsqd, b"one", b"two")
-    driver.wait(lambda: len(kept) == 2)
-    assert driver.stats().in_flight == 2
-    assert channel_of(nsqd)["in_flight_count"] == 2
+    driver.wait(lambda: len(keep.messages) == 2)
+    assert driver.stats().in_flight == channel_of(nsqd)["in_flight_count"] == 2
     assert driver.stats().backoff.level == 0
-    for message in kept:
+    for message in keep.messages:
         message.finish()
     driver.wait(lambda: is_done(nsqd))
 
 
-def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    batches: list[MessageBatch] = []
+def test_batches_are_columns_that_are_answered_at_any_time(nsqd, consume):
+    batches = []
     publish(nsqd, *numbers(50))
     driver = consume(None, nsqd, batch_handler=batches.append, max_in_flight=50)
     driver.wait(lambda: sum(map(len, batches)) == 50)
@@ -173,10 +185,10 @@ def test_batches_are_columns_that_are_answered_at_any_time(nsqd: NsqdProcess, co
 # ---- iteration
 
 
-def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd, make):
     publish(nsqd, *numbers(10))
     got = []
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=4)
+    consumer = make(max_in_flight=4)
     for message in consumer:
         got.append(message.body)
         if len(got) == 5:
@@ -188,17 +200,17 @@ def test_a_loop_finishes_a_message_when_it_asks_for_the_next(nsqd: NsqdProcess, 
     assert not consumer.running
 
 
-def test_a_loop_that_fails_gives_its_message_back(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_that_fails_gives_its_message_back(nsqd, make):
     publish(nsqd, b"one")
     with pytest.raises(ZeroDivisionError):
-        for _ in kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)]):
+        for _ in make():
             _ = 1 // 0
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=0)
 
 
-def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_may_answer_by_itself_and_stop(nsqd, make):
     publish(nsqd, b"later", b"last", b"other")
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
+    consumer = make(max_in_flight=3)
     for message in consumer:
         if message.body == b"later":
             message.requeue(60, backoff=False)
@@ -212,36 +224,31 @@ def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> 
 
 
 @pytest.mark.parametrize("auto_touch", [True, False])
-def test_what_is_not_answered_is_touched(nsqd: NsqdProcess, consume: MakeConsumer, auto_touch: bool) -> None:
-    kept: list[Message] = []
-
-    def keep(message: Message) -> None:
-        message.detach()
-        kept.append(message)
-
+def test_what_is_not_answered_is_touched(nsqd, consume, auto_touch):
+    keep = Keep()
     driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=auto_touch)
     publish(nsqd, b"slow")
     if auto_touch:
         driver.wait(lambda: driver.stats().touched >= 3)
-        assert (len(kept), channel_of(nsqd)["timeout_count"]) == (1, 0)
+        assert (len(keep.messages), channel_of(nsqd)["timeout_count"]) == (1, 0)
     else:
-        driver.wait(lambda: len(kept) == 2)
+        driver.wait(lambda: len(keep.messages) == 2)
         assert channel_of(nsqd)["timeout_count"] == 1
-        assert kept[1].attempts == 2
+        assert keep.messages[1].attempts == 2
         driver.wait(lambda: driver.stats().timed_out == 1)
-        assert not kept[0].is_live
-    kept[-1].finish()
+        assert not keep.messages[0].is_live
+    keep.messages[-1].finish()
     driver.wait(lambda: is_done(nsqd))
 
 
-def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
-    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, msg_timeout="1s", auto_touch=False)
+def test_an_answer_that_comes_too_late_is_counted(nsqd, consume):
+    keep = Keep()
+    driver = consume(keep, nsqd, msg_timeout="1s", auto_touch=False)
     publish(nsqd, b"slow")
-    driver.wait(lambda: kept)
+    driver.wait(lambda: keep.messages)
     driver.consumer.pause()
     driver.wait(lambda: channel_of(nsqd)["timeout_count"] == 1)
-    kept[0].finish()
+    keep.messages[0].finish()
     driver.wait(lambda: driver.stats().refused == 1)
     assert ready_count(nsqd) == 0
     assert channel_of(nsqd)["client_count"] == 1  # such an error costs no connection
@@ -250,9 +257,9 @@ def test_an_answer_that_comes_too_late_is_counted(nsqd: NsqdProcess, consume: Ma
 # ---- what flows
 
 
-def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    kept: list[Message] = []
-    driver = consume(lambda message: (message.detach(), kept.append(message)), nsqd, max_in_flight=10)
+def test_a_pause_and_other_limits_reach_nsqd(nsqd, consume):
+    keep = Keep()
+    driver = consume(keep, nsqd, max_in_flight=10)
     driver.wait(lambda: ready_count(nsqd) == 10)
     driver.consumer.pause()
     driver.wait(lambda: ready_count(nsqd) == 0)
@@ -260,14 +267,14 @@ def test_a_pause_and_other_limits_reach_nsqd(nsqd: NsqdProcess, consume: MakeCon
     publish(nsqd, b"waits")
     driver.consumer.set_max_in_flight(3)
     driver.consumer.resume()
-    driver.wait(lambda: ready_count(nsqd) == 3 and len(kept) == 1)
+    driver.wait(lambda: ready_count(nsqd) == 3 and len(keep.messages) == 1)
     assert not driver.consumer.is_starved
     publish(nsqd, *numbers(5))
-    driver.wait(lambda: len(kept) == 3)
+    driver.wait(lambda: len(keep.messages) == 3)
     assert driver.consumer.is_starved
 
 
-def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+def test_max_in_flight_is_shared_by_all_connections(make_nsqd, consume):
     one, other = make_nsqd(), make_nsqd("--max-rdy-count=3")
     driver = consume(lambda message: None, one, other, max_in_flight=10)
     driver.wait(lambda: (ready_count(one), ready_count(other)) == (7, 3))
@@ -278,23 +285,23 @@ def test_max_in_flight_is_shared_by_all_connections(make_nsqd: MakeNsqd, consume
 # ---- connections
 
 
-def test_nsqd_shows_what_a_client_says_of_itself(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
+def test_nsqd_shows_what_a_client_says_of_itself(nsqd, consume):
     said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
     driver = consume(lambda message: None, nsqd, **said)
-    (shown,) = driver.wait(lambda: channel_of(nsqd).get("clients"))
+    (shown,) = driver.wait(lambda: channel_of(nsqd)["clients"])
     assert {name: shown[name] for name in said} == said
 
 
-def test_settings_that_nsqd_refuses(nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_nsqd_refuses(nsqd, consume, caplog):
     driver = consume(lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m")  # nsqd allows a minute
     driver.wait(lambda: "E_BAD_BODY" in caplog.text)
     assert driver.consumer.running
 
 
-def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsumer) -> None:
+def test_an_nsqd_that_returns_is_found_again(tmp_path, consume):
     tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
-    got: list[bytes] = []
+    got = []
     driver = consume(
         lambda message: got.append(message.body), nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"], lookupd_poll_interval="200ms"
     )
@@ -309,9 +316,9 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     assert driver.stats().received == 2
 
 
-def test_nsqds_can_be_added(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+def test_nsqds_can_be_added(make_nsqd, consume):
     one, other = make_nsqd(), make_nsqd()
-    got: list[Message] = []
+    got = []
     driver = consume(got.append, one, max_in_flight=10)
     driver.wait(lambda: ready_count(one) == 10)
     driver.consumer.connect_to_nsqd(address_of(other))
@@ -320,7 +327,7 @@ def test_nsqds_can_be_added(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
     driver.wait(lambda: len(got) == 1)
 
 
-def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_logged_and_not_the_end(nsqd, consume, caplog):
     """An nsqd that wants no more consumers, or TLS, may think otherwise later."""
     driver = consume(lambda message: None, nsqd, tls_v1=True, lookupd_poll_interval="50ms")
     driver.wait(lambda: caplog.messages)
@@ -330,97 +337,89 @@ def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeCon
 
 
 @pytest.mark.parametrize(
-    ("names", "settings", "error"),
+    ("settings", "error"),
     [
-        (("bad topic", CHANNEL), {}, BadName),
-        ((TOPIC, "bad channel"), {}, BadName),
-        ((TOPIC, CHANNEL), {"nsqd_tcp_addresses": ["localhost"]}, BadAddress),
-        ((TOPIC, CHANNEL), {"lookupd_http_addresses": ["localhost"]}, BadClientOption),
-        ((TOPIC, CHANNEL), {"handler": print, "batch_handler": print}, BadClientOption),
-        ((TOPIC, CHANNEL), {"max_in_flight": -1}, BadClientOption),
-        ((TOPIC, CHANNEL), {"no_such_option": 1}, BadClientOption),
-        ((TOPIC, CHANNEL), {"concurrency": 0}, BadClientOption),
+        ({"topic": "bad topic"}, BadName),
+        ({"channel": "bad channel"}, BadName),
+        ({"nsqd_tcp_addresses": ["localhost"]}, BadAddress),
+        ({"lookupd_http_addresses": ["localhost"]}, BadClientOption),
+        ({"handler": print, "batch_handler": print}, BadClientOption),
+        ({"max_in_flight": -1}, BadClientOption),
+        ({"no_such_option": 1}, BadClientOption),
+        ({"concurrency": 0}, BadClientOption),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(
-    kit: Shell, names: tuple[str, str], settings: dict[str, Any], error: type[Exception]
-) -> None:
+def test_what_cannot_be_is_refused_at_once(kit, settings, error):
     with pytest.raises(error):
-        kit.consumer(*names, **settings)
+        kit.consumer(**{"topic": TOPIC, "channel": CHANNEL, **settings})
 
 
 # ---- the end
 
 
-def hanging(kit: Shell) -> tuple[Callable[[Message], None], Any, Any]:
-    """A handler, the event that it has begun, and the one that ends it."""
-    has_begun, may_end = kit.event(), kit.event()
+class Hanging:
+    """A consumer whose handler hangs, until it may end."""
 
-    def hang(message: Message) -> None:
-        has_begun.set()
-        may_end.wait()
+    def __init__(self, kit: Shell, make: Make, **settings: Any) -> None:
+        self._has_begun, self.may_end = kit.event(), kit.event()
+        self.consumer = make(self._hang, **settings)
+        self.consumer.start()
+        assert self._has_begun.wait(40)
 
-    return hang, has_begun, may_end
+    def _hang(self, message: Message) -> None:
+        self._has_begun.set()
+        self.may_end.wait()
 
 
-def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None:
-    hang, has_begun, may_end = hanging(kit)
+def test_stop_waits_for_what_is_in_flight(nsqd, kit, make):
     publish(nsqd, *numbers(5))
-    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
-    consumer.start()
-    assert has_begun.wait(40)
-    stopping = kit.spawn(consumer.stop)
+    hanging = Hanging(kit, make, max_in_flight=3)
+    stopping = kit.spawn(hanging.consumer.stop)
     kit.wait(lambda: ready_count(nsqd) == 0)
     assert not stopping.ready()
-    may_end.set()
+    hanging.may_end.set()
     stopping.get(timeout=40)
-    assert consumer.wait(0)
-    assert consumer.stats().finished == 3
+    assert hanging.consumer.wait(0)
+    assert hanging.consumer.stats().finished == 3
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_stop_ends_as_soon_as_the_last_answer_is_sent(nsqd, kit, make):
     """The quickest of some attempts; it takes a few ms. A consumer that has nothing to do sleeps for 0.5 s."""
 
-    def stop_s() -> float:
-        hang, has_begun, may_end = hanging(kit)
+    def stop_s():
         publish(nsqd, b"last")
-        consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)])
-        consumer.start()
-        assert has_begun.wait(40)
-        stopping = kit.spawn(consumer.stop)
+        hanging = Hanging(kit, make)
+        stopping = kit.spawn(hanging.consumer.stop)
         kit.wait(lambda: ready_count(nsqd) == 0)
         began_s = time.monotonic()
-        may_end.set()
+        hanging.may_end.set()
         stopping.get(timeout=40)
         return time.monotonic() - began_s
 
     assert any(stop_s() < 0.4 for _ in range(5))
 
 
-def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit: Shell) -> None:
-    hang, has_begun, may_end = hanging(kit)
+def test_what_no_handler_has_begun_in_time_is_given_back(nsqd, kit, make):
     publish(nsqd, *numbers(5))
-    consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
-    consumer.start()
-    assert has_begun.wait(40)
-    consumer.stop(timeout_s=0.05)
-    may_end.set()
+    hanging = Hanging(kit, make, max_in_flight=5)
+    hanging.consumer.stop(timeout_s=0.05)
+    hanging.may_end.set()
     # asyncio's task is cancelled, and a greenlet killed: they give their message back. A thread has no way to.
     begun = int(kit is SHELLS["threads"])
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=5 - begun, in_flight_count=begun, client_count=0)
 
 
-def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_handler_may_stop_the_consumer(nsqd, make):
     publish(nsqd, *numbers(3))
-    consumer = kit.consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
+    consumer = make(lambda message: consumer.stop())
     consumer.start()
     assert consumer.wait(40)
     assert not consumer.running
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
 
-def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd, kit):
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", address_of(nsqd)]
         consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
@@ -436,11 +435,11 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
 # ---- handlers
 
 
-def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_handlers_run_side_by_side(nsqd, kit, make):
     inside = most = 0
     all_in = kit.event()
 
-    def handle(message: Message) -> None:
+    def handle(message):
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
@@ -450,16 +449,16 @@ def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
         inside -= 1
 
     publish(nsqd, *numbers(20))
-    with kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=20, concurrency=5):
+    with make(handle, max_in_flight=20, concurrency=5):
         kit.wait(lambda: is_done(nsqd))
     assert most == 5
 
 
-def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_slow_handlers_do_not_cost_the_connection(nsqd, kit):
     """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
     waits = kit.event()
 
-    def handle(message: Message) -> None:
+    def handle(message):
         if message.body == b"waits":
             waits.wait()
         else:
@@ -469,7 +468,7 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell)
 
     publish(nsqd, b"waits", *numbers(120))
     began_s = time.monotonic()
-    settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
+    settings = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
     with kit.consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
         kit.wait(lambda: consumer.stats().finished == 120)
         assert time.monotonic() - began_s > 2.2
@@ -478,10 +477,10 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd: NsqdProcess, kit: Shell)
         assert (consumer.stats().refused, consumer.stats().received) == (0, 121)
 
 
-def test_a_loop_over_batches(nsqd: NsqdProcess, kit: Shell) -> None:
+def test_a_loop_over_batches(nsqd, make):
     publish(nsqd, *numbers(10))
     bodies = []
-    consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=10)
+    consumer = make(max_in_flight=10)
     for batch in consumer.batches(idle_timeout_s=2):
         bodies += batch.bodies
         batch.finish()
@@ -489,7 +488,7 @@ def test_a_loop_over_batches(nsqd: NsqdProcess, kit: Shell) -> None:
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
 
 
-def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
+def test_a_child_process_has_connections_of_its_own(nsqd):
     publish(nsqd, *numbers(6))
     consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
     loop = consumer.messages(idle_timeout_s=2)

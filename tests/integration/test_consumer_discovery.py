@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.certificates import make_certificates
 from tests.support.consumer_drivers import Driver
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.web_server import Reply, WebServer
 
 TOPIC, CHANNEL = "topic", "channel"
@@ -50,11 +49,11 @@ MakeFound = Callable[..., Found]
 
 # aio hands discovery on to the consumer for threads; its own behaviour is in test_consumer.py.
 @pytest.fixture(params=["gevent", "threads", pytest.param("aio", marks=pytest.mark.slow)])
-def find(request: pytest.FixtureRequest) -> Iterator[MakeFound]:
+def find(request) -> Iterator[MakeFound]:
     """`find(nsqlookupd, ..., **settings)` starts a consumer; it is stopped at the end."""
-    started: list[Found] = []
+    started = []
 
-    def make(*lookupds: NsqlookupdProcess | str, **settings: Any) -> Found:
+    def make(*lookupds, **settings):
         addresses = [lookupd if isinstance(lookupd, str) else lookupd.http_address for lookupd in lookupds]
         started.append(Found(request.param, addresses, settings))
         return started[-1]
@@ -65,7 +64,7 @@ def find(request: pytest.FixtureRequest) -> Iterator[MakeFound]:
 
 
 @pytest.fixture
-def lookupd(make_nsqlookupd: MakeNsqlookupd) -> NsqlookupdProcess:
+def lookupd(make_nsqlookupd) -> NsqlookupdProcess:
     return make_nsqlookupd()
 
 
@@ -74,11 +73,10 @@ def flags(*lookupds: NsqlookupdProcess) -> list[str]:
 
 
 def publish(nsqd: NsqdProcess, body: bytes) -> None:
-    with nsqd.connect() as client:
-        client.pub(TOPIC, body)
+    nsqd.pub(TOPIC, body)
 
 
-def test_a_new_nsqd_is_found(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
+def test_a_new_nsqd_is_found(make_nsqd, lookupd, find):
     first = make_nsqd(*flags(lookupd))
     publish(first, b"first")
     found = find(lookupd)
@@ -89,9 +87,7 @@ def test_a_new_nsqd_is_found(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, fi
     found.wait_for_connections(first, second)
 
 
-def test_a_topic_that_nobody_knows_is_waited_for(
-    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_that_nobody_knows_is_waited_for(make_nsqd, lookupd, find, caplog):
     nsqd = make_nsqd(*flags(lookupd))
     found = find(lookupd)
     found.driver.wait(lambda: "/lookup" in lookupd.log_text())
@@ -100,7 +96,7 @@ def test_a_topic_that_nobody_knows_is_waited_for(
     assert caplog.messages == ["no nsqd has the topic topic: waiting until one does"]
 
 
-def test_several_nsqlookupds_together(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound) -> None:
+def test_several_nsqlookupds_together(make_nsqd, make_nsqlookupd, find):
     """Each knows an nsqd of its own, and one that the other knows too."""
     one, other = make_nsqlookupd(), make_nsqlookupd()
     nsqds = [make_nsqd(*flags(one)), make_nsqd(*flags(other)), make_nsqd(*flags(one, other))]
@@ -111,9 +107,7 @@ def test_several_nsqlookupds_together(make_nsqd: MakeNsqd, make_nsqlookupd: Make
     found.wait_for_connections(*nsqds)
 
 
-def test_an_nsqlookupd_that_dies_takes_nothing_with_it(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_nsqlookupd_that_dies_takes_nothing_with_it(make_nsqd, make_nsqlookupd, find, caplog):
     one, other = make_nsqlookupd(), make_nsqlookupd()
     nsqd = make_nsqd(*flags(one, other))
     publish(nsqd, b"1")
@@ -129,21 +123,19 @@ def test_an_nsqlookupd_that_dies_takes_nothing_with_it(
     assert len([line for line in caplog.messages if one.http_address in line]) == 1  # once a minute
 
 
-def test_an_nsqd_that_leaves_is_forgotten_and_one_that_moves_is_found(
-    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound
-) -> None:
+def test_an_nsqd_that_leaves_is_forgotten_and_one_that_moves_is_found(make_nsqd, lookupd, find):
     nsqd = make_nsqd(*flags(lookupd))
     publish(nsqd, b"before")
     found = find(lookupd)
     found.wait_for(b"before")
-    found.driver.wait(lambda: (nsqd.channel_stats(TOPIC, CHANNEL) or {})["in_flight_count"] == 0)
+    found.driver.wait(lambda: nsqd.channel_stats(TOPIC, CHANNEL)["in_flight_count"] == 0)
     nsqd.restart()
     publish(nsqd, b"after")
     found.wait_for(b"before", b"after")
     found.wait_for_connections(nsqd)
 
 
-def test_a_loss_is_a_reason_to_ask_again(make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound) -> None:
+def test_a_loss_is_a_reason_to_ask_again(make_nsqd, lookupd, find):
     nsqd = make_nsqd(*flags(lookupd))
     publish(nsqd, b"message")
     wait_until(lambda: lookupd.topics() == [TOPIC])  # it is asked only once
@@ -157,9 +149,7 @@ def test_a_loss_is_a_reason_to_ask_again(make_nsqd: MakeNsqd, lookupd: Nsqlookup
     found.wait_for(b"message", b"second")
 
 
-def test_an_nsqlookupd_that_hangs_holds_nobody_up(
-    make_nsqd: MakeNsqd, lookupd: NsqlookupdProcess, find: MakeFound, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_nsqlookupd_that_hangs_holds_nobody_up(make_nsqd, lookupd, find, caplog):
     nsqd = make_nsqd(*flags(lookupd))
     publish(nsqd, b"1")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -183,9 +173,7 @@ def test_an_nsqlookupd_that_hangs_holds_nobody_up(
         (200, b'{"producers": [%s]}' % b",".join(_PRODUCER % port for port in range(1, 2002)), "only the first 2000 are used"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_told(
-    find: MakeFound, caplog: pytest.LogCaptureFixture, status: int, body: bytes, reason: str
-) -> None:
+def test_an_answer_that_cannot_be_used_is_told(find, caplog, status, body, reason):
     with WebServer(lambda _: Reply(status, body=body)) as web:
         address = f"127.0.0.1:{web.port}"
         found = find(address)
@@ -195,7 +183,7 @@ def test_an_answer_that_cannot_be_used_is_told(
 
 
 @pytest.mark.ours
-def test_over_https(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, tmp_path: Path) -> None:
+def test_over_https(make_nsqd, make_nsqlookupd, find, tmp_path):
     certificates = make_certificates(tmp_path / "certificates")
     lookupd = make_nsqlookupd(*certificates.server_flags)
     nsqd = make_nsqd(*flags(lookupd))

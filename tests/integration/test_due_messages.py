@@ -4,53 +4,38 @@ from __future__ import annotations
 
 import random
 import struct
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import psutil
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.background import Background
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.sweeps import sample
 from tests.support.wire import Client
 
 _AT_ONCE = 1_000
 _NUMBER = struct.Struct(">Q")
 
 
-@dataclass
-class Waits:
-    """How long `/ping` took, in s."""
+class Pinging(Background):
+    """Asks for `/ping` all the time, and notes how long that takes."""
 
-    seconds: list[float] = field(default_factory=list)
+    def __init__(self, nsqd: NsqdProcess) -> None:
+        super().__init__(self._ping)
+        self._nsqd = nsqd
+        self._waits_s: list[float] = []
+
+    def _ping(self) -> None:
+        while not self.is_over.wait(0.005):
+            began_s = time.monotonic()
+            assert self._nsqd.is_healthy()
+            self._waits_s.append(time.monotonic() - began_s)
 
     @property
     def p99_s(self) -> float:
-        return sorted(self.seconds)[int(0.99 * len(self.seconds))]
-
-
-@contextmanager
-def pinged(nsqd: NsqdProcess) -> Iterator[Waits]:
-    """Somebody asks for `/ping` all the time, in a thread of this process."""
-    waits = Waits()
-    is_over = threading.Event()
-
-    def ping() -> None:
-        while not is_over.wait(0.005):
-            began_s = time.monotonic()
-            assert nsqd.http("GET", "/ping").status == 200
-            waits.seconds.append(time.monotonic() - began_s)
-
-    thread = threading.Thread(target=ping)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        is_over.set()
-        thread.join()
+        return sorted(self._waits_s)[int(0.99 * len(self._waits_s))]
 
 
 def cpu_s(nsqd: NsqdProcess) -> float:
@@ -71,10 +56,9 @@ def defer(client: Client, count: int, longest_ms: int, size: int) -> None:
 
 def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[int]:
     """The numbers of all messages, in the order in which they came."""
-    seen: list[int] = []
+    seen = []
     deadline = time.monotonic() + deadline_s
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy)
+    with nsqd.consumer("t", "c", rdy) as client:
         while len(seen) < count:
             assert time.monotonic() < deadline, f"{len(seen)} of {count} in {deadline_s} s"
             messages = client.arrived()
@@ -83,8 +67,8 @@ def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[
     return seen
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_due_messages_cost_little_cpu(make_nsqd: MakeNsqd, is_restarted: bool) -> None:
+@pytest.mark.parametrize("is_restarted", sample(True, False))
+def test_due_messages_cost_little_cpu(make_nsqd, is_restarted):
     """10,000 of 1 kB, nearly all on disk, take 0.4 s; they took more than 10 s when each read decoded a chunk."""
     count = 10_000
     nsqd = make_nsqd("--mem-queue-size=100")
@@ -100,7 +84,7 @@ def test_due_messages_cost_little_cpu(make_nsqd: MakeNsqd, is_restarted: bool) -
     nsqd.wait_for_channel("t", "c", depth=0, deferred_count=0, in_flight_count=0)
 
 
-def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd: MakeNsqd) -> None:
+def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd):
     count = 10_000
     nsqd = make_nsqd("--mem-queue-size=100")
     nsqd.create("t", "c")
@@ -123,7 +107,7 @@ def test_many_requeued_messages_far_apart_cost_little_cpu(make_nsqd: MakeNsqd) -
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_300_000_due_messages_leave_nsqd_quick(make_nsqd: MakeNsqd, is_restarted: bool) -> None:
+def test_300_000_due_messages_leave_nsqd_quick(make_nsqd, is_restarted):
     """On a machine of its own: 100,000 a second, and the 99th percentile of `/ping` is below 20 ms.
 
     Here by CPU, which others on the machine disturb less: 25 us a message, where 8 to 14 were measured.
@@ -135,9 +119,9 @@ def test_300_000_due_messages_leave_nsqd_quick(make_nsqd: MakeNsqd, is_restarted
         defer(client, count, longest_ms=10_000, size=8)
     if is_restarted:
         nsqd.restart(clean=True)
-    with pinged(nsqd) as waits:
+    with Pinging(nsqd) as pinging:
         nsqd.wait_for_channel("t", "c", 120.0, depth=count, deferred_count=0)
-    assert waits.p99_s < 0.02
+    assert pinging.p99_s < 0.02
     before_s = cpu_s(nsqd)
     assert sorted(consume(nsqd, count, 120.0, rdy=2_500)) == list(range(count))
     assert cpu_s(nsqd) - before_s < 25e-6 * count

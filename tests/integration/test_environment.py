@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from nsqd_py.client import BadAddress, Consumer, Producer
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.settings.flags import addresses_from_environment
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.tool_process import run_tool
 
 pytestmark = pytest.mark.ours
 
 
-def test_lists_have_commas_and_nsqds_come_first() -> None:
+def test_lists_have_commas_and_nsqds_come_first():
     assert addresses_from_environment({}) == ((), ())
     assert addresses_from_environment({"NSQD_TCP_ADDRESS": " a:1, b:2,"}) == (("a:1", "b:2"), ())
     both = {"NSQD_TCP_ADDRESS": "a:1", "NSQLOOKUPD_HTTP_ADDRESS": "c:3"}
@@ -35,37 +32,28 @@ def test_lists_have_commas_and_nsqds_come_first() -> None:
         ("nsq://[::1]:5150/", "[::1]:5150"),
     ],
 )
-def test_urls(url: str, address: str) -> None:
+def test_urls(url, address):
     assert str(parse_address(url)) == address
 
 
 @pytest.mark.parametrize("url", ["nsq://", "nsq://a:b", "nsq://a/b", "http://a:4150"])
-def test_bad_urls(url: str) -> None:
+def test_bad_urls(url):
     with pytest.raises(BadAddress):
         parse_address(url)
 
 
-def test_clients_need_no_address(shared_nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NSQD_TCP_ADDRESS", f"nsq://127.0.0.1:{shared_nsqd.tcp_port}")
+def test_clients_need_no_address(address, monkeypatch):
+    monkeypatch.setenv("NSQD_TCP_ADDRESS", f"nsq://{address}")
     with Producer() as producer:
         producer.publish("environment", b"x")
     with Consumer("environment", "c") as consumer:
         assert next(consumer.messages(idle_timeout_s=40)).body == b"x"
 
 
-def test_tools_need_no_address(shared_nsqd: NsqdProcess, make_nsqlookupd: MakeNsqlookupd) -> None:
-    def run(tool: str, *flags: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "nsq_apps", tool, *flags],
-            cwd=REPOSITORY,
-            input=given,
-            text=True,
-            capture_output=True,
-            timeout=40,
-            env={**os.environ, **variables},
-        )
+def test_tools_need_no_address(address):
+    def run(*words, given="", **variables):
+        return run_tool("nsq_apps", *words, input=given, env={**os.environ, **variables})
 
-    address = f"127.0.0.1:{shared_nsqd.tcp_port}"
     published = run("to_nsq", "--topic=environment2", given="hello\n", NSQD_TCP_ADDRESS=address)
     assert published.returncode == 0, published.stderr
     seen = run("nsq_tail", "--topic=environment2", "--channel=c", "-n=1", NSQD_TCP_ADDRESS=address)

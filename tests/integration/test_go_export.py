@@ -20,7 +20,8 @@ import pytest
 from nsq_apps.nsqd import main
 from tests.integration.test_take_over import GoNsqd, needs_go, once_more, received
 from tests.support.go_directory import GoDirectory, GoMessage, numbered
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.sweeps import sample
 from tests.support.wire import Message, rdy, req
 
 pytestmark = pytest.mark.ours
@@ -44,10 +45,10 @@ Export = Callable[..., Exported]
 
 
 @pytest.fixture
-def export(capsys: pytest.CaptureFixture[str]) -> Export:
+def export(capsys) -> Export:
     """`export(data_path, directory, *flags)` runs the command in this process."""
 
-    def run(data_path: Path, directory: Path, *flags: str) -> Exported:
+    def run(data_path, directory, *flags):
         status = main([f"--data-path={data_path}", f"--export-to-go={directory}", *flags])
         return Exported(status, *capsys.readouterr())
 
@@ -69,10 +70,8 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
             client.dpub("t", HOUR_MS, b"later")
     nsqd.wait_for_channel("held", "x", depth=DEPTHS["held:x"])
     nsqd.post("/topic/pause?topic=held")
-    with nsqd.connect() as client:
-        client.mpub("held", [b"held%d" % n for n in range(DEPTHS["held"])])
-    with nsqd.connect() as client:
-        client.sub("t", "a", FINISHED + REQUEUED + IN_FLIGHT)
+    nsqd.mpub("held", [b"held%d" % n for n in range(DEPTHS["held"])])
+    with nsqd.consumer("t", "a", FINISHED + REQUEUED + IN_FLIGHT) as client:
         messages = client.messages(FINISHED + REQUEUED + IN_FLIGHT)
         client.send(rdy(0), *(req(message.id, HOUR_MS) for message in messages[:REQUEUED]))
         client.fin(*messages[REQUEUED : REQUEUED + FINISHED])
@@ -83,13 +82,13 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Message]]:
+def filled(tmp_path_factory) -> tuple[Path, dict[bytes, Message]]:
     with NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start() as nsqd:
         return nsqd.data_path, fill(nsqd)
 
 
 @pytest.fixture
-def data(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path) -> Path:
+def data(filled, tmp_path) -> Path:
     return Path(shutil.copytree(filled[0], tmp_path / "data"))
 
 
@@ -100,7 +99,7 @@ def content(directory: Path) -> dict[str, tuple[bytes, int]]:
 # ---- what is written
 
 
-def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path, export: Export) -> None:
+def test_each_queue_has_what_was_not_finished(filled, tmp_path, export):
     data, tried = filled
     before = content(data)
     done = export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}")
@@ -132,25 +131,21 @@ def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Me
     assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
 
 
-def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, make_nsqd: MakeNsqd) -> None:
+def test_ours_takes_it_over_again(data, tmp_path, export, make_nsqd):
     assert export(data, tmp_path / "nsqd0").status == 0
     queues = {name: GoDirectory(tmp_path / "nsqd0").read(name) for name in DEPTHS}
     nsqd = make_nsqd()
     nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
-    assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+    assert [nsqd.topic_stats(name)["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
     with nsqd.connect() as client:
         assert sorted(received(client, "t", "a", DEPTHS["t:a"])) == sorted(once_more(queues["t:a"]))
     with nsqd.connect() as client:
         assert received(client, "lonely", "first", 30) == once_more(queues["lonely"])
 
 
-def test_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
-    nsqd = make_nsqd()
-    nsqd.create("t", "a")
-    with nsqd.connect() as client:
-        client.pub("t", *(b"%d" % n for n in range(50)))
-    with nsqd.connect() as client:
-        client.sub("t", "a", 20)
+def test_after_a_kill(nsqd, tmp_path, export):
+    with nsqd.consumer("t", "a", 20) as client:
+        nsqd.pub("t", *(b"%d" % n for n in range(50)))
         messages = client.messages(20)
         client.send(rdy(0))
         client.fin(*messages)
@@ -170,48 +165,30 @@ def something_in_it(data: Path, target: Path) -> None:
     (target / "precious").write_text("")
 
 
-def strange_leftover(data: Path, target: Path) -> None:
-    temporary = target.with_name(target.name + ".tmp")
-    temporary.mkdir()
-    (temporary / "precious").write_text("")
-
-
-def damaged(data: Path, target: Path) -> None:
-    path = min(data.glob("t.*.log"))
-    path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
-
-
-def half_imported(data: Path, target: Path) -> None:
-    GoDirectory(data).queue("t:a", numbered("a", 3))
-
-
-def standby(data: Path, target: Path) -> None:
-    (data / "nsqd.standby").write_text("")
-
-
 def emptied(data: Path, target: Path) -> None:
     for path in data.iterdir():
         path.unlink()
 
 
+REFUSED: dict[str, list[Callable[[Path, Path], object]]] = {
+    "is not empty": [something_in_it, lambda data, target: target.write_text("")],
+    "is in the way": [lambda data, target: something_in_it(data, target.with_name("go.tmp"))],
+    "has files of Go's nsqd": [lambda data, target: GoDirectory(data).queue("t:a", numbered("a", 3))],
+    "is the copy of a standby": [lambda data, target: (data / "nsqd.standby").write_text("")],
+    "has no topics": [emptied],
+}
+
+
 @pytest.mark.parametrize(
     ("spoil", "flags", "reason"),
     [
-        (something_in_it, (), "is not empty"),
-        (strange_leftover, (), "is in the way"),
-        (half_imported, (), "has files of Go's nsqd"),
-        (standby, (), "is the copy of a standby"),
-        (emptied, (), "has no topics"),
-        (lambda data, target: target.parent.joinpath("go").write_text(""), (), "is not empty"),
-        (None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
+        *((spoil, (), reason) for reason, ways in REFUSED.items() for spoil in ways),
+        (lambda data, target: None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
     ],
 )
-def test_what_it_refuses(
-    spoil: Callable[[Path, Path], None] | None, flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path, export: Export
-) -> None:
+def test_what_it_refuses(spoil, flags, reason, data, tmp_path, export):
     target = tmp_path / "go"
-    if spoil is not None:
-        spoil(data, target)
+    spoil(data, target)
     before = content(data)
     names = sorted(str(path) for path in tmp_path.rglob("*"))
     refused = export(data, target, *flags)
@@ -221,15 +198,15 @@ def test_what_it_refuses(
     assert sorted(str(path) for path in tmp_path.rglob("*")) == names
 
 
-def test_a_data_path_that_nsqd_uses(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
-    nsqd = make_nsqd()
+def test_a_data_path_that_nsqd_uses(nsqd, tmp_path, export):
     refused = export(nsqd.data_path, tmp_path / "go")
     assert refused.status == 1 and "stop the nsqd" in refused.errors
 
 
-def test_damage_is_reported_and_the_rest_exported(data: Path, tmp_path: Path, export: Export) -> None:
+def test_damage_is_reported_and_the_rest_exported(data, tmp_path, export):
     whole = export(data, tmp_path / "whole")
-    damaged(data, tmp_path)
+    path = min(data.glob("t.*.log"))
+    path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
     exported = export(data, tmp_path / "go")
     assert (whole.status, whole.errors, exported.status) == (0, "", 1)
     missing = {name: DEPTHS[name] - len(GoDirectory(tmp_path / "go").read(name)) for name in ("t:a", "t:b")}
@@ -259,10 +236,8 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_export_leaves_nothing_that_looks_complete(
-    number: signal.Signals, data: Path, tmp_path: Path, export: Export
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, *sample(signal.SIGKILL, signal.SIGTERM)])
+def test_an_interrupted_export_leaves_nothing_that_looks_complete(number, data, tmp_path, export):
     flags = [f"--data-path={data}", f"--export-to-go={tmp_path / 'go'}", f"--max-bytes-per-file={MAX_FILE_BYTES}"]
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True, check=False
@@ -280,14 +255,14 @@ def test_an_interrupted_export_leaves_nothing_that_looks_complete(
 
 
 @needs_go
-def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -> None:
+def test_go_s_nsqd_goes_on_with_it(data, tmp_path, export):
     assert export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}").status == 0
     queues = {name: GoDirectory(tmp_path / "go").read(name) for name in DEPTHS}
     nsqd = GoNsqd(tmp_path / "go")
     nsqd.start()
     with nsqd:
         nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
-        assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+        assert [nsqd.topic_stats(name)["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
         nsqd.post("/topic/unpause?topic=held")
         nsqd.post("/channel/unpause?topic=t&channel=b")
         for topic, channel, names in (
@@ -303,7 +278,7 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
 
 
 @needs_go
-def test_go_s_nsqd_refuses_our_data_path(data: Path) -> None:
+def test_go_s_nsqd_refuses_our_data_path(data):
     before = content(data)
     nsqd = GoNsqd(data)
     nsqd.launch()
@@ -312,9 +287,9 @@ def test_go_s_nsqd_refuses_our_data_path(data: Path) -> None:
     assert content(data) == before
 
 
-def test_our_metadata_says_why_go_s_nsqd_refuses_it(data: Path, tmp_path: Path) -> None:
+def test_our_metadata_says_why_go_s_nsqd_refuses_it(data, tmp_path):
     """Go's decoder looks at both of two equal keys, others at the last one."""
-    pairs: list[tuple[str, object]] = json.loads((data / "nsqd.dat").read_bytes(), object_pairs_hook=list)
+    pairs = json.loads((data / "nsqd.dat").read_bytes(), object_pairs_hook=list)
     assert [type(value) for key, value in pairs if key == "topics"] == [str, list]
     assert "--export-to-go" in str(pairs[0][1])
     assert os.path.getsize(data / "nsqd.dat") < 2000

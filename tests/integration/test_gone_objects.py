@@ -6,12 +6,11 @@ Cycles are garbage only for the collector, which runs once in 200,000 objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Client
 
 pytestmark = pytest.mark.ours
@@ -23,11 +22,8 @@ MOST_IN_CYCLES = 8 * COUNT
 
 
 def come_and_go(nsqd: NsqdProcess, number: int) -> None:
-    with nsqd.connect() as client:
-        client.identify(heartbeat_interval=60_000, msg_timeout=900_000)
-        client.sub("t", "c", rdy_count=1)
-        message = client.message()
-        client.send(b"RDY 0\n" + wire.fin(message.id))
+    with nsqd.consumer("t", "c", 1, heartbeat_interval=60_000, msg_timeout=900_000) as client:
+        client.send(b"RDY 0\n" + wire.fin(client.message().id))
 
 
 def negotiate(nsqd: NsqdProcess, number: int) -> None:
@@ -38,8 +34,7 @@ def negotiate(nsqd: NsqdProcess, number: int) -> None:
 def leave_while_served(nsqd: NsqdProcess, number: int) -> None:
     """The topic is deleted, with a consumer, messages in flight and a message that is due in an hour."""
     nsqd.create("gone", "c", "e%23ephemeral")
-    with nsqd.connect() as client:
-        client.sub("gone", "c", rdy_count=10)
+    with nsqd.consumer("gone", "c", 10) as client:
         with nsqd.connect() as publisher:
             publisher.mpub("gone", [b"x"] * 20)
             publisher.send(wire.dpub("gone", 3_600_000, b"x"))
@@ -50,16 +45,13 @@ def leave_while_served(nsqd: NsqdProcess, number: int) -> None:
 
 def delete_channel(nsqd: NsqdProcess, number: int) -> None:
     nsqd.create("t", "gone")
-    with nsqd.connect() as client:
-        client.sub("t", "gone", rdy_count=1)
+    with nsqd.consumer("t", "gone", 1):
         nsqd.post("/channel/delete?topic=t&channel=gone")
 
 
 def use_ephemeral(nsqd: NsqdProcess, number: int) -> None:
-    with nsqd.connect() as client:
-        client.sub("e#ephemeral", "c#ephemeral", rdy_count=1)
-        with nsqd.connect() as publisher:
-            publisher.mpub("e#ephemeral", [b"x"] * 20)
+    with nsqd.consumer("e#ephemeral", "c#ephemeral", 1) as client:
+        nsqd.mpub("e#ephemeral", [b"x"] * 20)
         client.messages(1)
 
 
@@ -79,17 +71,15 @@ def objects(nsqd: NsqdProcess) -> int:
 
 
 @pytest.mark.parametrize("step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask])
-def test_what_is_gone_leaves_nothing_behind(make_nsqd: MakeNsqd, step: Callable[[NsqdProcess, int], None]) -> None:
+def test_what_is_gone_leaves_nothing_behind(make_nsqd, step):
     nsqd = make_nsqd()
     nsqd.create("t", "c")
-    with nsqd.connect() as publisher:
-        publisher.mpub("t", [b"x"] * (3 * COUNT))
+    nsqd.mpub("t", [b"x"] * (3 * COUNT))
     for number in range(COUNT):  # what the first use of each path leaves once
         step(nsqd, number)
     before = objects(nsqd)
     for number in range(COUNT):
         step(nsqd, number)
     wait_until(lambda: objects(nsqd) - before < MOST_LEFT, what="everything to be forgotten")
-    collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)
-    assert collected is not None
-    assert int(collected[1]) < MOST_IN_CYCLES
+    collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)[1]
+    assert int(collected) < MOST_IN_CYCLES

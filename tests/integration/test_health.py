@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import HTTPAnswer, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -23,16 +23,15 @@ def fill(nsqd: NsqdProcess, topic: str) -> None:
     wait_until(lambda: nsqd.http("POST", f"/pub?topic={topic}", BODY).status == 503, what="a full topic")
 
 
-def test_all_is_well(nsqd: NsqdProcess) -> None:
+def test_all_is_well(nsqd):
     answer = health(nsqd)
-    assert answer.status == 200
-    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json; charset=utf-8")
     assert answer.json() == {"status": "ok", "live": True, "ready": True, "reason": None, "topics": []}
     plain = nsqd.http("GET", "/health")
     assert (plain.status, plain.body) == (200, b"ok")
 
 
-def test_a_topic_at_its_own_limit_fails_nobody_else(make_nsqd: MakeNsqd) -> None:
+def test_a_topic_at_its_own_limit_fails_nobody_else(make_nsqd):
     nsqd = make_nsqd(f"--max-topic-bytes=full={LIMIT}", "--max-bytes-per-file=65536")
     nsqd.create("full", "ch")
     fill(nsqd, "full")
@@ -46,7 +45,7 @@ def test_a_topic_at_its_own_limit_fails_nobody_else(make_nsqd: MakeNsqd) -> None
     wait_until(lambda: health(nsqd).json()["status"] == "ok", what="room again")
 
 
-def test_a_disk_that_fails_fails_the_node(nsqd: NsqdProcess) -> None:
+def test_a_disk_that_fails_fails_the_node(nsqd):
     nsqd.create("orders", "ch")
     _, hard = resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE, (1, hard))
@@ -63,15 +62,15 @@ def test_a_disk_that_fails_fails_the_node(nsqd: NsqdProcess) -> None:
     assert health(nsqd).status == 200
 
 
-def test_a_limit_of_the_node_fails_it(make_nsqd: MakeNsqd) -> None:
+def test_a_limit_of_the_node_fails_it(make_nsqd):
     nsqd = make_nsqd(f"--max-disk-bytes={LIMIT}", "--max-bytes-per-file=65536")
     reason = f"disk: all logs together have the {LIMIT} bytes of --max-disk-bytes"
 
-    def refused_and(path: str) -> HTTPAnswer:
+    def refused_and(path):
         """An answer soon after a publish was refused: four times a second nsqd looks whether there is room again."""
         fill(nsqd, "orders")
         return nsqd.http("GET", path)
 
     answer = wait_until(lambda: (seen := refused_and("/health?format=json")).status == 503 and seen)
     assert (answer.json()["reason"], answer.json()["topics"]) == (reason, [])
-    assert wait_until(lambda: (seen := refused_and("/ping")).status == 500 and seen).text == f"NOK - {reason}"
+    wait_until(lambda: refused_and("/ping").text == f"NOK - {reason}")

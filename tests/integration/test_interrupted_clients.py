@@ -8,8 +8,8 @@ import pytest
 
 from nsqd_py.client import Producer, TimedOut
 from tests.support.ledger import compare
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import run_script
+from tests.support.sweeps import sample
+from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
 
@@ -46,6 +46,7 @@ def interrupts(step, number, longest_s=4e-4):
 stored, numbers = [], iter(range(1 << 40))
 def body():
     return b"%d" % next(numbers)
+producer = Producer(ADDRESS)
 """
 _AFTER = """
 producer.publish(TOPIC, b"last")
@@ -55,29 +56,19 @@ print(*(one.decode() for one in stored), "last")
 """
 
 
-def run(text: str, nsqd: NsqdProcess, topic: str) -> str:
-    ended = run_script(text, ADDRESS=f"127.0.0.1:{nsqd.tcp_port}", TOPIC=topic)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
-
-
-def bodies_in(nsqd: NsqdProcess, topic: str) -> list[bytes]:
-    return [message.body for message in nsqd.consume_all(topic, "c")]
-
-
 STEPS = {
     "publish": """
 def step():
     one = body()
     producer.publish(TOPIC, one)
     stored.append(one)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "publish_soon": """
 def step():
     one = body()
     producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
-interrupts(step, 3000, 1e-4)
+interrupts(step, TIMES, 1e-4)
 """,
     "result": """
 def step():
@@ -86,7 +77,7 @@ def step():
     future.add_done_callback(lambda _: None)
     future.result()
     stored.append(one)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "flush": """
 def step():
@@ -95,10 +86,10 @@ def step():
         producer.publish_soon(TOPIC, one)
     producer.flush()
     stored.extend(some)
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
     "start": """
-for _ in range(200):
+for _ in range(TIMES // 15):
     producer = Producer(ADDRESS)
     interrupts(lambda: producer.publish(TOPIC, b"first"), 1, 2e-4)
     stored.append(body())
@@ -112,31 +103,19 @@ def step():
     with Producer(ADDRESS) as producer:
         producer.publish_soon(TOPIC, one)
     stored.append(one)
-interrupts(step, 300, 2e-3)
+interrupts(step, TIMES // 10, 2e-3)
 """,
     "room": """
 producer = Producer(ADDRESS, window=1)
 def step():
     one = body()
     producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
-interrupts(step, 3000)
+interrupts(step, TIMES)
 """,
 }
 
 
-def check_what_is_stored(nsqd: NsqdProcess, topic: str, code: str) -> None:
-    """Run the code with a producer: what it reports as stored is in nsqd, and the producer works after it."""
-    begin = "producer = Producer(ADDRESS)"
-    stored = set(run("\n".join([_PRELUDE, begin, code, _AFTER]), nsqd, topic).encode().split())
-    assert b"last" in stored
-    assert compare(stored, bodies_in(nsqd, topic), at_least_once=True).of("lost") == []
-
-
-@pytest.mark.parametrize("step", sorted(STEPS))
-def test_a_signal_handler_that_raises_breaks_nothing(shared_nsqd: NsqdProcess, topic: str, step: str) -> None:
-    check_what_is_stored(shared_nsqd, topic, STEPS[step])
-
-
+# A producer may be called inside its own calls.
 REENTRANT = {
     "signal handler": """
 def publish_again(*_):
@@ -147,7 +126,7 @@ def publish_again(*_):
     signal.setitimer(signal.ITIMER_REAL, 1e-4)
 signal.signal(signal.SIGALRM, publish_again)
 publish_again()
-for _ in range(3000):
+for _ in range(TIMES):
     producer.publish(TOPIC, b"x")
     producer.publish_soon(TOPIC, b"x")
 signal.signal(signal.SIGALRM, lambda *_: None)
@@ -160,7 +139,7 @@ class Dropped:
         one = body()
         producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
 gc.set_threshold(20)
-for _ in range(3000):
+for _ in range(TIMES):
     Dropped()
     producer.publish_soon(TOPIC, b"x").add_done_callback(lambda _: Dropped())
     producer.publish(TOPIC, b"x")
@@ -170,7 +149,7 @@ gc.collect()
 def close(*_):
     producer.close(1)
 signal.signal(signal.SIGALRM, close)
-for _ in range(100):
+for _ in range(TIMES // 30):
     producer = Producer(ADDRESS)
     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-3))
     try:
@@ -186,12 +165,17 @@ producer.multi_publish(TOPIC, stored[-10:])
 }
 
 
-@pytest.mark.parametrize("how", sorted(REENTRANT))
-def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess, topic: str, how: str) -> None:
-    check_what_is_stored(shared_nsqd, topic, REENTRANT[how])
+@pytest.mark.parametrize("times", sample(500, 3000))
+@pytest.mark.parametrize("name", [*STEPS, *REENTRANT])
+def test_interruptions_break_nothing(shared_nsqd, script, topic, name, times):
+    """What a producer reports as stored is in nsqd, and the producer works after it."""
+    code = (STEPS | REENTRANT)[name]
+    stored = set(script("\n".join([_PRELUDE, code, _AFTER]), TIMES=times).encode().split())
+    assert b"last" in stored
+    assert compare(stored, bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).of("lost") == []
 
 
-def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd, script, topic):
     answered = """
 producer.multi_publish(TOPIC, [b"%d" % number for number in range(3000)])
 from queue import SimpleQueue
@@ -214,19 +198,19 @@ consumer.stop(1)
 for one in answered:
     print(one.decode())
 """
-    finished = run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", answered]), shared_nsqd, topic).encode().split()
+    finished = script(_PRELUDE + answered).encode().split()
     published = map(b"%d".__mod__, range(3000))
-    compare(published, finished + bodies_in(shared_nsqd, topic), at_least_once=True).require_sound()
+    compare(published, finished + bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).require_sound()
 
 
-def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_close_does_not_wait_for_a_callback_that_hangs(address, topic):
     may_end, has_ended = threading.Event(), threading.Event()
 
-    def hang(error: object) -> None:
+    def hang(error):
         assert may_end.wait(40)
         has_ended.set()
 
-    producer = Producer(f"127.0.0.1:{shared_nsqd.tcp_port}")
+    producer = Producer(address)
     producer.publish_soon(topic, b"x", hang)
     with pytest.raises(TimedOut):
         producer.close(0.1)
@@ -235,7 +219,7 @@ def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess,
     assert has_ended.wait(40)
 
 
-def test_a_consumer_whose_start_was_interrupted_starts(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_a_consumer_whose_start_was_interrupted_starts(script):
     starts = """
 for _ in range(60):
     came = threading.Event()
@@ -246,13 +230,13 @@ for _ in range(60):
     assert came.wait(40)
     consumer.stop(1)
 """
-    run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", starts]), shared_nsqd, topic)
+    script(_PRELUDE + starts)
 
 
 @pytest.mark.parametrize(
     "wait", ["consumer.wait()", "consumer.stop()", "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))"]
 )
-def test_a_signal_that_comes_just_before_a_wait_ends_it(shared_nsqd: NsqdProcess, topic: str, wait: str) -> None:
+def test_a_signal_that_comes_just_before_a_wait_ends_it(script, wait):
     """Then the wait itself is not interrupted. The kernel gives the signal to another thread here, with the same effect."""
     text = f"""
 handling, may_end = threading.Event(), threading.Event()
@@ -260,8 +244,7 @@ def handle(message):
     handling.set()
     may_end.wait()
 
-with Producer(ADDRESS) as producer:
-    producer.publish(TOPIC, b"1")
+producer.publish(TOPIC, b"1")
 consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
 consumer.start()
 handling.wait()
@@ -274,4 +257,4 @@ except KeyboardInterrupt:
 may_end.set()
 consumer.stop()
 """
-    assert run(_PRELUDE + text, shared_nsqd, topic) == "interrupted\n"
+    assert script(_PRELUDE + text) == "interrupted\n"

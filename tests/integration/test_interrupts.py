@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import run_script
+from tests.support.sweeps import sample
 
 pytestmark = pytest.mark.ours
 
@@ -75,13 +74,11 @@ print(sorted(seen - {"GeneratorExit", "CancelledError"}), len(ended), max(ended)
 """
 
 
-@pytest.mark.parametrize("shell", ["aio", "gevent", "threads"])
-def test_control_c_in_a_loop_raises_nothing_else(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
-    names = {"ADDRESS": f"127.0.0.1:{shared_nsqd.tcp_port}", "TOPIC": topic, "SHELL": shell}
+@pytest.mark.parametrize("times", sample(30, 100))
+def test_control_c_in_a_loop_raises_nothing_else(script, shell, times):
     # On gevent, it may come while a greenlet has a message that is not queued yet: `stop` waits for its answer.
-    numbers: dict[str, object] = {"TIMES": 100, "LONGEST_S": 100 if shell == "gevent" else 20}
-    ended = run_script(LOOPS, **names, **numbers)
-    assert (ended.stdout, ended.stderr) == ("['KeyboardInterrupt'] 100 True\n", "")
+    printed = script(LOOPS, SHELL=shell, TIMES=times, LONGEST_S=100 if shell == "gevent" else 20)
+    assert printed == f"['KeyboardInterrupt'] {times} True\n"
 
 
 STOPPING = """
@@ -101,7 +98,7 @@ began_s = time.monotonic()
 HANDLER = """
 def handle(message):
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
-    sleep(3600)
+    hang()
 consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
 with Producer(ADDRESS) as producer:
     producer.publish(TOPIC, b"x")
@@ -112,10 +109,12 @@ except KeyboardInterrupt:
 """
 
 HANGS = {
-    "threads": f"from nsqd_py.client import Consumer, Producer\nfrom time import sleep\n{HANDLER}",
+    "threads": f"from nsqd_py.client import Consumer, Producer\nhang = threading.Event().wait\n{HANDLER}",
     "gevent": f"""
-from gevent import get_hub, sleep
+from gevent import get_hub
+from gevent.event import Event
 from nsqd_py.client.gevent import Consumer, Producer
+hang = Event().wait
 get_hub().print_exception = lambda *_: None
 {HANDLER}""",
     "aio": """
@@ -123,7 +122,7 @@ import asyncio
 from nsqd_py.client.aio import Consumer, Producer
 async def handle(message):
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
 async def main():
     async with Producer(ADDRESS) as producer:
         await producer.publish(TOPIC, b"x")
@@ -136,11 +135,8 @@ except KeyboardInterrupt:
 }
 
 
-@pytest.mark.parametrize("shell", sorted(HANGS))
-def test_a_second_control_c_shortens_a_stop(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
+def test_a_second_control_c_shortens_a_stop(shared_nsqd, script, topic, shell):
     """`run` would wait 30 s for a handler that hangs."""
     end = "signal.setitimer(signal.ITIMER_REAL, 0)\nprint(time.monotonic() - began_s < 25)\n"
-    text = "\n".join([STOPPING, HANGS[shell], end])
-    ended = run_script(text, ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}", TOPIC=topic)
-    assert (ended.stdout, ended.stderr, ended.returncode) == ("True\n", "", 0)
+    assert script("\n".join([STOPPING, HANGS[shell], end])) == "True\n"
     shared_nsqd.wait_for_channel(topic, "c", client_count=0)

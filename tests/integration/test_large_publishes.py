@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import OK, bodies, mpub
 
 KIB = 1024
@@ -20,16 +19,10 @@ def mixed(number: int) -> list[bytes]:
     return [(b"%d.%d " % (number, i)).ljust(30 * KIB + 7 * i, b"y") for i in range(9)]
 
 
-def consumed(nsqd: NsqdProcess, count: int) -> list[bytes]:
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "c", rdy_count=100)
-        return bodies(consumer.consume(count))
-
-
 @pytest.mark.parametrize("pieces", [1, 3, 50])
-def test_large_publishes_in_a_row(nsqd: NsqdProcess, pieces: int) -> None:
+def test_large_publishes_in_a_row(nsqd, pieces):
     nsqd.create("t", "c")
-    sent: list[bytes] = []
+    sent = []
     with nsqd.connect() as client:
         for number in range(6):
             messages = mixed(number) if number % 3 == 2 else large(number)
@@ -39,4 +32,4 @@ def test_large_publishes_in_a_row(nsqd: NsqdProcess, pieces: int) -> None:
                 client.send(command[start : start + step])
             assert client.frame() == OK
             sent += messages
-    assert consumed(nsqd, len(sent)) == sent
+    assert bodies(nsqd.consume("t", "c", len(sent))) == sent

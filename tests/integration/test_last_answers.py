@@ -9,7 +9,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.wire import NOP, Closed, fin
 
 pytestmark = pytest.mark.ours
@@ -19,7 +18,7 @@ MESSAGES = 20
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.010, 0.025])
-def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd, delay_s: float) -> None:
+def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd, delay_s):
     """Without TCP_NODELAY, the second FIN waits for the ACK of the first, which is delayed by up to 40 ms."""
     channels = [f"c{number}" for number in range(RUNS)]
     nsqd = make_nsqd()
@@ -29,7 +28,7 @@ def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd
         clients[0].mpub("t", [b"%d" % number for number in range(MESSAGES)])
         for client, channel in zip(clients, channels, strict=True):
             client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-            client.sub("t", channel, rdy_count=MESSAGES)
+            client.sub("t", channel, MESSAGES)
         received = [client.messages(MESSAGES) for client in clients]
         for client, messages in zip(clients, received, strict=True):
             for message in messages:
@@ -41,11 +40,11 @@ def test_fins_that_the_system_of_the_client_holds_back_count(make_nsqd: MakeNsqd
     assert depths == dict.fromkeys(channels, 0)
 
 
-def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd, topic):
     """The system waits for 40 ms before it acknowledges input without output, and the client's sends no second FIN until then."""
     with shared_nsqd.connect() as client, shared_nsqd.connect() as publisher:
         client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        client.sub(topic, "c", rdy_count=MESSAGES)
+        client.sub(topic, "c", MESSAGES)
         times_s = []
         for _ in range(RUNS):
             publisher.mpub(topic, [b"m"] * MESSAGES)
@@ -59,12 +58,12 @@ def test_fins_arrive_as_fast_as_the_consumer_sends_them(shared_nsqd: NsqdProcess
     assert min(times_s) < 0.030, times_s  # the quickest: the machine may be busy
 
 
-def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd: MakeNsqd) -> None:
+def test_a_stop_waits_for_no_answer_that_is_not_on_its_way(make_nsqd):
     """A consumer that works on its messages gets no longer time for them, whatever else it sends."""
     nsqd = make_nsqd()
     with nsqd.connect() as client, nsqd.connect() as publisher:
         publisher.pub("t", b"held")
-        client.sub("t", "c", rdy_count=1)
+        client.sub("t", "c", 1)
         held = client.message()
         nsqd.signal(signal.SIGTERM)
         began_s = time.monotonic()

@@ -5,23 +5,22 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-import gevent
 import pytest
 
 from nsqd_py.lease.keeper import LeaseKeeper
-from nsqd_py.lease.store import Lease
+from tests.support.consumer_drivers import SHELLS
 from tests.support.etcd import ETCD, Etcd
 from tests.support.etcd_operator import EtcdOperator
-from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import FakeLog
 
 TTL_S = 2
+wait_here = SHELLS["gevent"].wait  # greenlets run in the meantime
 
-pytestmark = [pytest.mark.skipif(ETCD is None, reason="no etcd here"), pytest.mark.xdist_group("etcd")]
+pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+def etcd(tmp_path_factory) -> Iterator[Etcd]:
     running = Etcd(tmp_path_factory.mktemp("etcd"))
     try:
         running.wait_until_it_answers()
@@ -30,23 +29,18 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         running.end()
 
 
-def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
+def test_a_lease_that_nobody_renews_ends(etcd):
     store = etcd.store("two")
     assert store.acquire("first:1", store.look()) is not None
-    later: list[Lease] = []
 
-    def take() -> bool:
-        gevent.sleep(0.2)
+    def take():
         look = store.look()
-        lease = store.acquire("second:1", look) if look.holder is None else None
-        later.extend([lease] if lease else [])
-        return bool(later)
+        return store.acquire("second:1", look) if look.holder is None else None
 
-    wait_until(take, 40, "the end of the lease")
-    store.release(later[0])
+    store.release(wait_here(take))
 
 
-def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd: Etcd) -> None:
+def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd):
     store, operator = etcd.store("compacted"), EtcdOperator(etcd.address)
     lease = store.acquire("first:1", store.look())
     assert lease is not None
@@ -58,26 +52,18 @@ def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd: Etcd) -> None:
     assert store.look().is_released
 
 
-def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd: Etcd) -> None:
-    said: list[str] = []
-    log = FakeLog()
+def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd):
+    said = []
     keeper = LeaseKeeper(
-        etcd.store("three"), "first:1", TTL_S, log, lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")
+        etcd.store("three"), "first:1", TTL_S, FakeLog(), lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")
     )
     keeper.start()
 
-    def until_said(*expected: str) -> None:
-        def ask() -> bool:
-            gevent.sleep(0.02)
-            return said == list(expected)
-
-        wait_until(ask, 40, f"{expected}, log {log.errors}")
-
-    until_said("taken")
+    wait_here(lambda: said == ["taken"])
     etcd.process.send_signal(signal.SIGSTOP)
-    until_said("taken", "lost")
+    wait_here(lambda: said == ["taken", "lost"])
     assert not keeper.is_held
     etcd.process.send_signal(signal.SIGCONT)
-    until_said("taken", "lost", "taken")
+    wait_here(lambda: said == ["taken", "lost", "taken"])
     keeper.close()
     assert etcd.store("three").look().holder is None

@@ -6,25 +6,23 @@ Next to each, an honest publisher works on, and is not to notice.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import signal
 import socket
-import struct
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
-from tests.conftest import MakeNsqd
 from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, pub, rdy, sub
+from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, int32, pub, rdy, sized, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -77,16 +75,13 @@ def crowd() -> Iterator[Crowd]:
 
 def read_until_end(sock: socket.socket) -> bytes:
     """What comes before the connection is closed in good order."""
-    data = b""
-    while part := sock.recv(65536):
-        data += part
-    return data
+    return b"".join(iter(partial(sock.recv, 65536), b""))
 
 
 def read_all(sock: socket.socket) -> bytes:
     """What comes before the connection is closed or reset."""
     data = b""
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         while part := sock.recv(65536):
             data += part
     return data
@@ -96,18 +91,14 @@ def is_closed(sock: socket.socket) -> bool:
     """Closed by the other side; what it sent before is thrown away."""
     sock.setblocking(False)
     try:
-        while sock.recv(65536):
-            pass
+        read_all(sock)
     except BlockingIOError:
         return False
-    except OSError:
-        return True
     return True
 
 
 def rss_bytes(process: ServerProcess) -> int:
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return psutil.Process(process.pid).memory_info().rss
 
 
 class Neighbour:
@@ -136,20 +127,20 @@ class Neighbour:
 # ---- how many connections
 
 
-def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections-per-address=3")
     held = [crowd.connect(port, "127.0.0.2") for port in (nsqd.tcp_port, nsqd.tcp_port, nsqd.http_port)]
     held[2].sendall(PING)
     assert held[2].recv(4096).startswith(b"HTTP/1.1 200 ")
     refused = crowd.connect(nsqd.tcp_port, "127.0.0.2")
-    assert read_all(refused) == struct.pack(">ii", 4 + len(TOO_MANY.data), ERROR) + TOO_MANY.data
+    assert read_all(refused) == sized(int32(ERROR) + TOO_MANY.data)
     answer = read_all(crowd.connect(nsqd.http_port, "127.0.0.2"))
     assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"Connection: close\r\n" in answer and answer.endswith(b'{"message":"TOO_MANY_CONNECTIONS"}')
     nsqd.connect().pub("t", b"from another address")
     held[0].close()
 
-    def comes_in_again() -> bool:
+    def comes_in_again():
         again = crowd.connect(nsqd.http_port, "127.0.0.2")
         again.sendall(PING)
         return again.recv(4096).startswith(b"HTTP/1.1 200 ")
@@ -157,7 +148,7 @@ def test_an_address_gets_so_many_connections_and_others_theirs(make_nsqd: MakeNs
     wait_until(comes_in_again, what="a place to be free")
 
 
-def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections-per-address=20")
     neighbour = Neighbour(nsqd)
     sources = [f"127.0.0.{host}" for host in range(10, 15)]
@@ -172,7 +163,7 @@ def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd: MakeNsqd
     assert len(lines) <= 2 * CLIENT_BURST, lines
 
 
-def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections=1")
     with nsqd.connect(client_id="first"):
         nsqd.signal(signal.SIGSTOP)
@@ -184,7 +175,7 @@ def test_who_has_spoken_already_hears_why_it_is_refused(make_nsqd: MakeNsqd, cro
         assert read_until_end(late[1]).startswith(b"HTTP/1.1 503 ")
 
 
-def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_all_connections_together_have_a_limit(make_nsqd, crowd):
     nsqd = make_nsqd("--max-connections=4")
     clients = [nsqd.connect(client_id=str(number)) for number in range(4)]
     with Client(nsqd.tcp_port) as late:
@@ -194,7 +185,7 @@ def test_all_connections_together_have_a_limit(make_nsqd: MakeNsqd, crowd: Crowd
     wait_until(nsqd.is_healthy, what="a place to be free")
 
 
-def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> None:
+def test_the_last_descriptors_are_for_files(tmp_path, crowd):
     few = Host("127.0.0.1", ("sh", "-c", 'ulimit -n 256 && exec "$0" "$@"'))
     with NsqdProcess(tmp_path / "nsqd", host=few).start() as nsqd:
         publisher = nsqd.connect()
@@ -206,15 +197,12 @@ def test_the_last_descriptors_are_for_files(tmp_path: Path, crowd: Crowd) -> Non
         assert "Accept() failure" not in nsqd.log_text()
 
 
-def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_nsqlookupd_has_the_same_limits(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", "--handshake-timeout=200ms")
     silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
     assert read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
     assert read_all(crowd.connect(nsqlookupd.http_port, "127.0.0.2")).startswith(b"HTTP/1.1 503 ")
     wait_until(lambda: is_closed(silent), what="the silent one to be closed")
-
-
-# ---- silence, and bytes one at a time
 
 
 # ---- who does not read
@@ -251,7 +239,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("what", PIPELINES)
-def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, crowd: Crowd, what: str) -> None:
+def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path, crowd, what):
     # Unix sockets hold little, so that much waits in nsqd itself.
     name, beginning, data = PIPELINES[what]
     flags = ("--write-timeout=500ms", "--mem-queue-size=100", "--log-level=info")
@@ -274,7 +262,7 @@ WRITE_TIMEOUT_S = 0.6
 SLOW_READ_BYTES = 8192
 
 
-def test_a_client_that_reads_slowly_is_kept(make_nsqd: MakeNsqd) -> None:
+def test_a_client_that_reads_slowly_is_kept(make_nsqd):
     """It takes something more often than the time-out; nsqd's socket has room again after a third of its buffer."""
     nsqd = make_nsqd(f"--write-timeout={WRITE_TIMEOUT_S * 1000:.0f}ms")
     publisher = nsqd.connect()
@@ -321,40 +309,43 @@ def read_slowly(nsqd: NsqdProcess, sock: socket.socket, left_bytes: int) -> tupl
 HUGE = 1 << 30
 LARGEST_INTRODUCTION = 1 << 16
 DECLARATIONS = {
-    "PUB": ("tcp", MAGIC + b"PUB t\n" + struct.pack(">i", HUGE)),
-    "MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">ii", HUGE, HUGE // 8)),
-    "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + struct.pack(">iii", HUGE, 1, HUGE - 8)),
-    "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + struct.pack(">i", HUGE)),
-    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
-    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION)),
+    "PUB": ("tcp", MAGIC + b"PUB t\n" + int32(HUGE)),
+    "MPUB": ("tcp", MAGIC + b"MPUB t\n" + int32(HUGE) + int32(HUGE // 8)),
+    "a message of an MPUB": ("tcp", MAGIC + b"MPUB t\n" + int32(HUGE) + int32(1) + int32(HUGE - 8)),
+    "DPUB": ("tcp", MAGIC + b"DPUB t 1\n" + int32(HUGE)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + int32(LARGEST_INTRODUCTION)),
     "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
     "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
     "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
 }
 TOO_LARGE = DECLARATIONS | {
-    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
-    "AUTH": ("tcp", MAGIC + b"AUTH\n" + struct.pack(">i", LARGEST_INTRODUCTION + 1)),
+    "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION + 1)),
+    "AUTH": ("tcp", MAGIC + b"AUTH\n" + int32(LARGEST_INTRODUCTION + 1)),
 }
 
 
-def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def port_of(nsqd: NsqdProcess, protocol: str) -> int:
+    return nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
+
+
+def test_a_size_that_is_only_declared_takes_no_memory(make_nsqd, crowd):
     nsqd = make_nsqd(f"--max-body-size={HUGE + 8}", f"--max-msg-size={HUGE + 8}")
     Neighbour(nsqd).work()
     before_bytes = rss_bytes(nsqd)
     for protocol, beginning in DECLARATIONS.values():
         for _ in range(10):
-            sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
-            sock.sendall(beginning + (struct.pack(">i", 1) + b"x") * 200)
+            crowd.connect(port_of(nsqd, protocol)).sendall(beginning + sized(b"x") * 200)
     Neighbour(nsqd).work()
     assert rss_bytes(nsqd) - before_bytes < 5 * MB
     assert not any(map(is_closed, crowd.socks))
 
 
 @pytest.mark.parametrize("what", ["PUB", "a body", "a head"])
-def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
+def test_incomplete_requests_have_a_limit_together(make_nsqd, crowd, what):
     nsqd = make_nsqd("--mem-queue-bytes=0", f"--max-body-size={MB}")
     head = b"GET /" if what == "a head" else DECLARATIONS[what][1]
-    head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(struct.pack(">i", HUGE), struct.pack(">i", MB))
+    head = head.replace(b"%d" % HUGE, b"%d" % MB).replace(int32(HUGE), int32(MB))
     with nsqd.connect() as small:
         small.send(pub("t", b"xx")[:-1])
         for _ in range(50):
@@ -364,9 +355,9 @@ def test_incomplete_requests_have_a_limit_together(make_nsqd: MakeNsqd, crowd: C
         assert small.frame() == OK
 
 
-def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Crowd) -> None:
+def test_a_size_above_the_limit_is_refused_at_once(nsqd, crowd):
     for what, (protocol, beginning) in TOO_LARGE.items():
-        sock = crowd.connect(nsqd.tcp_port if protocol == "tcp" else nsqd.http_port)
+        sock = crowd.connect(port_of(nsqd, protocol))
         if what == "a body that is not wanted":
             continue  # it is thrown away as it comes
         sock.sendall(beginning + (b"x" * 6 * MB if what == "a chunk" else b""))
@@ -375,7 +366,7 @@ def test_a_size_above_the_limit_is_refused_at_once(nsqd: NsqdProcess, crowd: Cro
         assert answer[0 if protocol == "http" else 8 :].startswith(refusals), what
 
 
-def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
+def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd, crowd):
     nsqd = make_nsqd()
     before_bytes = rss_bytes(nsqd)
     sock = crowd.connect(nsqd.http_port)
@@ -387,7 +378,7 @@ def test_a_body_in_tiny_chunks_takes_about_its_size(make_nsqd: MakeNsqd, crowd: 
     assert sock.recv(4096).startswith(b"HTTP/1.1 413 ")  # as one message it is too big
 
 
-def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     with LookupClient(nsqlookupd.tcp_port) as peer:
         peer.introduce()
@@ -402,7 +393,7 @@ def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd: MakeNsql
         assert rss_bytes(nsqlookupd) - before_bytes < 20 * 4 * MB
 
 
-def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     texts = dict.fromkeys(("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000)
     for _ in range(50):
@@ -413,14 +404,14 @@ def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd: MakeNs
         assert peer.read().startswith(b"E_BAD_BODY")
 
 
-def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNsqlookupd, crowd: Crowd) -> None:
+def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
     nsqlookupd.topics()
     before_bytes = rss_bytes(nsqlookupd)
     for _ in range(50):
-        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1IDENTIFY\n" + struct.pack(">i", 1 << 20) + b"{")
+        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1IDENTIFY\n" + int32(1 << 20) + b"{")
     nsqlookupd.topics()
     assert rss_bytes(nsqlookupd) - before_bytes < 5 * MB
     refused = crowd.connect(nsqlookupd.tcp_port)
-    refused.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", (1 << 20) + 1))
+    refused.sendall(b"  V1IDENTIFY\n" + int32((1 << 20) + 1))
     assert read_all(refused)[4:].startswith(b"E_BAD_BODY")

@@ -9,19 +9,19 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import gevent
 import pytest
 
 from nsqd_py.lookup.connection import parse_peer_info
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
 from tests.support.certificates import Certificates, make_certificates
+from tests.support.consumer_drivers import SHELLS
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.web_server import Asked, Reply, WebServer
 from tests.unit.fakes import FakeLog, World, start_broker
 
 HOST = "127.0.0.1"
@@ -44,7 +44,7 @@ class Session:
     @property
     def registered(self) -> set[str]:
         """`topic` and `topic channel`, each."""
-        known: set[str] = set()
+        known = set()
         for command in self.commands:
             verb, _, words = command.partition(" ")
             if verb == "REGISTER":
@@ -75,7 +75,7 @@ class FakeLookupd:
         self.tcp_port = self.http_port = 0
         self._tls = tls
         self._listener: socket.socket | None = None
-        self._http: ThreadingHTTPServer | None = None
+        self._http: WebServer | None = None
 
     @property
     def address(self) -> str:
@@ -99,25 +99,21 @@ class FakeLookupd:
         """On the ports of its last start, if there was one."""
         self._listener = socket.create_server((HOST, self.tcp_port))
         self.tcp_port = self._listener.getsockname()[1]
-        self._http = ThreadingHTTPServer((HOST, self.http_port), self._handler())
-        if self._tls is not None:
-            self._http.socket = self._tls.wrap_socket(self._http.socket, server_side=True)
-        self.http_port = self._http.server_address[1]
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+        self._http = WebServer(self._reply, self._tls, self.http_port)
+        self.http_port = self._http.port
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 
     def stop(self) -> None:
         """Dies: connections end, nothing listens, what was registered is forgotten."""
-        if self._listener is None or self._http is None:
+        if self._listener is None:
             return
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._listener = None
         self.may_answer_http.set()
-        self._http.shutdown()
-        self._http.server_close()
+        self._http.close()
         for session in self.sessions:
             with contextlib.suppress(OSError):
                 session.sock.shutdown(socket.SHUT_RDWR)
@@ -177,30 +173,17 @@ class FakeLookupd:
 
     # --- HTTP
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                topic = parse_qs(url.query)["topic"][0]
-                fake.asked.append(topic)
-                fake.events.append(f"{url.path} {topic}")
-                fake.may_answer_http.wait()
-                body = json.dumps({"channels": fake.channels.get(topic, [])}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
+    def _reply(self, asked: Asked) -> Reply:
+        url = urlsplit(asked.target)
+        topic = parse_qs(url.query)["topic"][0]
+        self.asked.append(topic)
+        self.events.append(f"{url.path} {topic}")
+        self.may_answer_http.wait()
+        return Reply(body=json.dumps({"channels": self.channels.get(topic, [])}).encode(), close=True)
 
 
 def _exactly(source: Any, size: int) -> bytes:
-    data: bytes = source.read(size)
+    data = source.read(size)
     if len(data) < size:
         raise EOFError
     return data
@@ -212,9 +195,9 @@ MakeLookupd = Callable[..., FakeLookupd]
 @pytest.fixture
 def make_lookupd() -> Iterator[MakeLookupd]:
     """`make_lookupd(channels)` starts one."""
-    fakes: list[FakeLookupd] = []
+    fakes = []
 
-    def make(*args: Any, **settings: Any) -> FakeLookupd:
+    def make(*args, **settings):
         fakes.append(FakeLookupd(*args, **settings))
         return fakes[-1].start()
 
@@ -224,7 +207,7 @@ def make_lookupd() -> Iterator[MakeLookupd]:
 
 
 @pytest.fixture
-def lookupd(make_lookupd: MakeLookupd) -> FakeLookupd:
+def lookupd(make_lookupd) -> FakeLookupd:
     return make_lookupd()
 
 
@@ -236,10 +219,9 @@ def connected(make_nsqd: MakeNsqd, *fakes: FakeLookupd) -> NsqdProcess:
     return nsqd
 
 
-def wait_for(fake: FakeLookupd, *registrations: str, deadline_s: float = 40.0) -> None:
+def wait_for(fake: FakeLookupd, *registrations: str) -> None:
     """Until it has exactly these."""
-    expected = set(registrations)
-    wait_until(lambda: fake.registered == expected, deadline_s, f"{expected} to be registered")
+    wait_until(lambda: fake.registered == set(registrations), what=f"{registrations} to be registered")
 
 
 def channels_of(nsqd: NsqdProcess, topic: str) -> dict[str, int]:
@@ -249,22 +231,13 @@ def channels_of(nsqd: NsqdProcess, topic: str) -> dict[str, int]:
 
 
 def wait_for_depths(nsqd: NsqdProcess, topic: str, depths: dict[str, int]) -> None:
-    seen: list[dict[str, int]] = []
-
-    def match() -> bool:
-        seen[:] = [channels_of(nsqd, topic)]
-        return seen[0] == depths
-
-    try:
-        wait_until(match)
-    except AssertionError as error:
-        raise AssertionError(f"wanted {depths}, depths are {seen}") from error
+    wait_until(lambda: channels_of(nsqd, topic) == depths, what=f"depths of {depths}")
 
 
 # --- telling
 
 
-def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_nsqd_says_who_it_is(make_nsqd, lookupd):
     nsqd = make_nsqd(lookupd.flag, "--topology-zone=z", "--topology-region=r")
     session = wait_until(lambda: lookupd.live)[0]
     info = nsqd.http("GET", "/info").json()
@@ -279,7 +252,7 @@ def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     }
 
 
-def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_changes_are_told_as_they_come(make_nsqd, lookupd):
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "a", "b")
     wait_for(lookupd, "orders", "orders a", "orders b")
@@ -290,7 +263,7 @@ def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     assert lookupd.events[-2:] == ["UNREGISTER orders b", "UNREGISTER orders"]
 
 
-def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd, lookupd):
     """Only so nsqlookupd forgets that it was tombstoned."""
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "ch")
@@ -307,7 +280,7 @@ def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, loo
     assert sorted(reported[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
 
 
-def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd) -> None:
+def test_what_was_loaded_is_told_in_a_pipe(tmp_path, lookupd):
     """Answers come only after 200 commands: one at a time would wait for ever."""
     topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]} for n in range(500)]
     nsqd = NsqdProcess(tmp_path / "nsqd", lookupd.flag)
@@ -319,7 +292,7 @@ def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd)
         wait_until(lambda: len(lookupd.registered) == 2000, what="1500 channels")
 
 
-def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd, lookupd):
     nsqd = make_nsqd("--lookupd-tcp-address=127.0.0.1:1", lookupd.flag, lookupd.flag)
     wait_until(lambda: lookupd.live)
     nsqd.create("orders")
@@ -331,13 +304,13 @@ def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNs
 # --- never waiting
 
 
-def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd, lookupd):
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
     with nsqd.connect() as client:
         start = time.monotonic()
         client.pub("orders", b"message")
-        client.sub("orders", "ch", rdy_count=1)
+        client.sub("orders", "ch", 1)
         assert time.monotonic() - start < SOON_S
         wait_until(lambda: lookupd.asked == ["orders"])
         assert channels_of(nsqd, "orders") == {"ch": 0}  # held: other channels would miss it
@@ -348,12 +321,11 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_
 # --- the channels of a new topic
 
 
-def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_held_messages_survive_a_crash(make_nsqd, lookupd):
     lookupd.channels["orders"] = ["a", "b"]
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
-    with nsqd.connect() as client:
-        client.pub("orders", b"one", b"two")
+    nsqd.pub("orders", b"one", b"two")
     wait_until(lambda: lookupd.asked)
     nsqd.kill()
     lookupd.may_answer_http.set()
@@ -361,16 +333,15 @@ def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     wait_for_depths(nsqd, "orders", {"a": 2, "b": 2})
 
 
-def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
+def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd, lookupd):
     """So that no consumer comes and gets alone what waits for all channels."""
     lookupd.channels = {"orders": ["a", "b"], "known": ["x"]}
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("asked")
     wait_until(lambda: lookupd.asked == ["asked"])
     lookupd.stop()
-    with nsqd.connect() as client:
+    with nsqd.consumer("known", "ch") as client:
         client.pub("orders", b"message")
-        client.sub("known", "ch")
         wait_until(lambda: nsqd.log_text().count("failed to query nsqlookupd") == 2)
     lookupd.start()
     wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
@@ -394,14 +365,10 @@ class Embedded:
         self.peers.start()
 
 
-def wait_here(condition: Callable[[], Any]) -> None:
-    """Lets greenlets run until it is true."""
-    with gevent.Timeout(40, AssertionError("waited 40 s")):
-        while not condition():
-            gevent.sleep(0.01)
+wait_here = SHELLS["gevent"].wait  # greenlets run in the meantime
 
 
-def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+def test_addresses_are_exchanged_while_it_runs(tmp_path, make_lookupd):
     first, second = make_lookupd(), make_lookupd()
     embedded = Embedded(tmp_path, first.address, first.address)
     embedded.broker.get_topic("orders")
@@ -418,7 +385,7 @@ def test_addresses_are_exchanged_while_it_runs(tmp_path: Path, make_lookupd: Mak
     wait_here(lambda: not second.live)
 
 
-def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lookupd: MakeLookupd) -> None:
+def test_a_name_for_two_families_is_registered_with_once(tmp_path, make_lookupd):
     """Nobody listens on ::1, so 127.0.0.1 it is."""
     fake = make_lookupd()
     embedded = Embedded(tmp_path, f"localhost:{fake.tcp_port}", f"127.0.0.1:{fake.tcp_port}")
@@ -428,16 +395,16 @@ def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lo
     assert len(fake.sessions) == 1
 
 
-def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_defect_it_registers_again(tmp_path, make_lookupd, monkeypatch):
     defects = [KeyError("a bug"), KeyError("another one")]
 
-    def parse(response: bytes) -> dict[str, Any]:
+    def parse(response):
         if defects:
             raise defects.pop()
         return parse_peer_info(response)
 
     monkeypatch.setattr("nsqd_py.lookup.peer.parse_peer_info", parse)
-    logged: list[str] = []
+    logged = []
     monkeypatch.setattr(FakeLog, "exception", lambda _, text, *arguments: logged.append(text % arguments))
     fake = make_lookupd()
     embedded = Embedded(tmp_path, fake.address)
@@ -451,10 +418,9 @@ def test_after_a_defect_it_registers_again(tmp_path: Path, make_lookupd: MakeLoo
 
 
 @pytest.fixture
-def tls_lookupd(make_lookupd: MakeLookupd, certificates: Certificates) -> FakeLookupd:
+def tls_lookupd(make_lookupd, certificates) -> FakeLookupd:
     """It wants a certificate too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    context = certificates.server_context()
     context.load_verify_locations(certificates.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     return make_lookupd({"orders": ["a"]}, tls=context)
@@ -470,7 +436,7 @@ def tls_flags(fake: FakeLookupd, certificates: Certificates, authority: Path | N
     ]
 
 
-def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates) -> None:
+def test_tls_on_both_ports(make_nsqd, tls_lookupd, certificates):
     """The name that counts is the configured one, whatever the nsqlookupd says of itself."""
     nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates))
     wait_until(lambda: tls_lookupd.live)
@@ -481,9 +447,7 @@ def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certif
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
-def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(
-    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(make_nsqd, tls_lookupd, certificates, tmp_path):
     flags = tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority)
     nsqd = make_nsqd(*flags)
     wait_until(lambda: "certificate verify failed" in nsqd.log_text())

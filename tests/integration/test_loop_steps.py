@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.ours
 
 
-def test_it_measures_the_longest_steps() -> None:
+def test_it_measures_the_longest_steps():
     command = [sys.executable, "-m", "bench.loop_steps", "--count=100"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nsqd_py.cluster.problems.kinds import INFO, KINDS
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -56,13 +56,12 @@ class Scrape:
 nsqd = module_nsqd("--e2e-processing-latency-percentile=0.99,0.5", "--sync-timeout=10ms")
 
 
-def test_topics_and_channels(nsqd: NsqdProcess) -> None:
+def test_topics_and_channels(nsqd):
     nsqd.create("orders", "c")
     nsqd.create("held", "c")
     nsqd.post("/topic/pause?topic=held")
     nsqd.post("/pub?topic=held", b"four")
-    with nsqd.connect() as client:
-        client.sub("orders", "c", rdy_count=3)
+    with nsqd.consumer("orders", "c", 3) as client:
         client.mpub("orders", [b"1", b"22", b"333", b"4444", b"55555", b"666666"])
         client.dpub("orders", 60_000, b"later")
         first, second, _ = (client.message() for _ in range(3))
@@ -75,8 +74,7 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
         for name in ("messages_total", "message_bytes_total", "depth", "backend_depth", "paused")
     }
     assert of_topic == {"messages_total": 7, "message_bytes_total": 26, "depth": 0, "backend_depth": 0, "paused": 0}
-    assert scrape.value("nsqd_topic_paused", topic="held") == 1
-    assert scrape.value("nsqd_topic_depth", topic="held") == 1
+    assert scrape.value("nsqd_topic_paused", topic="held") == scrape.value("nsqd_topic_depth", topic="held") == 1
     expected = {
         "messages_total": 7,
         "requeued_total": 1,
@@ -100,16 +98,12 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
     assert scrape.value("nsqd_memory_bytes", kind="ephemeral") == 0
 
 
-def test_the_process(nsqd: NsqdProcess) -> None:
+def test_the_process(nsqd):
     nsqd.post("/pub?topic=synced", b"1")
 
-    def is_synced() -> Scrape | None:
-        scrape = Scrape(nsqd)
-        counts = [scrape.sum(f"nsqd_{name}_seconds_count") for name in ("log_sync_duration", "event_loop_lag")]
-        return scrape if all(counts) else None
-
-    scrape = wait_until(is_synced, what="a sync and a look at the loop")
-    assert scrape is not None
+    for name in ("log_sync_duration", "event_loop_lag"):
+        wait_until(lambda name=name: Scrape(nsqd).sum(f"nsqd_{name}_seconds_count"))
+    scrape = Scrape(nsqd)
     assert scrape.sum("nsqd_log_sync_duration_seconds_bucket") >= scrape.sum("nsqd_log_sync_duration_seconds_count")
     assert 0 < scrape.sum("nsqd_log_sync_duration_seconds_sum") < 60
     assert scrape.sum("nsqd_log_write_errors_total") == 0
@@ -126,7 +120,7 @@ def test_the_process(nsqd: NsqdProcess) -> None:
     assert scrape.value("python_gc_collections_total", generation="0") > 0
 
 
-def test_without_percentiles_there_are_no_latencies(make_nsqd: MakeNsqd) -> None:
+def test_without_percentiles_there_are_no_latencies(make_nsqd):
     nsqd = make_nsqd()
     nsqd.create("t", "c")
     scrape = Scrape(nsqd)
@@ -137,21 +131,11 @@ def test_without_percentiles_there_are_no_latencies(make_nsqd: MakeNsqd) -> None
 # --- the dashboard
 
 
-@pytest.fixture(scope="module")
-def dashboard() -> Any:
-    return json.loads(DASHBOARD.read_text("utf-8"))
-
-
-def panels(dashboard: Any) -> Iterator[Any]:
+def expressions(dashboard: Any) -> Iterator[str]:
     for panel in dashboard["panels"]:
-        yield panel
-        yield from panel.get("panels", ())
-
-
-def expressions(dashboard: Any) -> list[str]:
-    of_panels = [target["expr"] for panel in panels(dashboard) for target in panel.get("targets", ())]
-    of_variables = [v["query"]["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
-    return of_panels + of_variables
+        for each in (panel, *panel.get("panels", ())):
+            yield from (target["expr"] for target in each.get("targets", ()))
+    yield from (variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query")
 
 
 def metrics_of(expression: str) -> set[str]:
@@ -170,27 +154,24 @@ def declared(scrape: Scrape) -> set[str]:
 
 def alerts(name: str) -> list[dict[str, Any]]:
     (group,) = yaml.safe_load((ALERTS / name).read_text("utf-8"))["groups"]
-    rules: list[dict[str, Any]] = group["rules"]
-    return rules
+    return group["rules"]
 
 
-def test_every_metric_of_the_alerts_is_exported(nsqd: NsqdProcess) -> None:
+def test_every_metric_of_the_alerts_is_exported(nsqd):
     wanted = set().union(*(metrics_of(rule["expr"]) for rule in alerts("nsqd.yml")))
     assert len(wanted) > 10
     assert wanted - declared(Scrape(nsqd)) == UP
 
 
-def test_nsqadmin_has_an_alert_for_every_kind_of_problem() -> None:
+def test_nsqadmin_has_an_alert_for_every_kind_of_problem():
     rules = alerts("nsqadmin.yml")
     kinds = [kind for rule in rules for kind in re.findall('kind="([a-z_]+)"', rule["expr"])]
     assert kinds == [kind for kind, info in KINDS.items() if info.severity != INFO]
     assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {"nsqadmin_problem", "nsqadmin_topics"}
 
 
-def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard: Any) -> None:
+def test_every_metric_of_the_dashboard_is_exported(nsqd):
     nsqd.create("of-the-dashboard", "c")
-    scrape = Scrape(nsqd)
-    exported = declared(scrape)
-    wanted = set().union(*map(metrics_of, expressions(dashboard)))
+    wanted = set().union(*map(metrics_of, expressions(json.loads(DASHBOARD.read_text("utf-8")))))
     assert len(wanted) > 20
-    assert wanted - exported == UP
+    assert wanted - declared(Scrape(nsqd)) == UP

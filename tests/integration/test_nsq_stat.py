@@ -17,14 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.module_servers import module_nsqlookupd
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import run_tool
 from tests.support.wire import req
 
-COMMAND = [sys.executable, "-m", "nsq_apps", "nsq_stat"]
 NOBODY = "127.0.0.1:1"
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"
@@ -51,6 +49,13 @@ def succeed(*flags: str) -> str:
     return result.stdout
 
 
+def fail(*flags: str) -> str:
+    """What it says on standard error, and nothing else."""
+    result = run(*flags)
+    assert (result.returncode, result.stdout) == (1, "")
+    return result.stderr
+
+
 def report(*flags: str) -> Any:
     return json.loads(succeed("--once", "--format=json", *flags))
 
@@ -61,12 +66,12 @@ def rows_by_name(document: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([*COMMAND, *flags], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", *flags]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 Pair = tuple[NsqdProcess, NsqdProcess]
@@ -76,40 +81,37 @@ nsqlookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, nsqlookupd: NsqlookupdProcess) -> Iterator[Pair]:
+def pair(make_shared_nsqd, nsqlookupd) -> Pair:
     """Two nsqd with 3 and 4 messages in orders/archive, the second also with users; known to nsqlookupd.
 
     They are only looked at, so one pair does for all tests.
     """
     flag = f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}"
-    nsqds = [NsqdProcess(tmp_path_factory.mktemp("pair") / "nsqd", flag) for _ in range(2)]
-    for nsqd, count in zip(nsqds, (3, 4), strict=True):
-        nsqd.start().create("orders", "archive")
-        nsqd.post("/mpub?topic=orders", b"\n".join([b"x"] * count))
+    first, second = pair = make_shared_nsqd(flag), make_shared_nsqd(flag)
+    for nsqd, count in ((first, 3), (second, 4)):
+        nsqd.create("orders", "archive")
+        nsqd.mpub("orders", [b"x"] * count)
         nsqd.wait_for_channel("orders", "archive", depth=count)
-    nsqds[1].create("users", "archive")
+    second.create("users", "archive")
     wait_until(lambda: (len(nsqlookupd.lookup("orders")), len(nsqlookupd.lookup("users"))) == (2, 1))
-    yield nsqds[0], nsqds[1]
-    for nsqd in nsqds:
-        nsqd.destroy()
+    return pair
 
 
 # --- Go's lines
 
 
-def test_a_channel_in_gos_lines(pair: Pair) -> None:
+def test_a_channel_in_gos_lines(pair):
     text = succeed(*of(*pair), "-topic", "orders", "-channel", "archive", "-count", "2", FAST)
     line = "      0       0 |       7       7       0     0     0 |       0       0            7       0\n"
     assert text == HEADER + line * 2
 
 
-def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
+def test_what_a_consumer_does_is_in_the_lines(nsqd):
     """One message is in flight, one was requeued, one waits for its time."""
     nsqd.create("orders", "archive")
     nsqd.post("/mpub?topic=orders", b"1\n2\n3")
     nsqd.post("/pub?topic=orders&defer=600000", b"later")
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as consumer:
         (message,) = consumer.messages(1)
         consumer.send(req(message.id, 0))
         consumer.messages(1)
@@ -118,37 +120,33 @@ def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
     assert text == HEADER + ("      0       0 |       2       2       0     1     1 |       1       0            4       1\n")
 
 
-def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
+def test_rates_are_per_second_of_the_interval(nsqd):
     nsqd.create("orders", "archive")
     flags = (*of(nsqd), "--topic=orders", "--channel=archive", "--interval=200ms")
     with running(*flags) as process, nsqd.connect() as client:
-        assert process.stdout is not None
         head = [process.stdout.readline() for _ in range(3)]
         assert "".join(head[:2]) == HEADER
         client.mpub("orders", [b"x"] * 100)
         lines = [process.stdout.readline().split() for _ in range(5)]
-    # ingress, egress, |, total
-    assert [line[0] for line in lines].count("500") == 1
-    assert {line[0] for line in lines} == {"0", "500"}
-    assert {line[1] for line in lines} == {"0"}
-    assert lines[-1][3] == "100"
+    ingress, egress, _, total, *_ = zip(*lines, strict=True)
+    assert sorted(ingress) == ["0"] * 4 + ["500"]
+    assert set(egress) == {"0"}
+    assert total[-1] == "100"
 
 
-def test_a_channel_that_is_not_there_is_a_failure(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+def test_a_channel_that_is_not_there_is_a_failure(pair, nsqlookupd):
     for sources, topic, channel in ((of(*pair), "orders", "none"), (by(nsqlookupd), "none", "archive")):
-        result = run(*sources, f"--topic={topic}", f"--channel={channel}", FAST)
-        assert (result.returncode, result.stdout) == (1, "")
-        assert result.stderr == f"nsq-stat: failed to find channel({channel}) in stats for topic({topic})\n"
+        said = fail(*sources, f"--topic={topic}", f"--channel={channel}", FAST)
+        assert said == f"nsq-stat: failed to find channel({channel}) in stats for topic({topic})\n"
 
 
-def test_a_sum_over_a_part_is_no_sum(pair: Pair) -> None:
+def test_a_sum_over_a_part_is_no_sum(pair):
     """As Go's nsq_stat, it ends when one of the nsqd does not answer."""
-    result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--topic=orders", "--channel=archive", FAST)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == f"nsq-stat: failed to get stats - nsqd {NOBODY}: Connection refused\n"
+    said = fail(*of(*pair), f"--nsqd-http-address={NOBODY}", "--topic=orders", "--channel=archive", FAST)
+    assert said == f"nsq-stat: failed to get stats - nsqd {NOBODY}: Connection refused\n"
 
 
-def test_without_a_channel_all_are_in_the_lines(pair: Pair) -> None:
+def test_without_a_channel_all_are_in_the_lines(pair):
     text = succeed(*of(*pair), "--count=1", FAST)
     names = [line.rpartition(" | ")[2] for line in text.splitlines()[1:]]
     assert names == ["topic/channel", "orders", "orders/archive", "users", "users/archive"]
@@ -158,7 +156,7 @@ def test_without_a_channel_all_are_in_the_lines(pair: Pair) -> None:
 # --- once
 
 
-def test_once_is_what_there_is_now(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
+def test_once_is_what_there_is_now(pair, nsqlookupd):
     document = report(*by(nsqlookupd))
     rows = rows_by_name(document)
     assert list(rows) == ["orders", "orders/archive", "users", "users/archive"]
@@ -168,14 +166,14 @@ def test_once_is_what_there_is_now(pair: Pair, nsqlookupd: NsqlookupdProcess) ->
     assert document["failed"] == []
 
 
-def test_rows_may_be_those_of_each_nsqd(pair: Pair) -> None:
+def test_rows_may_be_those_of_each_nsqd(pair):
     rows = rows_by_name(report(*of(*pair), "--per-node", "--topic=orders"))
     first, second = (f"127.0.0.1:{nsqd.http_port}" for nsqd in pair)
     depths = {name: row["depth"] for name, row in rows.items() if "archive" in name}
     assert depths == {f"orders/archive/{first}": 3, f"orders/archive/{second}": 4}
 
 
-def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
+def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair):
     result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--once", "--format=json")
     document = json.loads(result.stdout)
     assert result.returncode == 1
@@ -186,21 +184,18 @@ def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("flag", "how"), [("--nsqd-http-address", "--once"), ("--lookupd-http-address", FAST)])
-def test_when_nobody_answers_one_line_says_so(flag: str, how: str) -> None:
-    result = run(f"{flag}={NOBODY}", how)
+def test_when_nobody_answers_one_line_says_so(flag, how):
+    said = fail(f"{flag}={NOBODY}", how)
     who = "nsqd" if "nsqd" in flag else "nsqlookupd"
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == f"nsq-stat: no nsqd answered - {who} {NOBODY}: Connection refused\n"
+    assert said == f"nsq-stat: no nsqd answered - {who} {NOBODY}: Connection refused\n"
 
 
-def test_a_topic_that_nobody_has_is_a_failure(nsqd: NsqdProcess) -> None:
-    result = run(*of(nsqd), "--once", "--topic=none")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "nsq-stat: no nsqd has that topic and channel\n"
+def test_a_topic_that_nobody_has_is_a_failure(nsqd):
+    assert fail(*of(nsqd), "--once", "--topic=none") == "nsq-stat: no nsqd has that topic and channel\n"
     assert report(*of(nsqd))["rows"] == []
 
 
-def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> None:
+def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd):
     nsqd.create("orders")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -212,7 +207,7 @@ def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd: NsqdProcess) -> N
 
 
 @pytest.mark.ours
-def test_an_address_may_be_https(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+def test_an_address_may_be_https(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags)
     nsqd.create("orders")
     port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]
@@ -224,7 +219,7 @@ def test_an_address_may_be_https(make_nsqd: MakeNsqd, certificates: Certificates
     assert "certificate" in result.stderr
 
 
-def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> None:
+def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd, nsqlookupd):
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("checked", "archive")
     wait_until(lambda: nsqlookupd.channels("checked") == ["archive"])
@@ -247,7 +242,7 @@ def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNs
 # --- one report after the other
 
 
-def test_csv_goes_on_with_one_head(nsqd: NsqdProcess) -> None:
+def test_csv_goes_on_with_one_head(nsqd):
     nsqd.create("orders", "archive")
     rows = list(csv.reader(io.StringIO(succeed(*of(nsqd), "--format=csv", "--count=2", FAST))))
     assert rows[0][:3] == ["time", "topic", "channel"]
@@ -255,12 +250,11 @@ def test_csv_goes_on_with_one_head(nsqd: NsqdProcess) -> None:
     assert {row[4] for row in rows[1:]} == {"0"}  # rates are known
 
 
-def test_who_comes_and_goes_is_told_once(make_nsqd: MakeNsqd) -> None:
+def test_who_comes_and_goes_is_told_once(make_nsqd):
     stays, goes = make_nsqd(), make_nsqd()
     stays.create("orders")
     goes.create("users")
     with running(*of(stays, goes), "--format=json", FAST) as process:
-        assert process.stdout is not None and process.stderr is not None
         assert len(json.loads(process.stdout.readline())["rows"]) == 2
         goes.stop()
         assert "WARNING" in (line := process.stderr.readline()) and "Connection refused" in line
@@ -276,7 +270,7 @@ WAITS = "--http-client-request-timeout=1h"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once(nsqd, number):
     """Also while it waits for an nsqd that does not answer."""
     nsqd.create("orders")
     silent = socket.create_server(("127.0.0.1", 0))
@@ -290,10 +284,9 @@ def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> 
         asked.close()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(nsqd):
     nsqd.create("orders")
     with running(*of(nsqd), FAST) as process:
-        assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("------rate")
         process.stdout.close()
         assert process.wait(40) == 0

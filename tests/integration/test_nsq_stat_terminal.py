@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.terminal import Terminal, on_terminal
 from tests.support.web_server import Reply, WebServer
 
@@ -62,9 +61,8 @@ def selected(terminal: Terminal) -> str:
     return unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""  # the first one is the heading
 
 
-def depth_of(terminal: Terminal, name: str) -> str:
-    found = cells(terminal, name)
-    return found[0] if found else ""
+def wait_for_depth(terminal: Terminal, name: str, depth: int) -> None:
+    terminal.wait_for(lambda: cells(terminal, name)[:1] == [str(depth)], f"a depth of {depth}")
 
 
 def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
@@ -75,22 +73,20 @@ def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
 
 
 @pytest.fixture
-def busy(nsqd: NsqdProcess) -> NsqdProcess:
+def busy(nsqd) -> NsqdProcess:
     return with_topics(nsqd)
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def quiet(shared_nsqd) -> NsqdProcess:
     """It is only looked at, so one does for many tests."""
-    process = NsqdProcess(tmp_path_factory.mktemp("quiet") / "nsqd")
-    yield with_topics(process.start())
-    process.destroy()
+    return with_topics(shared_nsqd)
 
 
 # --- what is seen
 
 
-def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
+def test_the_table_follows_what_happens(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
         assert terminal.lines[0].startswith("nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic")
@@ -100,23 +96,23 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         assert terminal.lines[23].startswith("q quit")
         assert not terminal.has_cursor
 
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "0", "a depth of 0")
+        wait_for_depth(terminal, "archive", 0)
         assert set(cells(terminal, "archive")[5]) == {BARS[0]}
         client.mpub("orders", [b"x"] * 5)
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "5", "a depth of 5")
+        wait_for_depth(terminal, "archive", 5)
         client.mpub("orders", [b"x"] * 15)
-        terminal.wait_for(lambda: depth_of(terminal, "archive") == "20", "a depth of 20")
+        wait_for_depth(terminal, "archive", 20)
         trend = cells(terminal, "archive")[5]
         assert trend == "".join(sorted(trend)), "the bars rise"
         assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
 
 
-def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
+def test_growth_and_time_outs_have_colours(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
         assert cell(terminal, "depth", "mail") == ("0", "default")
 
-        def grows() -> bool:
+        def grows():
             client.mpub("orders", [b"x"])
             return cell(terminal, "depth", "mail")[1] == YELLOW
 
@@ -125,14 +121,13 @@ def test_growth_and_time_outs_have_colours(busy: NsqdProcess) -> None:
         terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == RED, "growth to end: only the missing consumer is left")
         assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
 
-        with busy.connect(msg_timeout=1000) as consumer:
-            consumer.sub("orders", "archive", 100)
+        with busy.consumer("orders", "archive", 100, msg_timeout=1000):
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive") == ("0", "default"), "the end of the problem")
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive")[1] == RED, "the colour of time-outs")
             assert cell(terminal, "t-out", "archive")[0] != "0"
 
 
-def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
+def test_it_fits_the_size_and_follows_it(nsqd):
     for number in range(40):
         nsqd.create(f"topic{number:02}", "archive")
     with shown(*of(nsqd), "--interval=60s") as terminal:  # no report comes between
@@ -152,11 +147,8 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
 @contextlib.contextmanager
 def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterator[Terminal]:
     """Show that many topics, of which number 7 has a depth of 1007, and so on."""
-    names = ("backend_depth", "message_count", "paused")
-    topics = [
-        {**dict.fromkeys(names, 0), "topic_name": f"topic{number:03}", "depth": 1000 + number, "channels": []}
-        for number in range(count)
-    ]
+    common = {"backend_depth": 0, "message_count": 0, "paused": 0, "channels": []}
+    topics = [{**common, "topic_name": f"topic{number:03}", "depth": 1000 + number} for number in range(count)]
     body = json.dumps({"start_time": 1, "topics": topics}).encode()
     with WebServer(lambda _: Reply(body=body)) as web:
         address = f"--nsqd-http-address=127.0.0.1:{web.port}"
@@ -164,16 +156,10 @@ def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterato
             yield terminal
 
 
-def first_row(terminal: Terminal) -> str:
-    """The name in the line below the head of the table."""
-    head = next(number for number, line in enumerate(terminal.lines) if line.strip().startswith(("topic/", "topic…")))
-    return (unmarked(terminal.lines[head + 1]).split() or [""])[0]
-
-
 @pytest.mark.parametrize(
     ("columns", "lines", "page"), [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
 )
-def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
+def test_two_hundred_topics_scroll(columns, lines, page):
     down = max(0, 5 - page)  # the first row when the fifth one is selected
     keys = (  # what is typed, the selected row, and the first one
         ("\x1b[B", 1, 0),
@@ -191,11 +177,11 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
     )
     with with_deep_topics(columns, lines) as terminal:
 
-        def shown_depths() -> list[tuple[str, str]]:
+        def shown_depths():
             rows = [unmarked(line).split() for line in terminal.lines if re.match(r"(W )?topic\d", line)]
             return [(cells[0], cells[1]) for cells in rows if len(cells) > 1]
 
-        terminal.wait_for(lambda: first_row(terminal) == "topic000", "the first topic")
+        terminal.wait_for_text("topic000")
         for typed, index, first in keys:
             terminal.type(typed)
             expected = [(f"topic{number:03}", str(1000 + number)) for number in range(first, first + page)]
@@ -203,11 +189,11 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
             terminal.wait_for(lambda index=index: selected(terminal) == f"topic{index:03}", f"topic {index} to be selected")
 
 
-def test_no_figure_is_cut_where_it_is_narrow() -> None:
+def test_no_figure_is_cut_where_it_is_narrow():
     depths = [str(1000 + number) for number in range(19)]
     with with_deep_topics(20) as terminal:
 
-        def cells_at(place: int) -> list[str]:
+        def cells_at(place):
             return [(unmarked(line).split()[place:] or [""])[0] for line in terminal.lines[3:22]]
 
         terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
@@ -218,13 +204,13 @@ def test_no_figure_is_cut_where_it_is_narrow() -> None:
         terminal.wait_for(lambda: cells_at(0) == [f"top…{number:03}" for number in range(19)], "names only")
 
 
-def test_without_colours_where_they_are_refused(quiet: NsqdProcess) -> None:
+def test_without_colours_where_they_are_refused(quiet):
     with shown(*of(quiet), NO_COLOR="1") as terminal:
         terminal.wait_for_text("users")
         assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
 
 
-def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> None:
+def test_who_fails_is_named_and_does_not_delay_the_rest(busy):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hangs = f"127.0.0.1:{silent.getsockname()[1]}"
         failing = ("--nsqd-http-address=127.0.0.1:1", f"--nsqd-http-address={hangs}")
@@ -233,21 +219,18 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
             terminal.wait_for_text("failed: nsqd 127.0.0.1:1: Connection refused")
             terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for ")
             terminal.wait_for_text("users")
-            with busy.connect() as client:
-                client.mpub("orders", [b"x"] * 7)
-            terminal.wait_for(lambda: depth_of(terminal, "archive") == "7", "news")
+            busy.mpub("orders", [b"x"] * 7)
+            wait_for_depth(terminal, "archive", 7)
 
 
 # --- keys, and the end
 
 
-def test_keys_change_the_order_and_quit(quiet: NsqdProcess) -> None:
+def test_keys_change_the_order_and_quit(quiet):
     with shown(*of(quiet), "--sort=depth") as terminal:
         terminal.wait_for_text("by depth")
-        terminal.type("s")
-        terminal.wait_for_text("by growth")
-        terminal.type("r")
-        terminal.wait_for_text("by -growth")
+        terminal.type("s", "by growth")
+        terminal.type("r", "by -growth")
         terminal.type("xyz\x1b[[A\x1b[15~")  # means nothing
         terminal.type("q")
         assert terminal.wait() == 0
@@ -272,12 +255,11 @@ def assert_left_as_it_was(terminal: Terminal) -> None:
         ("ctrl-c", "?", "Keys"),
     ],
 )
-def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str, view: str) -> None:
+def test_the_terminal_is_left_as_it_was(quiet, how, typed, view):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         assert terminal.settings != terminal.settings_before  # single keys, no echo
-        terminal.type(typed)
-        terminal.wait_for_text(view)
+        terminal.type(typed, view)
         if how == "ctrl-c":
             terminal.type("\x03")
         else:
@@ -286,22 +268,18 @@ def test_the_terminal_is_left_as_it_was(quiet: NsqdProcess, how: str, typed: str
         assert_left_as_it_was(terminal)
 
 
-def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
+def test_the_filter_shows_what_is_typed(quiet):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         terminal.type("/MAIq")  # q is a letter here
         terminal.wait_for(lambda: terminal.lines[23] == "/MAIq", "the text")
         terminal.wait_for_text("no topic or channel matches the filter")
-        terminal.type("\x7f")
-        terminal.wait_for_text("orders/mail")
+        terminal.type("\x7f", "orders/mail")
         assert not terminal.line_with("archive") and not terminal.line_with("users")
-        terminal.type("\n")
-        terminal.wait_for_text("filter MAI: 1 of 4 rows")
-        terminal.type("/\x15u*\n")  # Ctrl-U; a pattern
-        terminal.wait_for_text("filter u*: 1 of 4 rows")
+        terminal.type("\n", "filter MAI: 1 of 4 rows")
+        terminal.type("/\x15u*\n", "filter u*: 1 of 4 rows")  # Ctrl-U; a pattern
         assert selected(terminal) == "users"
-        terminal.type("\x1b")
-        terminal.wait_for_text("archive")
+        terminal.type("\x1b", "archive")
         assert terminal.lines[23].startswith("q quit")
         terminal.type("/arch")
         terminal.wait_for(lambda: not terminal.line_with("users"), "the filter")
@@ -311,29 +289,28 @@ def test_the_filter_shows_what_is_typed(quiet: NsqdProcess) -> None:
         assert terminal.wait() == 0
 
 
-def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: MakeNsqd) -> None:
+def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd):
     nsqd, other = with_topics(make_nsqd()), make_nsqd()
     other.create("orders", "archive")
-    with contextlib.ExitStack() as stack:
-        consumer = stack.enter_context(nsqd.connect(client_id="worker", user_agent="test/1"))
-        consumer.sub("orders", "archive", 2)
-        publisher = stack.enter_context(nsqd.connect(client_id="shop"))
+    with (
+        nsqd.consumer("orders", "archive", 2, client_id="worker", user_agent="test/1"),
+        nsqd.connect(client_id="shop") as publisher,
+        shown(*of(nsqd, other), columns=120, lines=40) as terminal,
+    ):
         publisher.mpub("orders", [b"x" * 1000] * 20)
-        terminal = stack.enter_context(shown(*of(nsqd, other), columns=120, lines=40))
         terminal.wait_for_text("users")
-        terminal.type("j\n")  # the first channel of orders
-        terminal.wait_for_text("topic orders  nsqd: 2")
+        terminal.type("j\n", "topic orders  nsqd: 2")  # the first channel of orders
         terminal.wait_for_text("worker")
         terminal.wait_for_text("E orders/mail: no consumer: 20 messages wait")
         size = terminal.line_with("disk").partition("disk ")[2].split()[:2]
         assert (20.0 < float(size[0]) < 30.0, size[1]) == (True, "kB")
-        first, end = (line_number(terminal, text) for text in ("depth of the last", "topic/channel"))
+        first, end = (terminal.lines.index(terminal.line_with(text)) for text in ("depth of the last", "topic/channel"))
         plot = terminal.lines[first:end]
         assert 3 < len(plot) <= 40 // 3
         assert all("█" in line for line in plot[1:-1])
         assert cells(terminal, "archive")[0] == "18"  # two are in flight
-        assert terminal.line_with(f"127.0.0.1:{nsqd.http_port} ").split()[1] == "38"
-        assert terminal.line_with(f"127.0.0.1:{other.http_port} ").split()[1] == "0"
+        depths = dict(line.split()[:2] for line in terminal.lines if line.startswith("127.0.0.1:"))
+        assert depths == {f"127.0.0.1:{nsqd.http_port}": "38", f"127.0.0.1:{other.http_port}": "0"}
         assert terminal.line_with("worker").split()[:4] == ["worker", "archive", "2", "2"]
         assert "test/1" in terminal.line_with("worker")
         assert terminal.line_with("shop").split()[:3] == ["shop", "(publishes)", "20"]
@@ -345,28 +322,20 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd: Make
         terminal.wait_for(lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table")
 
 
-def line_number(terminal: Terminal, text: str) -> int:
-    return next(number for number, line in enumerate(terminal.lines) if text in line)
-
-
-def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
+def test_problems_with_severity_advice_and_runbook(busy):
     with shown(*of(busy), NO_COLOR="1") as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
-        terminal.type("p")
-        terminal.wait_for_text("no problems")
+        terminal.type("p", "no problems")
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
         terminal.wait_for_text("problems: 2 errors, 1 warning")
         assert terminal.lines[2].split()[:4] == ["error", "orders/archive", "no", "consumer:"]
         assert terminal.lines[4].split()[:4] == ["warning", "users", "no", "channel:"]
         assert terminal.line_with("runbook: docs/runbooks.md#no_consumer")
-        terminal.type("G")
-        terminal.wait_for_text("runbook: docs/runbooks.md#no_channel")
+        terminal.type("G", "runbook: docs/runbooks.md#no_channel")
         assert terminal.line_with("do: Subscribe a consumer.")
-        terminal.type("\n")
-        terminal.wait_for_text("topic users")
-        terminal.type("qq")
-        terminal.wait_for_text("2 errors, 1 warning")
+        terminal.type("\n", "topic users")
+        terminal.type("qq", "2 errors, 1 warning")
         assert terminal.line_with("archive").startswith("E "), "the same without colours"
         assert terminal.line_with("users").startswith("W ")
         assert re.search(rb"\x1b\[[0-9;]*3[0-7]", terminal.output) is None
@@ -374,9 +343,8 @@ def test_problems_with_severity_advice_and_runbook(busy: NsqdProcess) -> None:
         assert terminal.wait() == 0
 
 
-def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
-    with shown(*of(busy)) as terminal, busy.connect() as client, busy.connect() as consumer:
-        consumer.sub("orders", "archive", 10)
+def test_a_row_has_the_colour_of_its_problem(busy):
+    with shown(*of(busy)) as terminal, busy.connect() as client, busy.consumer("orders", "archive", 10):
         client.mpub("orders", [b"x"] * 4)
         client.mpub("users", [b"x"] * 3)
         terminal.wait_for(lambda: colour_of_name(terminal, "mail") == RED, "an error")
@@ -385,24 +353,23 @@ def test_a_row_has_the_colour_of_its_problem(busy: NsqdProcess) -> None:
 
 
 def colour_of_name(terminal: Terminal, name: str) -> str:
-    row = next((number for number, line in enumerate(terminal.lines) if f" {name} " in line), 0)
+    row = terminal.lines.index(terminal.line_with(f" {name} "))
     return terminal.colour_at(row, terminal.lines[row].find(name))
 
 
-def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+def test_an_nsqd_that_is_gone_is_a_problem(make_nsqlookupd, make_nsqd):
     lookupd = make_nsqlookupd()
     lost = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
     with shown(f"--lookupd-http-address={lookupd.http_address}") as terminal:
         terminal.wait_for_text("nsqd: 1")
-        terminal.type("p")
-        terminal.wait_for_text("no problems")
+        terminal.type("p", "no problems")
         lost.kill()
         terminal.wait_for_text("gone: does not answer, and no nsqlookupd")
         assert terminal.line_with("gone: ").startswith(f"error   nsqd 127.0.0.1:{lost.http_port}"[:26])
 
 
-def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
+def test_it_waits_for_a_cluster_that_is_away(make_nsqd):
     tcp_port, http_port = free_ports(2)
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}")
     nsqd.create("orders", "archive")
@@ -410,22 +377,19 @@ def test_it_waits_for_a_cluster_that_is_away(make_nsqd: MakeNsqd) -> None:
     with shown(f"--nsqd-http-address=127.0.0.1:{http_port}") as terminal:
         terminal.wait_for_text("failed: nsqd")
         for typed, text in ("p", "node_failed"), ("\n", "node_failed"), ("?", "Keys"), ("q", "node_failed"), ("q", "no topic"):
-            terminal.type(typed)
-            terminal.wait_for_text(text)
+            terminal.type(typed, text)
         nsqd.start()
         terminal.wait_for_text("archive")
         terminal.wait_for(lambda: not terminal.line_with("failed"), "the failure to end")
 
 
-def test_a_thousand_topics() -> None:
+def test_a_thousand_topics():
     with with_deep_topics(80, count=1000) as terminal:
         terminal.wait_for_text("… 981 more")
         terminal.type("G")
         terminal.wait_for(lambda: selected(terminal) == "topic999", "the last topic")
-        terminal.type("/c5\x7f\x7f77")
-        terminal.wait_for_text("topic777")
-        terminal.type("\n" + "j" * 10 + "\n")  # after 077, 177, … 677: 770, 771, 772, 773
-        terminal.wait_for_text("topic topic773")
+        terminal.type("/c5\x7f\x7f77", "topic777")
+        terminal.type("\n" + "j" * 10 + "\n", "topic topic773")  # after 077, 177, … 677: 770, 771, 772, 773
         assert sum(psutil.Process(terminal.pid).cpu_times()[:2]) < 10.0
         terminal.resize(30, 9)
         terminal.wait_for(lambda: len(terminal.lines[8]) < 31 and terminal.lines[8].startswith("q back"), "the foot")
@@ -435,7 +399,7 @@ def test_a_thousand_topics() -> None:
         assert_left_as_it_was(terminal)
 
 
-def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
+def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet):
     with shown(*of(quiet)) as terminal:
         terminal.wait_for_text("users")
         os.kill(terminal.pid, signal.SIGTSTP)  # no shell leads the session, so ctrl-z itself would be ignored
@@ -444,11 +408,10 @@ def test_ctrl_z_gives_the_terminal_back_for_a_while(quiet: NsqdProcess) -> None:
         assert_left_as_it_was(terminal)
         os.kill(terminal.pid, signal.SIGCONT)
         terminal.wait_for(lambda: not terminal.has_cursor, "the table")
-        terminal.type("s")
-        terminal.wait_for_text("by channel")
+        terminal.type("s", "by channel")
 
 
-def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
+def test_a_terminal_that_can_do_nothing_gets_lines(quiet):
     with shown(*of(quiet), "--count=1", TERM="dumb") as terminal:
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.output

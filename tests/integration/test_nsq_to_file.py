@@ -12,19 +12,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support.certificates import make_certificates
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sample
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
 
-MODULE = "nsq_apps", "nsq_to_file"
 CHANNEL = "nsq_to_file"
 KINDS = (
     ("--format=lines",),
@@ -34,31 +33,37 @@ KINDS = (
     ("--format=parquet",),
 )
 
-# archive(nsqd, topic, *flags) runs nsq-to-file on one nsqd.
 Archive = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path) -> Path:
     return tmp_path / "output"
 
 
 @pytest.fixture
-def archive(tmp_path: Path, output: Path) -> Archive:
-    """Not started yet. What is in flight is synced ten times a second, unless `flags` say otherwise."""
-
-    def make(nsqd: NsqdProcess, *flags: str, topic: str = "t") -> ToolProcess:
-        source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}")
-        defaults = (f"--output-dir={output}", "--sync-interval=100ms")
-        return ToolProcess(*MODULE, *source, *defaults, *flags, log_path=tmp_path / "nsq_to_file.log")
-
-    return make
+def start(start, output) -> Archive:
+    """`start(*flags)` makes nsq-to-file. What is in flight is synced ten times a second, unless the flags say otherwise."""
+    return partial(start, "nsq_to_file", f"--output-dir={output}", "--sync-interval=100ms")
 
 
-@pytest.mark.parametrize("form", ["jsonl", "framed", "parquet"])
-def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
-    make_nsqd: MakeNsqd, tmp_path: Path, output: Path, form: str
-) -> None:
+@pytest.fixture
+def nsqd(nsqd_without_topics) -> NsqdProcess:
+    return nsqd_without_topics
+
+
+@pytest.fixture
+def archive(start, nsqd) -> Archive:
+    """`archive(*flags, topic="t")` makes one for a topic of the nsqd."""
+    return lambda *flags, topic="t": start(source(nsqd), f"--topic={topic}", *flags)
+
+
+def source(nsqd: NsqdProcess) -> str:
+    return f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
+
+
+@pytest.mark.parametrize("form", sample("parquet", "jsonl", "framed"))
+def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(make_nsqd, start, output, form):
     """Also of a file that a killed nsq-to-file left behind: its claim has the place of the first message."""
     nsqds = [make_nsqd(), make_nsqd()]
     for nsqd in nsqds:
@@ -66,10 +71,8 @@ def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
         nsqd.post("/mpub?topic=t&binary=true", mpub_body([b"before"] * 7))
         nsqd.post(f"/channel/empty?topic=t&channel={CHANNEL}")
     addresses = [f"127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
-    flags = [f"--nsqd-tcp-address={address}" for address in addresses]
-    flags += ["--topic=t", f"--output-dir={output}", "--sync-interval=100ms", f"--format={form}", "--rotate-size=1000000"]
     for number in range(2):
-        with ToolProcess(*MODULE, *flags, log_path=tmp_path / f"{number}.log") as tool:
+        with start(*map(source, nsqds), "--topic=t", f"--format={form}", "--rotate-size=1000000") as tool:
             for nsqd in nsqds:
                 for _ in range(3):
                     nsqd.post("/mpub?topic=t&binary=true", mpub_body([b"x" * 50] * 10))
@@ -92,16 +95,15 @@ def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(
             assert int(behind.headers["X-Nsq-First-Seq"]) == 37 + 30 * number
 
 
-def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd: MakeNsqd, tmp_path: Path, output: Path) -> None:
+def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd, certificates, start, tmp_path, output):
     """nsq-to-file asks with the certificates and the token of its connections."""
-    certificates = make_certificates(tmp_path / "certificates")
     logins = tmp_path / "logins"
     logins.write_text(f"token:reader:{hashlib.sha256(b'secret').hexdigest()}\n")
     logins.chmod(0o600)
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={logins}")
     (port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
 
-    def asked(path: str, body: bytes | None = None) -> bytes:
+    def asked(path, body=None):
         request = Request(f"https://127.0.0.1:{port}{path}", body, {"Authorization": "Bearer secret"})
         with urlopen(request, context=certificates.client_context()) as answer:
             return bytes(answer.read())
@@ -109,8 +111,7 @@ def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd: MakeNsqd, 
     assert asked("/pub?topic=t", b"1") == b"OK"
     options = {"tls_v1": "true", "tls_root_ca_file": certificates.authority, "auth_secret": "secret"}
     flags = [f"--consumer-opt={name},{value}" for name, value in options.items()]
-    flags += [f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", f"--output-dir={output}", "--sync-interval=100ms"]
-    with ToolProcess(*MODULE, *flags, "--format=jsonl", log_path=tmp_path / "log") as tool:
+    with start(source(nsqd), "--topic=t", *flags, "--format=jsonl") as tool:
         wait_until(lambda: b'"finish_count":1' in asked("/stats?format=json").replace(b" ", b""), what="the message in the file")
         assert tool.stop() == 0
     (entry,) = manifest(output)
@@ -131,36 +132,30 @@ runpy.run_module("nsq_apps", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}])
-def test_without_a_home_directory_it_asks_for_one(tmp_path: Path, variables: dict[str, str]) -> None:
+@pytest.mark.parametrize("variables", sample({}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}))
+def test_without_a_home_directory_it_asks_for_one(tmp_path, variables):
     """As in a container that runs as any user."""
     path = tmp_path / "empty"
     path.mkdir()
     environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_DATA_HOME")} | variables
-    flags = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config")
-    command = [sys.executable, "-c", WITHOUT_ENTRY, *flags]
-    run = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == (
-        "nsq-to-file: --output-dir required: its default is in the home directory of the user, and this one has none\n"
-    )
-    given = subprocess.run([*command, "--output-dir=out"], cwd=path, env=environment, capture_output=True, text=True, timeout=60)
-    assert (given.returncode, given.stdout) == (0, "The settings are valid.\n")
-    uploading = subprocess.run(
-        [*command, "--output-dir=s3://bucket/path", "--filename-format=<TOPIC><REV>"],
-        cwd=path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert uploading.stderr.startswith("nsq-to-file: --work-dir required: ")
+
+    def check(*flags):
+        given = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config", *flags)
+        command = [sys.executable, "-c", WITHOUT_ENTRY, *given]
+        run = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
+        return run.returncode, run.stdout, run.stderr
+
+    why = "nsq-to-file: --output-dir required: its default is in the home directory of the user, and this one has none\n"
+    assert check() == (2, "", why)
+    assert check("--output-dir=out") == (0, "The settings are valid.\n", "")
+    uploading = check("--output-dir=s3://bucket/path", "--filename-format=<TOPIC><REV>")
+    assert uploading[2].startswith("nsq-to-file: --work-dir required: ")
     assert list(path.iterdir()) == []
 
 
 def publish(nsqd: NsqdProcess, *messages: bytes, topic: str = "t") -> None:
     nsqd.create(topic, CHANNEL)
-    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body(messages))
+    nsqd.mpub(topic, messages)
 
 
 def wait_until_finished(nsqd: NsqdProcess, topic: str = "t") -> None:
@@ -171,10 +166,10 @@ def wait_until_finished(nsqd: NsqdProcess, topic: str = "t") -> None:
 
 
 @pytest.mark.parametrize("flags", KINDS, ids=" ".join)
-def test_messages_are_in_files(nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]) -> None:
+def test_messages_are_in_files(nsqd, archive, output, flags):
     expected = [b"%d" % number for number in range(1000)]
     publish(nsqd, *expected)
-    with archive(nsqd, *flags) as tool:
+    with archive(*flags) as tool:
         wait_until_finished(nsqd)
         assert (tool.stop(), tool.output()) == (0, b"")
     assert all_bodies(output) == expected
@@ -183,9 +178,9 @@ def test_messages_are_in_files(nsqd: NsqdProcess, archive: Archive, output: Path
     assert leftovers(output) == []
 
 
-def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_json_tells_all(nsqd, archive, output):
     publish(nsqd, b"two\nlines", b"\xff")
-    with archive(nsqd, "--format=jsonl") as tool:
+    with archive("--format=jsonl") as tool:
         wait_until_finished(nsqd)
         tool.stop()
     (path,) = message_files(output)
@@ -196,20 +191,20 @@ def test_json_tells_all(nsqd: NsqdProcess, archive: Archive, output: Path) -> No
     assert re.fullmatch("[0-9a-f]{16}", rows[0]["id"])
 
 
-def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_what_is_in_flight_is_synced_before_it_is_finished(nsqd, archive, output):
     """A long interval: a message waits, until there are as many as may be in flight."""
     publish(nsqd, b"1", b"2", b"3")
-    with archive(nsqd, "--sync-interval=1h", "--max-in-flight=10", "--gzip", "--rotate-interval=30m") as tool:
+    with archive("--sync-interval=1h", "--max-in-flight=10", "--gzip", "--rotate-interval=30m") as tool:
         wait_until(lambda: output.exists() and all_bodies(output) == [b"1", b"2", b"3"])
-        assert (nsqd.channel_stats("t", CHANNEL) or {})["in_flight_count"] == 3
+        nsqd.wait_for_channel("t", CHANNEL, in_flight_count=3)
         publish(nsqd, *[b"%d" % number for number in range(4, 11)])
         wait_until_finished(nsqd)
         assert tool.stop() == 0
 
 
-def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_a_stop_finishes_what_is_here(nsqd, archive, output):
     publish(nsqd, b"1", b"2")
-    with archive(nsqd, "--sync-interval=1h", "--compress=zstd") as tool:
+    with archive("--sync-interval=1h", "--compress=zstd") as tool:
         nsqd.wait_for_channel("t", CHANNEL, in_flight_count=2)
         assert tool.stop() == 0
     assert all_bodies(output) == [b"1", b"2"]
@@ -219,10 +214,10 @@ def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, outpu
 # --- from file to file
 
 
-def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+def test_hup_begins_a_new_file(nsqd, archive, output, tmp_path):
     """Also twice in a row, and with a work-dir."""
     publish(nsqd, b"one")
-    with archive(nsqd, f"--work-dir={tmp_path / 'work'}", "--skip-empty-files") as tool:
+    with archive(f"--work-dir={tmp_path / 'work'}", "--skip-empty-files") as tool:
         wait_until_finished(nsqd)
         tool.signal(signal.SIGHUP)
         wait_until(lambda: output.exists() and all_bodies(output) == [b"one"])
@@ -234,12 +229,10 @@ def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path
     assert os.listdir(tmp_path / "work") == []
 
 
-def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(nsqd, archive, output, tmp_path):
     """What logrotate does."""
     publish(nsqd, b"one")
-    with archive(nsqd, "--filename-format=t.log") as tool:
+    with archive("--filename-format=t.log") as tool:
         wait_until_finished(nsqd)
         (output / "t.log").rename(tmp_path / "t.log.1")
         tool.signal(signal.SIGHUP)
@@ -250,13 +243,11 @@ def test_after_a_hup_a_file_that_was_moved_away_is_made_anew(
     assert (bodies(tmp_path / "t.log.1"), bodies(output / "t.log")) == ([b"one"], [b"two"])
 
 
-@pytest.mark.parametrize("flags", KINDS, ids=" ".join)
+@pytest.mark.parametrize("flags", sample(*KINDS), ids=" ".join)
 @pytest.mark.parametrize("removed", ["files", "directory"])
-def test_messages_after_a_file_was_removed_go_to_a_new_one(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path, removed: str, flags: tuple[str, ...]
-) -> None:
+def test_messages_after_a_file_was_removed_go_to_a_new_one(nsqd, archive, output, tmp_path, removed, flags):
     publish(nsqd, b"one")
-    with archive(nsqd, *flags) as tool:
+    with archive(*flags) as tool:
         wait_until_finished(nsqd)
         if removed == "directory":
             shutil.rmtree(output.rename(tmp_path / "gone"))
@@ -271,12 +262,12 @@ def test_messages_after_a_file_was_removed_go_to_a_new_one(
     assert leftovers(output) == []
 
 
-def test_two_topics_share_a_file_only_where_they_append(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_two_topics_share_a_file_only_where_they_append(nsqd, archive, output):
     """A name without <TOPIC>: as Go's nsq_to_file does it."""
     for flags, files in (((), 1), (("--gzip",), 2)):
         publish(nsqd, b"of a", topic="a")
         publish(nsqd, b"of b", topic="b")
-        with archive(nsqd, "--topic=b", "--filename-format=x<REV>.log", *flags, topic="a") as tool:
+        with archive("--topic=b", "--filename-format=x<REV>.log", *flags, topic="a") as tool:
             wait_until_finished(nsqd, "a")
             wait_until_finished(nsqd, "b")
             tool.stop()
@@ -295,11 +286,9 @@ def shared_memory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("flags", [(), ("--format=parquet",)], ids=" ".join)
-def test_a_work_dir_on_another_file_system(
-    nsqd: NsqdProcess, archive: Archive, output: Path, shared_memory: Path, flags: tuple[str, ...]
-) -> None:
+def test_a_work_dir_on_another_file_system(nsqd, archive, output, shared_memory, flags):
     publish(nsqd, b"one")
-    with archive(nsqd, f"--work-dir={shared_memory}", *flags) as tool:
+    with archive(f"--work-dir={shared_memory}", *flags) as tool:
         wait_until_finished(nsqd)
         assert message_files(output) == []
         assert tool.stop() == 0
@@ -321,7 +310,7 @@ def spellings(tmp_path: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_finished_file_stays_in_the_output_dir(nsqd, start, tmp_path):
     """Written as a user writes it: relative, with `..`, through a symbolic link. All run at once, for speed."""
     here = tmp_path / "here"
     (here / "~").mkdir(parents=True)
@@ -330,9 +319,7 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Pa
         tools = []
         for number, flags in enumerate(spellings(tmp_path)):
             publish(nsqd, b"one", b"%d" % number, topic=f"t{number}")
-            source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic=t{number}", "--sync-interval=100ms")
-            tool = ToolProcess(*MODULE, *source, *flags, log_path=tmp_path / f"log{number}", directory=here)
-            tools.append(stack.enter_context(tool))
+            tools.append(stack.enter_context(start(source(nsqd), f"--topic=t{number}", *flags, directory=here)))
         for number, tool in enumerate(tools):
             wait_until_finished(nsqd, f"t{number}")
             assert tool.stop() == 0
@@ -345,7 +332,7 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Pa
 # --- topics by pattern
 
 
-def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path) -> None:
+def test_topics_by_pattern(make_nsqd, make_nsqlookupd, start, output):
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     publish(nsqd, b"of a", topic="take_a")
@@ -356,11 +343,9 @@ def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd,
         "--topic-pattern=^take_",
         "--topic-refresh=50ms",
         "--http-client-request-timeout=5m",
-        f"--output-dir={output}",
-        "--sync-interval=50ms",
         "--consumer-opt=lookupd_poll_interval,100ms",
     )
-    with ToolProcess(*MODULE, *flags, log_path=tmp_path / "log") as tool:
+    with start(*flags) as tool:
         wait_until_finished(nsqd, "take_a")
         publish(nsqd, b"of b", topic="take_b")
         wait_until_finished(nsqd, "take_b")
@@ -371,8 +356,8 @@ def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd,
     assert sorted(all_bodies(output)) == [b"of a", b"of b"]
 
 
-def test_a_topic_that_is_named_and_left_out_is_said(nsqd: NsqdProcess, archive: Archive) -> None:
-    with archive(nsqd, "--topic=take", "--topic-pattern=^take", topic="leave") as tool:
+def test_a_topic_that_is_named_and_left_out_is_said(nsqd, archive):
+    with archive("--topic=take", "--topic-pattern=^take", topic="leave") as tool:
         tool.wait_for_log("skipping topic leave (doesn't match pattern ^take)")
         assert tool.stop() == 0
         assert tool.log_text().count("skipping topic") == 1
@@ -382,20 +367,17 @@ def test_a_topic_that_is_named_and_left_out_is_said(nsqd: NsqdProcess, archive: 
 
 
 @pytest.mark.parametrize("flags", [(), ("--format=framed",)], ids=" ".join)
-def test_a_full_disk_stops_it_until_there_is_room(
-    nsqd: NsqdProcess, archive: Archive, output: Path, flags: tuple[str, ...]
-) -> None:
+def test_a_full_disk_stops_it_until_there_is_room(nsqd, archive, output, flags):
     """A limit on the size of files stands for the full disk: it needs no rights."""
     publish(nsqd, b"before")
-    with archive(nsqd, "--max-in-flight=5", *flags) as tool:
+    with archive("--max-in-flight=5", *flags) as tool:
         wait_until_finished(nsqd)
         limit_file_size(tool, 4096)
         expected = [b"%05d" % number + b"x" * 1000 for number in range(20)]
         publish(nsqd, *expected)
         tool.wait_for_log("cannot write")
-        nsqd.wait_for_channel("t", CHANNEL, client_count=1)
-        wait_until(lambda: ready_count(nsqd) == 0, what="RDY 0")
-        stats = nsqd.channel_stats("t", CHANNEL) or {}
+        wait_until(lambda: [one["ready_count"] for one in nsqd.channel_stats("t", CHANNEL)["clients"]] == [0], what="RDY 0")
+        stats = nsqd.channel_stats("t", CHANNEL)
         assert stats["depth"] + stats["in_flight_count"] > 0
         limit_file_size(tool, 1 << 30)
         tool.wait_for_log("writing again")
@@ -405,9 +387,9 @@ def test_a_full_disk_stops_it_until_there_is_room(
     assert all_bodies(output) == [b"before", *expected]
 
 
-def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd, archive, output):
     publish(nsqd, b"before")
-    with archive(nsqd) as tool:
+    with archive() as tool:
         wait_until_finished(nsqd)
         limit_file_size(tool, 2048)
         publish(nsqd, b"x" * 4000)
@@ -415,7 +397,7 @@ def test_a_stop_on_a_full_disk_gives_the_messages_back(nsqd: NsqdProcess, archiv
         assert tool.stop() == 1
         assert "1 messages could not be written, and are given back" in tool.log_text()
     nsqd.wait_for_channel("t", CHANNEL, depth=1, in_flight_count=0)
-    with archive(nsqd) as tool:
+    with archive() as tool:
         wait_until_finished(nsqd)
         tool.stop()
     assert all_bodies(output) == [b"before", b"x" * 4000]
@@ -426,24 +408,17 @@ def limit_file_size(tool: ToolProcess, size_bytes: int) -> None:
     resource.prlimit(tool.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
 
-def ready_count(nsqd: NsqdProcess) -> int:
-    (client,) = (nsqd.channel_stats("t", CHANNEL) or {})["clients"]
-    count: int = client["ready_count"]
-    return count
-
-
 # --- after a kill, and next to another
 
 
-def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
+def test_a_kill_leaves_nothing_behind(nsqd, archive, output, tmp_path):
     """The next run finishes what the one before wrote, though it writes in another form itself."""
     work = f"--work-dir={tmp_path / 'work'}"
     publish(nsqd, b"one", b"two")
-    with archive(nsqd, work, "--format=jsonl") as tool:
+    with archive(work, "--format=jsonl") as tool:
         wait_until_finished(nsqd)
         tool.signal(signal.SIGKILL)
-        tool.wait()
-    with archive(nsqd, work, "--gzip") as tool:
+    with archive(work, "--gzip") as tool:
         tool.wait_for_log("which an earlier run left behind: 2 messages")
         assert tool.stop() == 0
     (path,) = message_files(output)
@@ -452,20 +427,16 @@ def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, outpu
     assert manifest(output)[0]["repaired"] is True
 
 
-def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(nsqd, archive, output, tmp_path):
     """A disk or a bucket that is not there at the start may be there a moment later, and the next start in a year."""
     publish(nsqd, b"one")
     work = f"--work-dir={tmp_path / 'work'}"
-    with archive(nsqd, work) as tool:
+    with archive(work) as tool:
         wait_until_finished(nsqd)
         tool.signal(signal.SIGKILL)
-        tool.wait()
     output.rmdir()
     output.write_bytes(b"no directory")
-    flags = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", work, f"--output-dir={tmp_path / 'other'}")
-    with ToolProcess(*MODULE, *flags, log_path=tmp_path / "next.log") as tool:
+    with archive(work, f"--output-dir={tmp_path / 'other'}") as tool:
         tool.wait_for_log("in its place: ")
         output.unlink()
         tool.wait_for_log("which an earlier run left behind: 1 messages")
@@ -476,13 +447,12 @@ def test_what_a_killed_run_left_gets_its_place_as_soon_as_there_is_one(
 
 def damaged_leftover(nsqd: NsqdProcess, archive: Archive, work: Path) -> bytes:
     """Leave the file of a run that was killed, with one damaged record of two; return what it holds."""
-    with archive(nsqd, f"--work-dir={work}", "--format=parquet") as tool:
+    with archive(f"--work-dir={work}", "--format=parquet") as tool:
         publish(nsqd, b"one" * 50)
         wait_until_finished(nsqd)
         publish(nsqd, b"two" * 50)
         wait_until_finished(nsqd)
         tool.signal(signal.SIGKILL)
-        tool.wait()
     (path,) = work.glob(".nsq_to_file.*.framed")
     data = bytearray(path.read_bytes())
     data[data.index(b"oneone")] ^= 1
@@ -490,12 +460,10 @@ def damaged_leftover(nsqd: NsqdProcess, archive: Archive, work: Path) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(
-    nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(nsqd, archive, output, tmp_path):
     work = tmp_path / "work"
     damaged = damaged_leftover(nsqd, archive, work)
-    with archive(nsqd, f"--work-dir={work}") as tool:
+    with archive(f"--work-dir={work}") as tool:
         tool.wait_for_log("DAMAGED: ")
         publish(nsqd, b"three")
         wait_until_finished(nsqd)
@@ -508,18 +476,18 @@ def test_a_damaged_file_of_an_earlier_run_is_kept_and_stops_nothing(
     assert leftovers(tmp_path) == []
     shown = run_tool("nsq_apps", "nsq_cat", str(kept))
     assert (shown.returncode, shown.stdout) == (1, "two" * 50 + "\n"), "what is whole in it"
-    with archive(nsqd, f"--work-dir={work}") as tool:
+    with archive(f"--work-dir={work}") as tool:
         tool.wait_for_log("subscribed")
         assert tool.stop() == 0, "it was said once"
     assert kept.read_bytes() == damaged
 
 
-def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path) -> None:
+def test_two_beside_each_other(nsqd, archive, output):
     """On the same directory, with the same names: neither takes the other's files."""
     publish(nsqd, b"one")
-    with archive(nsqd, "--gzip") as first:
+    with archive("--gzip") as first:
         wait_until_finished(nsqd)
-        with archive(nsqd, "--gzip") as second:
+        with archive("--gzip") as second:
             second.wait_for_log("subscribed")
             publish(nsqd, *[b"%d" % number for number in range(100)])
             wait_until_finished(nsqd)
@@ -531,9 +499,8 @@ def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path
 # --- what it refuses
 
 
-def test_a_directory_that_cannot_be_written_to(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_to(nsqd, tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    flags = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
-    run = run_tool(*MODULE, *flags)
+    run = run_tool("nsq_apps", "nsq_to_file", source(nsqd), "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == f"nsq-to-file: cannot write to {tmp_path}/file/x: Not a directory\n"

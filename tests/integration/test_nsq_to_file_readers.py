@@ -15,9 +15,6 @@ import pytest
 
 from nsq_spark.archive.names import topics_in
 from tests.support.archives import read_messages, splits_of
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import ToolProcess
-from tests.support.wire import mpub_body
 from tests.support.written_files import manifest, message_files
 
 pytestmark = pytest.mark.ours
@@ -31,17 +28,16 @@ Archive = Callable[..., Path]
 
 
 @pytest.fixture
-def archive(nsqd: NsqdProcess, tmp_path: Path) -> Archive:
+def archive(nsqd, start, tmp_path) -> Archive:
     """Return the directory that nsq-to-file has filled with these flags."""
 
-    def make(*flags: str) -> Path:
+    def make(*flags):
         for topic in TOPICS:
             nsqd.create(topic, CHANNEL)
-            nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body([body for name, body in EXPECTED if name == topic]))
-        source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", *(f"--topic={topic}" for topic in TOPICS))
+            nsqd.mpub(topic, [body for name, body in EXPECTED if name == topic])
         output = tmp_path / "archive"
-        run = ("--format=parquet", f"--output-dir={output}", "--sync-interval=100ms", *flags)
-        with ToolProcess("nsq_apps", "nsq_to_file", *source, *run, log_path=tmp_path / "nsq_to_file.log") as tool:
+        run = ("--format=parquet", f"--output-dir={output}", "--sync-interval=100ms", *(f"--topic={topic}" for topic in TOPICS))
+        with start("nsq_to_file", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", *run, *flags) as tool:
             for topic in TOPICS:
                 nsqd.wait_for_channel(topic, CHANNEL, depth=0, in_flight_count=0)
             assert tool.stop() == 0
@@ -51,27 +47,14 @@ def archive(nsqd: NsqdProcess, tmp_path: Path) -> Archive:
     return make
 
 
+def rows_of(table: Any) -> Any:
+    """The topics and bodies of a table of pyarrow."""
+    return zip(table["topic"].to_pylist(), table["body"].to_pylist(), strict=True)
+
+
 def by_pandas(path: Path) -> Any:
     frame = pandas.read_parquet(path)
     return zip(frame["topic"].astype(str), frame["body"], strict=True)
-
-
-def by_pyarrow(path: Path) -> Any:
-    table = pyarrow.parquet.read_table(path)
-    return zip(table["topic"].to_pylist(), table["body"].to_pylist(), strict=True)
-
-
-def by_pyarrow_dataset(path: Path) -> Any:
-    table = pyarrow.dataset.dataset(path, partitioning="hive").to_table()
-    return zip(table["topic"].to_pylist(), table["body"].to_pylist(), strict=True)
-
-
-def by_polars(path: Path) -> Any:
-    return polars.scan_parquet(path, hidden_file_prefix=["_", "."]).select("topic", "body").collect().rows()
-
-
-def by_polars_glob(path: Path) -> Any:
-    return polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True).select("topic", "body").collect().rows()
 
 
 def by_duckdb(path: Path) -> Any:
@@ -83,14 +66,26 @@ def by_ours(path: Path) -> Any:
     return ((message.topic, message.body) for message in read_messages(splits_of(path)))
 
 
-READERS = (by_pandas, by_pyarrow, by_pyarrow_dataset, by_polars, by_polars_glob, by_duckdb, by_ours)
+def by_polars(frame: Any) -> Any:
+    return frame.select("topic", "body").collect().rows()
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "pandas": by_pandas,
+    "pyarrow": lambda path: rows_of(pyarrow.parquet.read_table(path)),
+    "a dataset of pyarrow": lambda path: rows_of(pyarrow.dataset.dataset(path, partitioning="hive").to_table()),
+    "polars": lambda path: by_polars(polars.scan_parquet(path, hidden_file_prefix=["_", "."])),
+    "polars by a pattern": lambda path: by_polars(polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True)),
+    "duckdb": by_duckdb,
+    "ours": by_ours,
+}
 
 
 @pytest.mark.parametrize("flags", [(), HIVE], ids=["flat", "hive"])
-def test_other_programs_read_the_archive(archive: Archive, flags: tuple[str, ...]) -> None:
+def test_other_programs_read_the_archive(archive, flags):
     path = archive(*flags)
-    for read in READERS:
-        assert sorted((topic, bytes(body)) for topic, body in read(path)) == EXPECTED, read.__name__
+    for name, read in READERS.items():
+        assert sorted((topic, bytes(body)) for topic, body in read(path)) == EXPECTED, name
     names = pyarrow.parquet.read_schema(message_files(path)[0]).names
     assert ("topic" in names) == (not flags)
     if flags:  # as Hive's own files, these do not store what their directories say

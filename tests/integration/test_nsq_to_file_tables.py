@@ -6,7 +6,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,9 +14,9 @@ from pyarrow import fs
 
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.sweeps import sample
 from tests.support.tables import TABLE, Table, make_table
 from tests.support.tool_process import ToolProcess, run_tool
-from tests.support.wire import mpub_body
 from tests.support.written_files import leftovers
 
 pytestmark = pytest.mark.ours
@@ -34,7 +34,7 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def root(request: pytest.FixtureRequest, tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(request, tmp_path, endpoint, monkeypatch) -> str:
     """A directory, or a path in a bucket of the test."""
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
@@ -46,27 +46,28 @@ Archive = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def archive(nsqd: NsqdProcess, root: str, tmp_path: Path) -> Archive:
-    def make(*flags: str) -> ToolProcess:
-        return ToolProcess(
-            "nsq_apps",
-            "nsq_to_file",
-            f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-            "--topic=t",
-            "--sync-interval=100ms",
-            f"--output-dir={root}",
-            f"--work-dir={tmp_path / 'work'}",
-            *flags,
-            log_path=tmp_path / "nsq_to_file.log",
-        )
+def archive(nsqd, start, root, tmp_path) -> Archive:
+    """`archive(*flags)` makes nsq-to-file, on the topic t of the nsqd."""
+    return partial(
+        start,
+        "nsq_to_file",
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        "--topic=t",
+        "--sync-interval=100ms",
+        f"--output-dir={root}",
+        f"--work-dir={tmp_path / 'work'}",
+    )
 
-    return make
+
+@pytest.fixture
+def nsqd(nsqd_without_topics) -> NsqdProcess:
+    return nsqd_without_topics
 
 
 def publish(nsqd: NsqdProcess, first: int, count: int) -> list[bytes]:
     bodies = [b"%06d" % number for number in range(first, first + count)]
     nsqd.create("t", CHANNEL)
-    nsqd.post("/mpub?topic=t&binary=true", mpub_body(bodies))
+    nsqd.mpub("t", bodies)
     return bodies
 
 
@@ -74,22 +75,12 @@ def wait_until_finished(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("t", CHANNEL, DEADLINE_S, depth=0, in_flight_count=0, deferred_count=0)
 
 
-@pytest.mark.parametrize(
-    ("root", "flag"),
-    [
-        ("directory", DELTA),
-        ("s3", ICEBERG),
-        pytest.param("s3", DELTA, marks=pytest.mark.slow),
-        pytest.param("directory", ICEBERG, marks=pytest.mark.slow),
-    ],
-    indirect=["root"],
-)
-def test_engines_read_the_table(
-    flag: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("flag", sample(ICEBERG, DELTA))
+@pytest.mark.parametrize("root", sample("s3", "directory"), indirect=True)
+def test_engines_read_the_table(flag, nsqd, archive, root, tmp_path, monkeypatch):
     table = make_table(tmp_path, flag, root, monkeypatch)
     for part in range(2):
-        expected = publish(nsqd, 100 * part, 100)
+        publish(nsqd, 100 * part, 100)
         with archive("--format=parquet", f"--table={flag}", NAMES, "--datetime-format=%Y-%m-%d") as tool:
             wait_until_finished(nsqd)
             assert tool.stop() == 0
@@ -104,18 +95,16 @@ def test_engines_read_the_table(
 @pytest.mark.slow  # `test_to_file_destinations.py` has the moments at which a kill matters
 @pytest.mark.parametrize("flag", [DELTA, ICEBERG])
 @pytest.mark.parametrize("root", ["directory", "s3"], indirect=True)
-def test_kills_leave_a_table_that_is_right(
-    flag: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_leave_a_table_that_is_right(flag, nsqd, archive, root, tmp_path, monkeypatch):
     """Killed when a file appears, before or while it is committed; and when it is committed, before that is written down."""
     table = make_table(tmp_path, flag, root, monkeypatch)
     flags = ("--format=parquet", f"--table={flag}", NAMES, "--rotate-size=500", "--skip-empty-files")
-    expected: list[bytes] = []
+    expected = []
     for look in (table.stored, table.files, table.stored, table.files):
         before = len(look())
         expected += publish(nsqd, len(expected), 200)
         with archive(*flags) as tool:
-            wait_until(lambda look=look, before=before: len(look()) > before, DEADLINE_S, "a file")  # type: ignore[misc]
+            wait_until(lambda look=look, before=before: len(look()) > before, DEADLINE_S, "a file")
             tool.signal(signal.SIGKILL)
         check(table)
     with archive(*flags) as tool:
@@ -137,9 +126,7 @@ def check(table: Table) -> None:
 
 
 @pytest.mark.parametrize("root", ["directory"], indirect=True)
-def test_an_idle_topic_leaves_no_files(
-    nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_topic_leaves_no_files(nsqd, archive, root, tmp_path, monkeypatch):
     table = make_table(tmp_path, DELTA, root, monkeypatch)
     publish(nsqd, 0, 1)
     with archive("--format=parquet", f"--table={DELTA}", NAMES, "--rotate-interval=100ms") as tool:
@@ -149,7 +136,7 @@ def test_an_idle_topic_leaves_no_files(
     assert leftovers(tmp_path) == []
 
 
-def test_a_bucket_that_is_not_there(root: str) -> None:
+def test_a_bucket_that_is_not_there(root):
     gone = root.replace("bucket-", "gone-")
     run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", f"--output-dir={gone}")
     assert run.returncode == 1
@@ -157,7 +144,7 @@ def test_a_bucket_that_is_not_there(root: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
-def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, root: str, tmp_path: Path) -> None:
+def test_an_object_store_alone(form, nsqd, archive, root, tmp_path):
     """Objects appear when they are complete, and nothing of them stays here."""
     expected = publish(nsqd, 0, 50)
     with archive(f"--format={form}", "--compress=gzip") as tool:
@@ -171,7 +158,7 @@ def test_an_object_store_alone(form: str, nsqd: NsqdProcess, archive: Archive, r
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_store_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_credentials(tmp_path, monkeypatch):
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")  # nothing listens there

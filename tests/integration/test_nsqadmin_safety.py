@@ -8,24 +8,12 @@ import hashlib
 import re
 import socket
 from contextlib import ExitStack
-from pathlib import Path
-
-import pytest
 
 from nsqadmin_py.web.events import MOST_READERS_OF_ONE
-from tests.support.nsqadmin_cluster import AdminCluster
-from tests.support.nsqadmin_process import NsqadminProcess
-from tests.support.nsqd_process import HTTPAnswer, wait_until
-
-# One worker runs them all: they share their processes.
-pytestmark = pytest.mark.xdist_group("nsqadmin safety")
+from tests.support.nsqd_process import wait_until
 
 
-def refusal(answer: HTTPAnswer) -> tuple[int, str]:
-    return answer.status, answer.json()["message"]
-
-
-def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
+def test_the_page_may_run_nothing_but_its_files(admin):
     for path in ("/", "/topics/%3Cscript%3Ealert(1)%3C/x", "/api/topics", "/static/nope", "/nowhere"):
         answer = admin.http("GET", path)
         policy = answer.headers["Content-Security-Policy"]
@@ -40,11 +28,11 @@ def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
         assert admin.http("GET", path).headers["Cache-Control"] == "no-store"
 
 
-def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluster) -> None:
+def test_event_streams_of_one_address_leave_room_for_others(cluster):
     admin = cluster.admin()
     with ExitStack() as stack:
 
-        def opened(source: str) -> bytes:
+        def opened(source):
             """The status of one more stream from this address, which stays open."""
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port), 40, (source, 0)))
             sock.sendall(b"GET /api/v2/events?view=overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -55,17 +43,17 @@ def test_event_streams_of_one_address_leave_room_for_others(cluster: AdminCluste
         assert opened("127.0.0.2") == b"200"
 
 
-def test_read_only(cluster: AdminCluster) -> None:
+def test_read_only(cluster):
     admin = cluster.admin("--read-only")
-    assert refusal(admin.act("create", "t")) == (403, "READ_ONLY")
-    assert refusal(admin.http("POST", "/api/topics", b'{"topic":"t"}')) == (403, "READ_ONLY")
-    assert refusal(admin.http("DELETE", "/api/topics/t")) == (403, "READ_ONLY")
-    assert refusal(admin.http("PUT", "/config/log_level", b"debug")) == (403, "READ_ONLY")
+    assert admin.act("create", "t").refusal == "403 READ_ONLY"
+    assert admin.http("POST", "/api/topics", b'{"topic":"t"}').refusal == "403 READ_ONLY"
+    assert admin.http("DELETE", "/api/topics/t").refusal == "403 READ_ONLY"
+    assert admin.http("PUT", "/config/log_level", b"debug").refusal == "403 READ_ONLY"
     assert admin.get("/api/v2/session")["may_act"] is False
     assert cluster.lookupd.topics() == []
 
 
-def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
+def test_login(cluster, tmp_path):
     import bcrypt
 
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -74,7 +62,7 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     admin = cluster.admin(f"--http-auth-file={users}")
     for path in ("/", "/api/topics", "/api/v2/events?view=overview", "/static/x", "/config/log_level"):
         answer = admin.http("GET", path)
-        assert refusal(answer) == (401, "UNAUTHORIZED")
+        assert answer.refusal == "401 UNAUTHORIZED"
         assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
     assert admin.http("GET", "/ping").text == "OK"
     bob = {"Authorization": "Basic " + base64.b64encode(b"bob:secret").decode()}
@@ -87,10 +75,10 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     assert admin.http("POST", "/api/v2/actions", b'{"action":"create","topic":"t"}', acting).status == 200
     assert 'AUDIT: create topic="t" by="bob"' in admin.log_text()
     other = {"Authorization": "Bearer T0ken", "X-Nsqadmin-Token": session["token"]}  # a token is of one user
-    assert refusal(admin.http("POST", "/api/v2/actions", b"{}", other)) == (403, "INVALID_TOKEN")
+    assert admin.http("POST", "/api/v2/actions", b"{}", other).refusal == "403 INVALID_TOKEN"
 
 
-def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:
+def test_files_of_the_page_are_kept_by_browsers(admin, cluster, tmp_path):
     (tmp_path / "app.js").write_text("let x = 1;\n" * 500)
     (tmp_path.parent / "outside.js").write_text("no")
     (tmp_path / "index.html").write_text('<p data-v="{{ static }}/app.js">{{ session }}</p>')
@@ -120,7 +108,7 @@ BAD_FIELDS += [
 BAD_FIELDS += [b"Content-Length : 1", b"Transfer-Encoding: identity", b"Transfer-Encoding: \x0bchunked\r\nContent-Length: 1"]
 
 
-def test_a_connection_that_breaks_off_leaves_no_error(admin: NsqadminProcess) -> None:
+def test_a_connection_that_breaks_off_leaves_no_error(admin):
     for data in (b"", b"GET /", b"nonsense\r\n\r\n", POST + b"Content-Length: 10\r\n\r\n{"):
         with socket.create_connection(("127.0.0.1", admin.http_port)) as sock:
             sock.sendall(data)

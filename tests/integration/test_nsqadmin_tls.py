@@ -7,22 +7,26 @@ import hashlib
 import http.client
 import json
 import socket
-import ssl
-from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Certificates
+from tests.support.lookup_wire import LookupClient
 from tests.support.nsqadmin_cluster import address
-from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
+from tests.support.nsqd_process import wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.web_server import Reply, WebServer
 
 pytestmark = pytest.mark.ours
 
 
-def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
+@pytest.fixture
+def with_token(tmp_path) -> str:
+    """The flag of a client that shows a token."""
+    (tmp_path / "token").write_text("s3cret\n")
+    return f"--http-client-token-file={tmp_path / 'token'}"
+
+
+def test_tls_on_both_sides(make_nsqd, make_nsqadmin, certificates):
     """An nsqd that says 403 and where its TLS is gets asked there."""
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     assert nsqd.http("GET", "/stats").status == 403
@@ -45,7 +49,7 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, cer
     assert trusting.get("/api/topics")["topics"] == ["orders"]
 
 
-def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
+def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin, certificates):
     """One in its handshake, and one after it."""
     admin = make_nsqadmin("--nsqd-http-address=127.0.0.1:1", *certificates.server_flags)
     context = certificates.client_context()
@@ -60,10 +64,8 @@ def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin: MakeNsqadmin, ce
                 assert connection.getresponse().read() == b"OK"
 
 
-def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, certificates: Certificates) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
-    with WebServer(tls=context) as server:
+def test_webhook_and_graphite_over_tls(make_nsqd, make_nsqadmin, certificates):
+    with WebServer(tls=certificates.server_context()) as server:
         admin = make_nsqadmin(
             f"--nsqd-http-address={address(make_nsqd())}",
             f"--http-client-tls-root-ca-file={certificates.authority}",
@@ -76,58 +78,43 @@ def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeN
         server.wait_until_asked(2)
 
 
-def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+def test_a_token_for_nsqds_that_want_one(make_nsqd, make_nsqadmin, with_token, tmp_path):
     known = tmp_path / "known"
     known.write_text(f"token:admin:{hashlib.sha256(b's3cret').hexdigest()}\n")
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
     nsqd = make_nsqd(f"--http-auth-file={known}")
     nsqd.post("/pub?topic=orders", b"x")
     flag = f"--nsqd-http-address={address(nsqd)}"
     answer = make_nsqadmin(flag).http("POST", "/api/topics/orders", b'{"action":"pause"}')
     assert "401 Unauthorized" in answer.json()["message"]
-    with_token = make_nsqadmin(flag, f"--http-client-token-file={token}")
-    assert with_token.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
-    assert (nsqd.topic_stats("orders") or {})["paused"]
+    admin = make_nsqadmin(flag, with_token)
+    assert admin.http("POST", "/api/topics/orders", b'{"action":"pause"}').json() == {"message": ""}
+    assert nsqd.topic_stats("orders")["paused"]
 
 
-def _register(nsqlookupd: NsqlookupdProcess, host: str, http_port: int) -> socket.socket:
+def _register(nsqlookupd: NsqlookupdProcess, host: str, http_port: int) -> LookupClient:
     """Return the connection of a stranger that has registered an address; it stays registered until this is closed."""
-    registration = socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port))
-    rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": http_port, "version": "1"}
-    body = json.dumps(rogue).encode()
-    registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
-    assert registration.recv(4096)
+    registration = LookupClient(nsqlookupd.tcp_port)
+    registration.introduce(broadcast_address=host, http_port=http_port)
     return registration
 
 
 @pytest.mark.parametrize("has_own_authority", [False, True])
 def test_an_answer_does_not_move_the_token_to_https(
-    has_own_authority: bool,
-    make_nsqlookupd: MakeNsqlookupd,
-    make_nsqadmin: MakeNsqadmin,
-    certificates: Certificates,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    has_own_authority, make_nsqlookupd, make_nsqadmin, certificates, with_token, monkeypatch
+):
     """A stranger has a certificate that the system trusts, for the name that he registers, and asks for HTTPS.
 
     A certificate of the cluster's own authority is a proof that he belongs to it.
     """
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
-    flags = []
-    if has_own_authority:
-        flags.append(f"--http-client-tls-root-ca-file={certificates.authority}")
-    else:
+    flags = [f"--http-client-tls-root-ca-file={certificates.authority}"]
+    if not has_own_authority:
+        flags = []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     nsqlookupd = make_nsqlookupd()
-    with WebServer(lambda _: Reply(body=b"{}"), tls=context) as secure:
+    with WebServer(lambda _: Reply(body=b"{}"), tls=certificates.server_context()) as secure:
         refusal = json.dumps({"message": "TLS_REQUIRED", "https_port": secure.port}).encode()
         with WebServer(lambda _: Reply(403, body=refusal)) as plain, _register(nsqlookupd, "localhost", plain.port):
-            make_nsqadmin(f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}", *flags)
+            make_nsqadmin(f"--lookupd-http-address={nsqlookupd.http_address}", with_token, *flags)
             secure.wait_until_asked(2)
             assert not any("authorization" in asked.headers for asked in plain.asked)
             shown = {asked.headers.get("authorization") for asked in secure.asked}
@@ -135,16 +122,12 @@ def test_an_answer_does_not_move_the_token_to_https(
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])  # the second is the host of an option
-def test_a_server_that_registered_itself_does_not_see_the_token(
-    host: str, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
-) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
+def test_a_server_that_registered_itself_does_not_see_the_token(host, make_nsqlookupd, make_nsqadmin, with_token):
     nsqlookupd = make_nsqlookupd()
     with WebServer(lambda _: Reply(body=b"{}")) as server, _register(nsqlookupd, host, server.port):
         admin = make_nsqadmin(
-            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
-            f"--http-client-token-file={token}",
+            f"--lookupd-http-address={nsqlookupd.http_address}",
+            with_token,
             "--proxy-graphite",
             f"--graphite-url=http://127.0.0.1:{server.port}",
         )

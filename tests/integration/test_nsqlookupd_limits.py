@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from tests.support.lookup_wire import LookupClient
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 pytestmark = pytest.mark.ours
 
@@ -20,48 +20,47 @@ IN_ALL = FAILED + b"registrations exceed limit of 5 (--max-registrations)"
 NAMES = FAILED + b"topics and channels exceed limit of 4 (--max-topics-and-channels)"
 
 
-def known(client: LookupClient) -> LookupClient:
+def known(lookupd: NsqlookupdProcess) -> LookupClient:
+    client = LookupClient(lookupd.tcp_port)
     client.introduce()
     return client
 
 
-def test_one_nsqd_registers_no_more_than_its_share(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_one_nsqd_registers_no_more_than_its_share(make_nsqlookupd):
     lookupd = make_nsqlookupd("--max-registrations-per-nsqd=3", "--max-registrations=5")
-    with known(LookupClient(lookupd.tcp_port)) as first, known(LookupClient(lookupd.tcp_port)) as second:
-        assert first.ask("REGISTER a x") == b"OK"
+    with known(lookupd) as first, known(lookupd) as second:
+        first.register("a x")
         assert first.ask("REGISTER b y") == OF_NSQD
-        assert first.ask("REGISTER b") == b"OK"
-        assert first.ask("REGISTER a x") == b"OK"  # it has that
-        assert second.ask("REGISTER a x") == b"OK"
+        first.register("b", "a x")  # it has that
+        second.register("a x")
         assert second.ask("REGISTER a z") == IN_ALL
         assert first.ask("UNREGISTER b") == b"OK"
-        assert second.ask("REGISTER a z") == b"OK"
+        second.register("a z")
         assert first.ask("PING") == b"OK"
     assert lookupd.channels("a") == ["x", "z"]
     log = lookupd.log_path.read_text()
     assert OF_NSQD.decode() in log and IN_ALL.decode() in log
 
 
-def test_names_that_no_nsqd_has_give_way(make_nsqlookupd: MakeNsqlookupd) -> None:
+def test_names_that_no_nsqd_has_give_way(make_nsqlookupd):
     """The longest unused first; a client of the HTTP API makes nothing give way."""
     lookupd = make_nsqlookupd("--max-topics-and-channels=4")
     lookupd.create_channel("a", "x")
-    with known(LookupClient(lookupd.tcp_port)) as client:
-        assert client.ask("REGISTER b y") == b"OK"
-        refusal = lookupd.http("POST", "/topic/create?topic=c")
-        assert (refusal.status, refusal.json()) == (403, {"message": "TOO_MANY_TOPICS_AND_CHANNELS"})
-        assert lookupd.http("POST", "/channel/create?topic=a&channel=x").status == 200  # it is there
-        assert client.ask("REGISTER c") == b"OK"
+    with known(lookupd) as client:
+        client.register("b y")
+        assert lookupd.http("POST", "/topic/create?topic=c").refusal == "403 TOO_MANY_TOPICS_AND_CHANNELS"
+        lookupd.create_channel("a", "x")  # it is there
+        client.register("c")
         assert lookupd.topics() == ["a", "b", "c"]
         assert lookupd.channels("a") == []
-        assert client.ask("REGISTER c z") == b"OK"
+        client.register("c z")
         assert lookupd.topics() == ["b", "c"]
         assert client.ask("REGISTER c v") == NAMES
-        assert lookupd.http("POST", "/topic/delete?topic=b").status == 200
-        assert client.ask("REGISTER c v") == b"OK"
+        lookupd.delete_topic("b")
+        client.register("c v")
 
 
-def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
+def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd, make_nsqd):
     """Also Go's, which looks at no answer: a closed connection would make it register everything again and again."""
     lookupd = make_nsqlookupd("--max-registrations-per-nsqd=5")
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
@@ -77,11 +76,11 @@ def test_an_nsqd_with_too_many_topics_stays_registered(make_nsqlookupd: MakeNsql
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_long_answer_comes_in_pieces(make_nsqlookupd: MakeNsqlookupd, version: str) -> None:
+def test_a_long_answer_comes_in_pieces(make_nsqlookupd, version):
     """Whole, and the connection goes on; an old client sees its end by the end of the connection."""
     lookupd = make_nsqlookupd()
     names = [f"{number:064}" for number in range(20_000)]
-    with known(LookupClient(lookupd.tcp_port)) as client:
+    with known(lookupd) as client:
         client.send(b"".join(f"REGISTER big {name}\n".encode() for name in names))
         for _ in names:
             assert client.read() == b"OK"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,17 +14,22 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[NsqdProcess]:
+def nsqd(make_nsqd) -> NsqdProcess:
     """Of a memory so small that messages are read from disk."""
-    with NsqdProcess(tmp_path / "nsqd", "--mem-queue-size=1", "--mem-queue-bytes=4096").start() as process:
-        process.create("orders", "archive")
-        yield process
+    process = make_nsqd("--mem-queue-size=1", "--mem-queue-bytes=4096")
+    process.create("orders", "archive")
+    return process
 
 
-def channel(nsqd: NsqdProcess) -> dict[str, Any]:
-    found = nsqd.channel_stats("orders", "archive")
-    assert found is not None
-    return found
+def oldest_ns(nsqd: NsqdProcess) -> int:
+    return nsqd.channel_stats("orders", "archive")["oldest_timestamp"]
+
+
+def age_s(nsqd: NsqdProcess) -> float:
+    """As /metrics say."""
+    text = nsqd.http("GET", "/metrics").text
+    labels = r'\{channel="archive",topic="orders"\}|\{topic="orders",channel="archive"\}'
+    return float(re.search(rf"^nsqd_channel_oldest_message_age_seconds(?:{labels}) (\S+)$", text, re.MULTILINE)[1])
 
 
 def publish(nsqd: NsqdProcess, query: str = "") -> tuple[int, int]:
@@ -37,34 +39,33 @@ def publish(nsqd: NsqdProcess, query: str = "") -> tuple[int, int]:
     return before_ns, time.time_ns()
 
 
-def test_it_is_that_of_the_oldest_queued_message(nsqd: NsqdProcess) -> None:
-    assert "oldest_timestamp" not in channel(nsqd)
+def test_it_is_that_of_the_oldest_queued_message(nsqd):
+    assert "oldest_timestamp" not in nsqd.channel_stats("orders", "archive")
+    assert age_s(nsqd) == 0
     first = publish(nsqd)
+    assert 0 < age_s(nsqd) <= (time.time_ns() - first[0]) / 1e9
     second = publish(nsqd)
     for _ in range(5):
         publish(nsqd)
-    assert first[0] <= channel(nsqd)["oldest_timestamp"] <= first[1]
-    with nsqd.connect() as client:
-        client.sub("orders", "archive", 1)
+    assert first[0] <= oldest_ns(nsqd) <= first[1]
+    with nsqd.consumer("orders", "archive", 1) as client:
         oldest = client.message()
         nsqd.wait_for_channel("orders", "archive", in_flight_count=1)
-        assert second[0] <= channel(nsqd)["oldest_timestamp"] <= second[1]
-        client.send(rdy(0))
-        client.send(req(oldest.id, 0))
+        assert second[0] <= oldest_ns(nsqd) <= second[1]
+        client.send(rdy(0), req(oldest.id, 0))
         nsqd.wait_for_channel("orders", "archive", in_flight_count=0)
-        assert first[0] <= channel(nsqd)["oldest_timestamp"] <= first[1]
-    nsqd.stop()
-    nsqd.start()
-    assert first[0] <= channel(nsqd)["oldest_timestamp"] <= first[1]
+        assert first[0] <= oldest_ns(nsqd) <= first[1]
+    nsqd.restart()
+    assert first[0] <= oldest_ns(nsqd) <= first[1]
 
 
-def test_a_deferred_message_waits_from_its_due_time_on(nsqd: NsqdProcess) -> None:
+def test_a_deferred_message_waits_from_its_due_time_on(nsqd):
     published_ns, _ = publish(nsqd, "&defer=50")
     nsqd.wait_for_channel("orders", "archive", depth=1)
-    assert channel(nsqd)["oldest_timestamp"] >= published_ns + 50_000_000
+    assert oldest_ns(nsqd) >= published_ns + 50_000_000
 
 
-def test_messages_that_no_channel_has_received_have_an_age_too(nsqd: NsqdProcess) -> None:
+def test_messages_that_no_channel_has_received_have_an_age_too(nsqd):
     nsqd.post("/topic/pause?topic=orders")
     first = publish(nsqd)
     publish(nsqd)
@@ -73,25 +74,10 @@ def test_messages_that_no_channel_has_received_have_an_age_too(nsqd: NsqdProcess
     assert first[0] <= topic["oldest_timestamp"] <= first[1]
 
 
-def test_metrics_have_the_age(nsqd: NsqdProcess) -> None:
-    labels = r'\{channel="archive",topic="orders"\}|\{topic="orders",channel="archive"\}'
-
-    def age_s() -> float:
-        text = nsqd.http("GET", "/metrics").body.decode()
-        found = re.search(rf"^nsqd_channel_oldest_message_age_seconds(?:{labels}) (\S+)$", text, re.MULTILINE)
-        assert found is not None, text
-        return float(found[1])
-
-    assert age_s() == 0
-    published_ns, _ = publish(nsqd)
-    assert 0 < age_s() <= (time.time_ns() - published_ns) / 1e9
-
-
-def test_only_messages_that_consumers_finish_are_finished(nsqd: NsqdProcess) -> None:
+def test_only_messages_that_consumers_finish_are_finished(nsqd):
     for _ in range(5):
         publish(nsqd)
-    with nsqd.connect() as client:
-        client.sub("orders", "archive", 1)
+    with nsqd.consumer("orders", "archive", 1) as client:
         client.fin(client.message())
         nsqd.wait_for_channel("orders", "archive", finish_count=1)
     nsqd.post("/channel/empty?topic=orders&channel=archive")

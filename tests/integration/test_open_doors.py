@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.certificates import Certificates
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.tool_process import ToolProcess
 
@@ -30,7 +29,7 @@ def start_of(daemon: str, directory: Path, host: str, *flags: str) -> str:
 
 
 @pytest.mark.parametrize("daemon", OWN_FLAGS)
-def test_a_daemon_that_everyone_may_use_says_so_in_one_line(daemon: str, tmp_path: Path) -> None:
+def test_a_daemon_that_everyone_may_use_says_so_in_one_line(daemon, tmp_path):
     log = start_of(daemon, tmp_path, "0.0.0.0")
     lines = [line for line in log.splitlines() if WARNING in line]
     assert len(lines) == 1
@@ -40,7 +39,7 @@ def test_a_daemon_that_everyone_may_use_says_so_in_one_line(daemon: str, tmp_pat
 
 
 @pytest.mark.parametrize(("daemon", "lock"), LOCKED)
-def test_a_daemon_with_a_lock_says_nothing(daemon: str, lock: str, certificates: Certificates, tmp_path: Path) -> None:
+def test_a_daemon_with_a_lock_says_nothing(daemon, lock, certificates, tmp_path):
     accounts = tmp_path / "accounts"
     accounts.write_text(f"token:me:{'0' * 64}\n", "utf-8")
     flags = {
@@ -54,7 +53,7 @@ def test_a_daemon_with_a_lock_says_nothing(daemon: str, lock: str, certificates:
     assert WARNING not in start_of(daemon, tmp_path, "0.0.0.0", *flags)
 
 
-def test_make_run_listens_on_this_machine_only() -> None:
+def test_make_run_listens_on_this_machine_only():
     script = Path(REPOSITORY, "contrib", "run-local.sh").read_text("utf-8")
     starts = re.findall(r'"\$bin/(nsq\w+)-py"(.*?)&', script, re.DOTALL)
     assert [name for name, _ in starts] == ["nsqlookupd", "nsqd", "nsqadmin"]
@@ -63,7 +62,7 @@ def test_make_run_listens_on_this_machine_only() -> None:
 
 
 @pytest.mark.parametrize("compose", ["compose.yaml", "contrib/standby/compose.yaml"])
-def test_compose_publishes_ports_to_this_machine_only(compose: str) -> None:
+def test_compose_publishes_ports_to_this_machine_only(compose):
     services = yaml.safe_load(Path(REPOSITORY, compose).read_text("utf-8"))["services"]
     ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports

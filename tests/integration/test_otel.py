@@ -30,19 +30,58 @@ from tests.support.aio_client import run_in_new_loop
 pytestmark = pytest.mark.ours
 
 
-class Telemetry:
-    """What a program has exported."""
+class Program:
+    """Publishes to a topic and handles its messages; what it has exported.
 
-    def __init__(self) -> None:
+    instrumented  how it is, unless a test says otherwise
+    """
+
+    def __init__(self, nsqd: Nsqd, topic: str) -> None:
+        self.nsqd = nsqd
+        self.topic = topic
         self.exporter = InMemorySpanExporter()
         self.tracer_provider = TracerProvider()
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.reader = InMemoryMetricReader()
         self.meter_provider = MeterProvider([self.reader])
         self.tracer = self.tracer_provider.get_tracer("test")
+        self.instrument()
 
-    def instrumentation(self, **settings: bool) -> Instrumentation:
-        return Instrumentation(tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings)
+    def instrument(self, **settings: bool) -> None:
+        self.instrumented = Instrumentation(tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings)
+
+    def producer(self) -> Any:
+        return self.instrumented.producer(Producer(self.nsqd.tcp_address))
+
+    def publish(self, *bodies: bytes) -> None:
+        """Publish each alone."""
+        with self.producer() as producer:
+            for body in bodies:
+                producer.publish(self.topic, body)
+
+    def consume(self, count: int, handler: Callable[[Any], object] = lambda message: None, **settings: Any) -> None:
+        """Consume until the instrumented handler was called so often."""
+        self.consume_plainly(count, self.instrumented.handler(handler), **settings)
+
+    def consume_plainly(self, count: int, handler: Callable[[Any], Any], **settings: Any) -> None:
+        """Consume until the handler was called so often."""
+        calls = 0
+
+        def counted(message):
+            nonlocal calls
+            calls += 1
+            if calls == count:
+                consumer.stop()
+            return handler(message)
+
+        consumer = Consumer(self.topic, "billing", counted, nsqd_tcp_addresses=self.nsqd.tcp_address, **settings)
+        with consumer:  # the handler may be called before `with Consumer(...) as consumer` has set the name
+            assert consumer.wait(40), f"the handler was called {calls} times, not {count}"
+
+    @property
+    def message_count(self) -> int:
+        """How many messages nsqd has got."""
+        return self.nsqd.stats(self.topic)["topics"][0]["message_count"]
 
     def spans(self, kind: SpanKind, count: int = 1) -> list[ReadableSpan]:
         """Return the finished spans of a kind, which must be this many."""
@@ -71,55 +110,28 @@ def nsqd() -> Iterator[Nsqd]:
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
-    return Telemetry()
+def program(nsqd, nsqd_topic) -> Program:
+    return Program(nsqd, nsqd_topic)
 
 
-def publish(nsqd: Nsqd, telemetry: Instrumentation, topic: str, *bodies: bytes) -> None:
-    with Producer(nsqd.tcp_address) as producer:
-        traced = telemetry.producer(producer)
-        if len(bodies) == 1:
-            traced.publish(topic, bodies[0])
-        else:
-            traced.multi_publish(topic, bodies)
-
-
-def consume(nsqd: Nsqd, topic: str, count: int, handler: Callable[[Any], Any], **settings: Any) -> None:
-    """Consume until the handler was called so often."""
-    calls = 0
-
-    def counted(message: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == count:
-            consumer.stop()
-        return handler(message)
-
-    consumer = Consumer(topic, "billing", counted, nsqd_tcp_addresses=nsqd.tcp_address, **settings)
-    with consumer:  # the handler may be called before `with Consumer(...) as consumer` has set the name
-        assert consumer.wait(40), f"the handler was called {calls} times, not {count}"
-
-
-def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
+def test_a_handled_message_is_a_child_of_its_publish(program):
     """The attributes are those of the conventions."""
-    instrumentation = telemetry.instrumentation()
     messages = []
-    with telemetry.tracer.start_as_current_span("request") as request:
-        publish(nsqd, instrumentation, nsqd_topic, b"order 1")
-    consume(nsqd, nsqd_topic, 1, instrumentation.handler(messages.append))
+    with program.tracer.start_as_current_span("request") as request:
+        program.publish(b"order 1")
+    program.consume(1, messages.append)
     (message,) = messages
     assert message.body == b"order 1"
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
-    (handled,) = telemetry.spans(SpanKind.CONSUMER)
-    assert published.parent is not None and handled.parent is not None
+    (published,) = program.spans(SpanKind.PRODUCER)
+    (handled,) = program.spans(SpanKind.CONSUMER)
     assert published.parent.span_id == request.get_span_context().span_id
     assert handled.parent.span_id == published.context.span_id
     assert handled.context.trace_id == request.get_span_context().trace_id
-    common = {"messaging.system": "nsq", "messaging.destination.name": nsqd_topic, "messaging.message.body.size": 7}
-    assert published.name == f"publish {nsqd_topic}"
+    common = {"messaging.system": "nsq", "messaging.destination.name": program.topic, "messaging.message.body.size": 7}
+    assert published.name == f"publish {program.topic}"
     assert published.attributes == common | {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
-    host, _, port = nsqd.tcp_address.rpartition(":")
-    assert handled.name == f"process {nsqd_topic}"
+    host, _, port = program.nsqd.tcp_address.rpartition(":")
+    assert handled.name == f"process {program.topic}"
     assert handled.attributes == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
@@ -132,218 +144,209 @@ def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsqd_topic: str
     }
 
 
-def test_without_the_envelope_bodies_are_untouched(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation = telemetry.instrumentation(envelope=False)
+def test_without_the_envelope_bodies_are_untouched(program):
+    program.instrument(envelope=False)
     bodies = []
-    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
-    publish(nsqd, instrumentation, nsqd_topic, MAGIC + b"\x00\x00")
-    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    program.publish(b"order 1", MAGIC + b"\x00\x00")
+    program.consume(2, lambda message: bodies.append(message.body))
     assert sorted(bodies) == sorted([b"order 1", MAGIC + b"\x00\x00"])
-    assert all(span.parent is None and not span.links for span in telemetry.spans(SpanKind.CONSUMER, 2))
+    assert all(span.parent is None and not span.links for span in program.spans(SpanKind.CONSUMER, 2))
 
 
-def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    bodies: list[bytes] = []
-    publish(nsqd, telemetry.instrumentation(), nsqd_topic, b"order 1")
-    consume(nsqd, nsqd_topic, 1, lambda message: bodies.append(message.body))
+def test_a_consumer_that_does_not_know_the_envelope(program):
+    bodies = []
+    program.publish(b"order 1")
+    program.consume_plainly(1, lambda message: bodies.append(message.body))
     assert bodies[0].startswith(MAGIC) and bodies[0].endswith(b"order 1")
     body, headers = unwrap(bodies[0])
     assert body == b"order 1" and set(headers) == {"traceparent"}
 
 
-def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(nsqd: Nsqd, nsqd_topic: str) -> None:
+def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(program):
     """Without an SDK there is no context to carry, but the consumer still takes one envelope off."""
-    instrumentation, bodies = Instrumentation(), []
-    publish(nsqd, instrumentation, nsqd_topic, b"plain")
-    publish(nsqd, instrumentation, nsqd_topic, MAGIC + b"\x00\x00inner")
-    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    program.instrumented = Instrumentation()
+    bodies = []
+    program.publish(b"plain", MAGIC + b"\x00\x00inner")
+    program.consume(2, lambda message: bodies.append(message.body))
     assert sorted(bodies) == sorted([b"plain", MAGIC + b"\x00\x00inner"])
 
 
-def test_a_failed_handler(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
+def test_a_failed_handler(program):
     attempts = []
 
-    def handle(message: Any) -> None:
+    def handle(message):
         attempts.append(message.attempts)
         if message.attempts == 1:
             raise ValueError("no such customer")
 
-    instrumentation = telemetry.instrumentation()
-    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
-    consume(nsqd, nsqd_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0)
-    failed, handled = telemetry.spans(SpanKind.CONSUMER, 2)
+    program.publish(b"order 1")
+    program.consume(2, handle, default_requeue_delay=0, max_backoff_duration=0)
+    failed, handled = program.spans(SpanKind.CONSUMER, 2)
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "no such customer")
-    assert failed.attributes is not None and failed.attributes["error.type"] == "ValueError"
+    assert failed.attributes["error.type"] == "ValueError"
     assert [event.name for event in failed.events] == ["exception"]
     assert handled.status.status_code is StatusCode.UNSET
     assert attempts == [1, 2]
-    statistics = telemetry.statistics("messaging.client.consumed.messages")
+    statistics = program.statistics("messaging.client.consumed.messages")
     assert sorted((count, labels.get("error.type", "")) for count, labels in statistics) == [(1, ""), (1, "ValueError")]
-    assert len(telemetry.statistics("messaging.process.duration")) == 2
+    assert len(program.statistics("messaging.process.duration")) == 2
 
 
-def test_a_requeue_is_no_error(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    def handle(message: Any) -> None:
+def test_a_requeue_is_no_error(program):
+    def handle(message):
         if message.attempts == 1:
             raise Requeue(0, backoff=False)
 
-    publish(nsqd, telemetry.instrumentation(), nsqd_topic, b"order 1")
-    consume(nsqd, nsqd_topic, 2, telemetry.instrumentation().handler(handle))
-    requeued, _ = telemetry.spans(SpanKind.CONSUMER, 2)
+    program.publish(b"order 1")
+    program.consume(2, handle)
+    requeued, _ = program.spans(SpanKind.CONSUMER, 2)
     assert requeued.status.status_code is StatusCode.UNSET and requeued.events == ()
-    assert requeued.attributes is not None and requeued.attributes["messaging.nsq.message.requeued"] is True
+    assert requeued.attributes["messaging.nsq.message.requeued"] is True
 
 
-def test_a_failed_publish(telemetry: Telemetry) -> None:
-    with Producer("127.0.0.1:1") as producer, pytest.raises(NoNsqd):
-        telemetry.instrumentation().producer(producer).publish("orders", b"order 1")
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
+@pytest.mark.parametrize(
+    ("method", "body", "error"),
+    [("publish", b"order 1", NoNsqd), ("publish_soon", b"", BadBody)],
+    ids=["publish", "publish_soon"],
+)
+def test_a_failed_publish(program, method, body, error):
+    with Producer("127.0.0.1:1") as producer, pytest.raises(error):
+        getattr(program.instrumented.producer(producer), method)("orders", body)
+    (published,) = program.spans(SpanKind.PRODUCER)
     assert published.status.status_code is StatusCode.ERROR
-    ((count, labels),) = telemetry.statistics("messaging.client.sent.messages")
-    assert (count, labels["error.type"]) == (1, "NoNsqd")
+    ((count, labels),) = program.statistics("messaging.client.sent.messages")
+    assert (count, labels["error.type"]) == (1, error.__name__)
 
 
-def test_several_messages_are_one_publish(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation, bodies = telemetry.instrumentation(), []
-    publish(nsqd, instrumentation, nsqd_topic, b"order 1", b"order 2")
-    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
-    assert published.attributes is not None and published.attributes["messaging.batch.message_count"] == 2
-    handled = telemetry.spans(SpanKind.CONSUMER, 2)
+def test_several_messages_are_one_publish(program):
+    bodies = []
+    with program.producer() as producer:
+        producer.multi_publish(program.topic, [b"order 1", b"order 2"])
+    program.consume(2, lambda message: bodies.append(message.body))
+    (published,) = program.spans(SpanKind.PRODUCER)
+    assert published.attributes["messaging.batch.message_count"] == 2
+    handled = program.spans(SpanKind.CONSUMER, 2)
     assert {span.parent.span_id for span in handled if span.parent} == {published.context.span_id}
     assert sorted(bodies) == [b"order 1", b"order 2"]
-    ((count, _),) = telemetry.statistics("messaging.client.sent.messages")
+    ((count, _),) = program.statistics("messaging.client.sent.messages")
     assert count == 2
 
 
-def test_a_linked_span_begins_a_trace(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation = telemetry.instrumentation(linked=True)
-    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
-    consume(nsqd, nsqd_topic, 1, instrumentation.handler(lambda message: None))
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
-    (handled,) = telemetry.spans(SpanKind.CONSUMER)
+def test_a_linked_span_begins_a_trace(program):
+    program.instrument(linked=True)
+    program.publish(b"order 1")
+    program.consume(1)
+    (published,) = program.spans(SpanKind.PRODUCER)
+    (handled,) = program.spans(SpanKind.CONSUMER)
     assert handled.parent is None
     assert [link.context.span_id for link in handled.links] == [published.context.span_id]
 
 
-def test_a_loop_over_messages(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation = telemetry.instrumentation()
-    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
-    with telemetry.tracer.start_as_current_span("worker") as worker:
-        for message in Consumer(nsqd_topic, "billing", nsqd_tcp_addresses=nsqd.tcp_address):
-            with instrumentation.processing(message) as span:
+def test_a_loop_over_messages(program):
+    program.publish(b"order 1")
+    with program.tracer.start_as_current_span("worker") as worker:
+        for message in Consumer(program.topic, "billing", nsqd_tcp_addresses=program.nsqd.tcp_address):
+            with program.instrumented.processing(message) as span:
                 assert message.body == b"order 1" and span.is_recording()
             break
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
-    (handled,) = telemetry.spans(SpanKind.CONSUMER)
-    assert handled.parent is not None and handled.parent.span_id == published.context.span_id
+    (published,) = program.spans(SpanKind.PRODUCER)
+    (handled,) = program.spans(SpanKind.CONSUMER)
+    assert handled.parent.span_id == published.context.span_id
     assert [link.context.span_id for link in handled.links] == [worker.get_span_context().span_id]
 
 
-def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation, bodies = telemetry.instrumentation(), []
-    for body in b"order 1", b"order 2":
-        publish(nsqd, instrumentation, nsqd_topic, body)
-    nsqd.publish(nsqd_topic, "of a stranger")
+def test_a_batch_is_linked_to_its_publishes(program):
+    bodies = []
+    program.publish(b"order 1", b"order 2")
+    program.nsqd.publish(program.topic, "of a stranger")
 
-    def handle(batch: Any) -> None:
+    def handle(batch):
         bodies.extend(batch.bodies)
         batch.finish()
         if len(bodies) == 3:
             consumer.stop()
 
     consumer = Consumer(
-        nsqd_topic,
+        program.topic,
         "billing",
-        batch_handler=instrumentation.batch_handler(handle),
-        nsqd_tcp_addresses=nsqd.tcp_address,
+        batch_handler=program.instrumented.batch_handler(handle),
+        nsqd_tcp_addresses=program.nsqd.tcp_address,
         max_in_flight=10,
     )
     with consumer:
         assert consumer.wait(40)
     assert sorted(bodies) == [b"of a stranger", b"order 1", b"order 2"]
-    published = telemetry.spans(SpanKind.PRODUCER, 2)
-    handled = [span for span in telemetry.exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    published = program.spans(SpanKind.PRODUCER, 2)
+    handled = [span for span in program.exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
     linked = {link.context.span_id for span in handled for link in span.links}
     assert linked == {span.context.span_id for span in published}
-    assert sum(count for count, _ in telemetry.statistics("messaging.client.consumed.messages")) == 3
+    assert sum(count for count, _ in program.statistics("messaging.client.consumed.messages")) == 3
 
 
-def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    with telemetry.instrumentation(envelope=False).producer(Producer(nsqd.tcp_address)) as producer:
+def test_a_publish_that_does_not_wait_ends_with_its_answer(program):
+    """A traced producer is still a producer."""
+    results = []
+    with program.producer() as producer:
         producer.ping()
-        producer.publish(nsqd_topic, b"later", defer_s=60)
+        producer.publish_soon(program.topic, b"order 1")
+        producer.multi_publish_soon(program.topic, [b"order 2", b"order 3"], results.append)
+        producer.publish_soon(program.topic, b"order 4", defer_s=60)
+        producer.publish(program.topic, b"order 5", defer_s=60)
     with pytest.raises(NoNsqd):
         producer.ping()
-    assert nsqd.stats(nsqd_topic)["topics"][0]["message_count"] == 1
-
-
-def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    results = []
-    with telemetry.instrumentation().producer(Producer(nsqd.tcp_address)) as producer:
-        producer.publish_soon(nsqd_topic, b"order 1")
-        producer.multi_publish_soon(nsqd_topic, [b"order 2", b"order 3"], results.append)
-        producer.publish_soon(nsqd_topic, b"order 4", defer_s=60)
-        producer.publish(nsqd_topic, b"order 5", defer_s=60)
     assert results == [None]
-    assert nsqd.stats(nsqd_topic)["topics"][0]["message_count"] == 5
-    spans = telemetry.spans(SpanKind.PRODUCER, 4)
-    counts = [span.attributes.get("messaging.batch.message_count", 1) for span in spans if span.attributes]
+    assert program.message_count == 5
+    spans = program.spans(SpanKind.PRODUCER, 4)
+    counts = [span.attributes.get("messaging.batch.message_count", 1) for span in spans]
     assert sorted(counts) == [1, 1, 1, 2]
-    assert [count for count, _ in telemetry.statistics("messaging.client.sent.messages")] == [5]
+    assert [count for count, _ in program.statistics("messaging.client.sent.messages")] == [5]
 
 
-def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    too_large = bytes(2 << 20)
-    errors: list[Any] = []
-    producer = telemetry.instrumentation().producer(Producer(nsqd.tcp_address))
-    producer.publish_soon(nsqd_topic, too_large)
+def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(program):
+    refused = program.topic, bytes(2 << 20)
+    errors = []
+    producer = program.producer()
+    producer.publish_soon(*refused)
     with pytest.raises(FlushFailed, match="E_BAD_MESSAGE"):
         producer.flush()
-    producer.publish_soon(nsqd_topic, too_large, errors.append)
+    producer.publish_soon(*refused, errors.append)
     producer.flush()
     assert [error.code for error in errors] == ["E_BAD_MESSAGE"]
     with pytest.raises(FlushFailed), producer:
-        producer.publish_soon(nsqd_topic, too_large)
-    spans = telemetry.spans(SpanKind.PRODUCER, 3)
+        producer.publish_soon(*refused)
+    spans = program.spans(SpanKind.PRODUCER, 3)
     assert {span.status.status_code for span in spans} == {StatusCode.ERROR}
 
 
-def test_a_publish_that_is_refused_at_once_has_a_span_too(telemetry: Telemetry) -> None:
-    with Producer("127.0.0.1:1") as producer, pytest.raises(BadBody):
-        telemetry.instrumentation().producer(producer).publish_soon("orders", b"")
-    (published,) = telemetry.spans(SpanKind.PRODUCER)
-    assert published.status.status_code is StatusCode.ERROR
+def test_asyncio(program):
+    bodies = []
 
-
-def test_asyncio(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
-    instrumentation, bodies = telemetry.instrumentation(), []
-
-    async def handle(message: Any) -> None:
-        await asyncio.sleep(0)
+    async def handle(message):
+        await asyncio.to_thread(bool)
         bodies.append(message.body)
         if len(bodies) == 4:
             await consumer.stop()
 
-    async def publish_and_consume() -> bool:
+    async def publish_and_consume():
         nonlocal consumer
-        async with instrumentation.producer(aio.Producer(nsqd.tcp_address)) as producer:
-            await producer.publish(nsqd_topic, b"order 1")
-            await producer.multi_publish(nsqd_topic, [b"order 2", b"order 3"])
-            await producer.publish_soon(nsqd_topic, b"order 4")
-        consumer = aio.Consumer(nsqd_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address)
+        address, handler = program.nsqd.tcp_address, program.instrumented.handler(handle)
+        async with program.instrumented.producer(aio.Producer(address)) as producer:
+            await producer.publish(program.topic, b"order 1")
+            await producer.multi_publish(program.topic, [b"order 2", b"order 3"])
+            await producer.publish_soon(program.topic, b"order 4")
+        consumer = aio.Consumer(program.topic, "billing", handler, nsqd_tcp_addresses=address)
         async with consumer:
             return await consumer.wait(40)
 
     consumer: aio.Consumer
     assert run_in_new_loop(publish_and_consume())
     assert sorted(bodies) == [b"order 1", b"order 2", b"order 3", b"order 4"]
-    published = {span.context.span_id for span in telemetry.spans(SpanKind.PRODUCER, 3)}
-    handled = {span.parent.span_id for span in telemetry.spans(SpanKind.CONSUMER, 4) if span.parent}
+    published = {span.context.span_id for span in program.spans(SpanKind.PRODUCER, 3)}
+    handled = {span.parent.span_id for span in program.spans(SpanKind.CONSUMER, 4) if span.parent}
     assert handled == published
 
 
-def test_gevent(nsqd: Nsqd, nsqd_topic: str) -> None:
+def test_gevent(nsqd, nsqd_topic):
     """In a process of its own, as gevent's client is used."""
     code = f"""
 from nsqd_py.client.gevent import Consumer, Producer

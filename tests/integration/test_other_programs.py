@@ -10,8 +10,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,21 +22,14 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 pytestmark = pytest.mark.ours
 
 CONFIGS = REPOSITORY / "contrib/integrations"
-Json = dict[str, Any]
 
 
 lookupd = module_nsqlookupd()
 
 
 @pytest.fixture(scope="module")
-def nsqd(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(
-        tmp_path_factory.mktemp("nsqd") / "data",
-        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
-        "--broadcast-address=127.0.0.1",
-    )
-    yield process.start()
-    process.destroy()
+def nsqd(lookupd, make_shared_nsqd) -> NsqdProcess:
+    return make_shared_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
 
 
 def decoded(value: Any, shape: Any, place: str = "") -> Any:
@@ -85,10 +76,9 @@ def keda_depth(lookupd: NsqlookupdProcess, nsqd: NsqdProcess, topic: str, channe
     return depth
 
 
-def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+def test_keda_counts_what_waits(lookupd, nsqd):
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 0  # nobody has the topic
-    with nsqd.connect() as client:
-        client.pub("keda", b"1", b"2", b"3")
+    nsqd.pub("keda", b"1", b"2", b"3")
     wait_until(lambda: "keda" in lookupd.topics())
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 3  # of the topic, as long as there is no channel
     nsqd.create("keda", "billing")
@@ -98,8 +88,7 @@ def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -
     nsqd.post("/channel/pause?topic=keda&channel=billing")
     assert keda_depth(lookupd, nsqd, "keda", "billing") == 0
     nsqd.post("/channel/unpause?topic=keda&channel=billing")
-    with nsqd.connect() as client:
-        client.sub("keda", "billing", 1)
+    with nsqd.consumer("keda", "billing", 1) as client:
         client.messages(1)
         nsqd.wait_for_channel("keda", "billing", in_flight_count=1)
         assert keda_depth(lookupd, nsqd, "keda", "billing") == 2
@@ -114,7 +103,7 @@ def ruby_nsqds(lookupd: NsqlookupdProcess, path: str) -> list[str]:
     return [f"{producer['broadcast_address']}:{producer['tcp_port']}" for producer in producers or ()]
 
 
-def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+def test_fluentd_s_plugin_finds_nsqds(lookupd, nsqd):
     nsqd.create("fluentd")
     wait_until(lambda: "fluentd" in lookupd.topics())
     address = f"127.0.0.1:{nsqd.tcp_port}"
@@ -127,7 +116,7 @@ def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProc
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool, of Debian's package prometheus")
-def test_promtool_finds_nothing_in_metrics_and_rules(nsqd: NsqdProcess) -> None:
+def test_promtool_finds_nothing_in_metrics_and_rules(nsqd):
     nsqd.create("promtool", "readers")
     subprocess.run(["promtool", "check", "metrics"], input=nsqd.http("GET", "/metrics").body, check=True)
     subprocess.run(["promtool", "check", "rules", *(REPOSITORY / "contrib/prometheus").iterdir()], check=True)
@@ -139,7 +128,7 @@ def test_promtool_finds_nothing_in_metrics_and_rules(nsqd: NsqdProcess) -> None:
 @pytest.mark.parametrize(
     "path", sorted(path for path in CONFIGS.iterdir() if path.suffix in (".conf", ".yaml")), ids=lambda p: p.name
 )
-def test_a_configuration_can_be_read(path: Path) -> None:
+def test_a_configuration_can_be_read(path):
     text = path.read_text()
     if path.suffix == ".yaml":
         assert yaml.safe_load(text)

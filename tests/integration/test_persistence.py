@@ -16,13 +16,13 @@ import pytest
 
 from tests.support import wire
 from tests.support.ledger import compare
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sample, sweep
 from tests.support.wire import bodies
 
 CLEAN = pytest.param(True, id="clean")
 KILLED = pytest.param(False, id="killed", marks=pytest.mark.ours)
 either_way = pytest.mark.parametrize("clean", [CLEAN, KILLED])
-ours_either_way = pytest.mark.parametrize("clean", [pytest.param(True, id="clean", marks=pytest.mark.ours), KILLED])
 
 # What consumers did is written after 0.1 s at the latest, so it is there when nsqd answers later than that.
 JOURNAL_WRITTEN_S = 0.2
@@ -43,14 +43,14 @@ def restart(nsqd: NsqdProcess, clean: bool) -> None:
 
 
 @either_way
-def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, clean: bool) -> None:
+def test_restart_keeps_every_message_with_its_id_and_time(nsqd, clean):
     nsqd.create("t", "kept", "other")
     with nsqd.connect() as client:
         client.pub("t", *numbered(50))
         client.mpub("t", numbered(400, "batch"))
         for body in numbered(20, "http"):
             nsqd.post("/pub?topic=t", body)
-        client.sub("t", "other", rdy_count=500)
+        client.sub("t", "other", 500)
         before = client.consume(470)
     restart(nsqd, clean)
     assert sorted(nsqd.consume_all("t", "kept")) == sorted(before)
@@ -58,10 +58,10 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
 
 
 @either_way
-def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
+def test_messages_in_flight_come_again(nsqd, clean):
     with nsqd.connect() as client:
         client.mpub("t", numbered(10))
-        client.sub("t", "c", rdy_count=4)
+        client.sub("t", "c", 4)
         held = client.messages(4)
         nsqd.wait_for_channel("t", "c", in_flight_count=4, depth=6)
         restart(nsqd, clean)
@@ -71,37 +71,33 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
     assert not clean or {attempts[message.id] for message in held} == {2}
 
 
-@ours_either_way
-@pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
-def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: bool) -> None:
+@pytest.mark.ours
+@pytest.mark.parametrize(("how", "clean"), sweep(["DPUB", "HTTP", "REQ"], [False, True]))
+def test_deferred_message_stays_deferred(nsqd, how, clean):
     defer(nsqd, how, 60_000)
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
     restart(nsqd, clean)
     nsqd.wait_for_channel("t", "c", deferred_count=1, depth=0, in_flight_count=0)
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
+    with nsqd.consumer("t", "c", 1) as client:
         client.expect_silence()
 
 
-def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
-    """Puts one deferred message into t/c; the number of attempts that it has had."""
+def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> None:
+    """Puts one deferred message into t/c."""
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        if how == "DPUB":
-            client.dpub("t", delay_ms, b"later")
-            return 0
-        if how == "HTTP":
-            nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
-            return 0
-        client.pub("t", b"later")
-        client.sub("t", "c", rdy_count=1)
-        client.send(wire.req(client.message().id, delay_ms))
-        client.round_trip()
-        return 1
+    if how == "DPUB":
+        nsqd.dpub("t", delay_ms, b"later")
+    elif how == "HTTP":
+        nsqd.post(f"/pub?topic=t&defer={delay_ms}", b"later")
+    else:
+        with nsqd.consumer("t", "c", 1) as client:
+            client.pub("t", b"later")
+            client.send(wire.req(client.message().id, delay_ms))
+            client.round_trip()
 
 
 @either_way
-def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
+def test_emptied_and_deleted_stays_so(nsqd, clean):
     nsqd.create("t", "emptied", "deleted", "kept")
     nsqd.create("gone", "c")
     with nsqd.connect() as client:
@@ -130,15 +126,14 @@ def metadata(nsqd: NsqdProcess) -> dict[str, Any]:
     path = nsqd.data_path / "nsqd.dat"
     if not path.exists():
         return {}
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    return content
+    return json.loads(path.read_bytes())
 
 
 def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
     return {topic["name"]: {channel["name"] for channel in topic["channels"] or ()} for topic in content.get("topics") or ()}
 
 
-def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
+def test_metadata_file_is_as_in_go(nsqd):
     nsqd.create("t1", "a", "b", "c#ephemeral")
     nsqd.create("t2")
     nsqd.create("t3#ephemeral", "a")
@@ -159,7 +154,7 @@ def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
+def test_pauses_and_channels_are_kept(nsqd, clean):
     nsqd.create("t", "running", "paused")
     nsqd.create("paused", "c")
     nsqd.post("/channel/pause?topic=t&channel=paused")
@@ -174,19 +169,18 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
     with nsqd.connect() as client:
         client.pub("paused", b"held")
         client.pub("t", b"flows")
-        client.sub("paused", "c", rdy_count=1)
+        client.sub("paused", "c", 1)
         client.expect_silence()
         nsqd.post("/topic/unpause?topic=paused")
         assert client.message().body == b"held"
     assert bodies(nsqd.consume_all("t", "running")) == [b"flows"]
-    with nsqd.connect() as client:
-        client.sub("t", "paused", rdy_count=1)
+    with nsqd.consumer("t", "paused", 1) as client:
         client.expect_silence()
 
 
 @pytest.mark.ours
-@pytest.mark.parametrize("content", [b"", b"{", b'{"topics": 5}', b"\x00\x00"], ids=["empty", "cut", "type", "zeros"])
-def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, content: bytes) -> None:
+@pytest.mark.parametrize("content", sample(b"{", b"", b'{"topics": 5}', b"\x00\x00"))
+def test_metadata_that_cannot_be_understood_is_set_aside(nsqd, content):
     nsqd.create("t", "c")
     nsqd.stop()
     (nsqd.data_path / "nsqd.dat").write_bytes(content)
@@ -196,7 +190,7 @@ def test_metadata_that_cannot_be_understood_is_set_aside(nsqd: NsqdProcess, cont
     nsqd.wait_for_channel("t", "c", depth=0)
 
 
-def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess) -> None:
+def test_metadata_that_cannot_be_read_stops_the_start(nsqd):
     nsqd.stop()
     (nsqd.data_path / "nsqd.dat").unlink(missing_ok=True)
     (nsqd.data_path / "nsqd.dat").mkdir()
@@ -205,7 +199,7 @@ def test_metadata_that_cannot_be_read_stops_the_start(nsqd: NsqdProcess) -> None
     assert "metadata" in nsqd.log_text()
 
 
-def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
+def test_bad_names_in_the_metadata_are_skipped(nsqd):
     nsqd.stop()
     channels = [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]
     topics = [{"name": "bad!", "paused": False, "channels": []}, {"name": "good", "paused": False, "channels": channels}]
@@ -220,7 +214,7 @@ def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
 
 
 @pytest.mark.ours
-def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeNsqd) -> None:
+def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd):
     nsqd = make_nsqd("--max-bytes-per-file=65536")
     nsqd.create("rolled", "fast", "slow")
     with nsqd.connect() as client:
@@ -229,7 +223,7 @@ def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeN
         names = [path.name for path in nsqd.data_path.glob("rolled.*.log")]
         assert len(names) >= 10
         assert all(re.fullmatch(r"rolled\.\d{20}\.log", name) for name in names)
-        client.sub("rolled", "fast", rdy_count=500)
+        client.sub("rolled", "fast", 500)
         client.consume(1000)
     # The slow channel still needs every file.
     assert len(list(nsqd.data_path.glob("rolled.*.log"))) >= len(names)
@@ -239,7 +233,7 @@ def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeN
 
 
 @either_way
-def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
+def test_sync_every_message(make_nsqd, clean):
     nsqd = make_nsqd("--sync-every=1")
     nsqd.create("t", "c")
     with nsqd.connect() as client:
@@ -252,7 +246,7 @@ def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
     assert sorted(bodies(nsqd.consume_all("t", "c"))) == sorted(expected)
 
 
-def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
+def test_second_nsqd_on_the_same_data_does_not_start(nsqd):
     nsqd.create("t", "c")
     second = NsqdProcess(nsqd.data_path)
     second.log_path = nsqd.log_path.with_suffix(".second.log")
@@ -261,24 +255,22 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
     complaints = [line for line in second.log_text().splitlines() if "lock" in line]
     assert any(str(nsqd.data_path) in line for line in complaints), second.log_text()
     assert nsqd.is_healthy()
-    with nsqd.connect() as client:
-        client.pub("t", b"still here")
+    nsqd.pub("t", b"still here")
     nsqd.wait_for_channel("t", "c", depth=1)
 
 
 # --- ending
 
 
-def test_stop_exits_with_0_and_closes_connections(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as publisher, nsqd.connect() as consumer:
-        consumer.sub("t", "c", rdy_count=1)
+def test_stop_exits_with_0_and_closes_connections(nsqd):
+    with nsqd.connect() as publisher, nsqd.consumer("t", "c", 1) as consumer:
         publisher.pub("t", b"1", b"2")
         consumer.message()
         assert nsqd.stop() == 0
         assert publisher.rest() == consumer.rest() == []
 
 
-def test_second_sigterm_loses_nothing(make_nsqd: MakeNsqd) -> None:
+def test_second_sigterm_loses_nothing(make_nsqd):
     nsqd = make_nsqd("--mem-queue-size=20000")
     nsqd.create("t", "c")
     with nsqd.connect() as client:

@@ -6,10 +6,6 @@ import socket
 
 import pytest
 
-from tests.integration.test_client_places import depth
-from tests.support.nsqd_process import NsqdProcess
-from tests.support.tool_process import run_script
-
 pytestmark = pytest.mark.ours
 
 
@@ -45,11 +41,8 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize(("way", "shell"), [*((way, "client") for way in CHILDREN), ("none", "client.gevent")])
-def test_what_was_published_soon_is_stored_once_before_the_process_ends(
-    shared_nsqd: NsqdProcess, topic: str, way: str, shell: str
-) -> None:
-    done = run_script(
-        f"""
+def test_what_was_published_soon_is_stored_once_before_the_process_ends(shared_nsqd, script, topic, way, shell):
+    text = f"""
 import sys
 from nsqd_py.{shell} import Producer
 producer = Producer(ADDRESS)
@@ -60,27 +53,21 @@ def publish(*_):
 for _ in range(500):
     producer.publish_soon(TOPIC, b"of the parent")
 {CHILDREN[way]}
-""",
-        ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
-        TOPIC=topic,
-        KIND="fork",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert depth(shared_nsqd, topic) == 1 + (1 if way == "none" else 4) * 500
+"""
+    script(text, KIND="fork")
+    assert shared_nsqd.topic_stats(topic)["depth"] == 1 + (1 if way == "none" else 4) * 500
 
 
-def test_all_that_is_open_ends_with_the_process_together(shared_nsqd: NsqdProcess, topic: str) -> None:
+def test_all_that_is_open_ends_with_the_process_together(script):
     """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        done = run_script(
-            """
+    text = """
 import atexit, logging, threading, time
 from nsqd_py.client import Consumer, Producer
 logging.disable()
 begun = threading.Semaphore(0)
 def hang(message):
     begun.release()
-    time.sleep(3600)
+    threading.Event().wait()
 Producer(ADDRESS).multi_publish(TOPIC, [b"x"] * 5)
 consumers = [Consumer(TOPIC, "c", hang, nsqd_tcp_addresses=ADDRESS) for _ in range(5)]
 for consumer in consumers:
@@ -93,17 +80,13 @@ for producer in producers:
 began_s = time.monotonic()
 atexit._run_exitfuncs()
 print(time.monotonic() - began_s < 40, {producer.publish_soon.__self__._is_closed for producer in producers})
-""",
-            ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
-            TOPIC=topic,
-            DEAF=f"127.0.0.1:{deaf.getsockname()[1]}",
-        )
-    assert (done.stdout, done.stderr, done.returncode) == ("True {True}\n", "", 0)
+"""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        assert script(text, DEAF=f"127.0.0.1:{deaf.getsockname()[1]}") == "True {True}\n"
 
 
-def test_dropped_clients_end(shared_nsqd: NsqdProcess, topic: str) -> None:
-    done = run_script(
-        """
+def test_dropped_clients_end(shared_nsqd, script, topic):
+    printed = script("""
 import gc, logging, os, threading, time, warnings
 from nsqd_py.client import Consumer, Producer
 logging.disable()
@@ -129,13 +112,9 @@ with warnings.catch_warnings(record=True) as warned:
     deadline_s = time.monotonic() + 40
     while open_count() != before and time.monotonic() < deadline_s:
         gc.collect()
-        time.sleep(0.01)
+        os.sched_yield()
 texts = [str(one.message) for one in warned]
 print(open_count() == before, *(sum(word in text for text in texts) for word in ("a producer for", "a consumer of")))
-""",
-        ADDRESS=f"127.0.0.1:{shared_nsqd.tcp_port}",
-        TOPIC=topic,
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("True 20 20\n", "", 0)
-    shared_nsqd.wait_for_channel(topic, "c", client_count=0)
-    assert depth(shared_nsqd, topic) == 2000 or shared_nsqd.channel_stats(topic, "c")["message_count"] == 2000
+""")
+    assert printed == "True 20 20\n"
+    shared_nsqd.wait_for_channel(topic, "c", client_count=0, message_count=2000)

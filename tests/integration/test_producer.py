@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 
 from nsqd_py import client
@@ -24,12 +22,10 @@ from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
-from tests.support.certificates import make_certificates
 from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.together import run_in_greenlets, run_in_threads, wait_for_event
 from tests.support.wire import bodies, mpub_body
 
@@ -38,22 +34,15 @@ MakeProducer = Callable[..., BaseProducer[Any, Any]]
 RunAll = Callable[[list[Callable[[], Any]]], object]
 
 MAX_MSG_SIZE = 1000
-NUMBERS = itertools.count()
-GEVENT = "gevent"
-KINDS: dict[str, Any] = {GEVENT: GeventProducer, "threads": client.Producer, "aio": AioProducer}
-
-
-@pytest.fixture(params=sorted(KINDS))
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+KINDS: dict[str, Any] = {"gevent": GeventProducer, "threads": client.Producer, "aio": AioProducer}
 
 
 @pytest.fixture
-def make_producer(shell: str) -> Iterator[MakeProducer]:
+def make_producer(shell) -> Iterator[MakeProducer]:
     """`make_producer(nsqd, ..., **settings)`; what is left open is closed at the end."""
-    producers: list[BaseProducer[Any, Any]] = []
+    producers = []
 
-    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer[Any, Any]:
+    def make(*nsqds, **settings):
         addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
@@ -65,8 +54,8 @@ def make_producer(shell: str) -> Iterator[MakeProducer]:
 
 
 @pytest.fixture
-def run_all(shell: str) -> RunAll:
-    return run_in_greenlets if shell == GEVENT else run_in_threads
+def run_all(shell) -> RunAll:
+    return run_in_greenlets if shell == "gevent" else run_in_threads
 
 
 # For all tests that leave it as it is; each has its own topic.
@@ -76,31 +65,8 @@ nsqd = module_nsqd(f"--max-msg-size={MAX_MSG_SIZE}")
 other_nsqd = module_nsqd()  # it may be stopped and continued
 
 
-@pytest.fixture
-def topic() -> str:
-    return f"topic{next(NUMBERS)}"
-
-
 def address_of(nsqd: NsqdProcess) -> str:
     return f"127.0.0.1:{nsqd.tcp_port}"
-
-
-def pause(shell: str, seconds: float) -> None:
-    """Give the others time, not as a condition."""
-    if shell == GEVENT:
-        gevent.sleep(seconds)
-    else:
-        time.sleep(seconds)
-
-
-def wait_beside(shell: str, condition: Callable[[], object], what: str) -> None:
-    """Wait until it is true, while the others go on; fail after 40 s."""
-
-    def ask() -> bool:
-        pause(shell, 0.001)
-        return bool(condition())
-
-    wait_until(ask, what=what)
 
 
 def connections_of(nsqd: NsqdProcess) -> int:
@@ -111,27 +77,9 @@ def connections_of(nsqd: NsqdProcess) -> int:
     return sum(row.split()[1] == local and row.split()[3] == established for row in rows)
 
 
-def consume(nsqd: NsqdProcess, topic: str, count: int) -> list[bytes]:
-    """The next `count` messages."""
-    found: list[bytes] = []
-    with nsqd.connect() as client:
-        client.sub(topic, "ch", rdy_count=2000)
-        while len(found) < count:
-            messages = client.arrived()
-            client.fin(*messages)
-            found += bodies(messages)
-        client.round_trip()
-    return found
-
-
 def drain(topic: str, *nsqds: NsqdProcess) -> Counter[bytes]:
     """All messages of a topic on these nsqds, with how often each is there."""
-    found: Counter[bytes] = Counter()
-    for nsqd in nsqds:
-        stats = nsqd.topic_stats(topic)
-        if stats is not None:
-            found.update(consume(nsqd, topic, depth(nsqd, topic)))
-    return found
+    return Counter(body for nsqd in nsqds for body in bodies(nsqd.consume(topic, "ch", depth(nsqd, topic))))
 
 
 def depth(nsqd: NsqdProcess, topic: str) -> int:
@@ -142,7 +90,7 @@ def depth(nsqd: NsqdProcess, topic: str) -> int:
 # ---- the ways to publish
 
 
-def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_publish_returns_when_it_is_stored(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     producer.publish(topic, b"one")
     assert depth(nsqd, topic) == 1
@@ -154,10 +102,10 @@ def test_publish_returns_when_it_is_stored(nsqd: NsqdProcess, make_producer: Mak
     publishes = [producer.publish_soon(topic, message) for message in messages[100:]]
     producer.flush()
     assert all(publish.is_over and publish.error is None for publish in publishes)
-    assert consume(nsqd, topic, 5003) == [b"one", b"two", b"three", *messages]
+    assert bodies(nsqd.consume(topic, "ch", 5003)) == [b"one", b"two", b"three", *messages]
 
 
-def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_multi_publish_soon_and_ready_made_bodies(nsqd, make_producer, topic):
     producer = make_producer(nsqd, window=4)
     for _ in range(20):
         producer.multi_publish_soon(topic, [b"a"] * 10)
@@ -166,16 +114,16 @@ def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_produc
     assert drain(topic, nsqd) == {b"a": 200, b"b": 200}
 
 
-def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_on_done_tells_each_outcome(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
-    outcomes: list[NsqClientError | None] = []
+    outcomes = []
     for size in (10, MAX_MSG_SIZE + 1, 20):
         producer.publish_soon(topic, bytes(size), outcomes.append)
     producer.flush()  # who was notified is not reported again
     assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
 
 
-def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, shell: str) -> None:
+def test_closing_sends_what_is_left(nsqd, make_producer, topic, kit):
     with make_producer(nsqd) as producer:
         for _ in range(100):
             producer.publish_soon(topic, b"x")
@@ -183,12 +131,12 @@ def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProduc
     for _ in range(2):
         with pytest.raises(NoNsqd, match="closed"):
             producer.publish(topic, b"x")
-        pause(shell, 0.1)  # when its connections would be looked at again
+        kit.sleep(0.1)  # when its connections would be looked at again
     producer.close()
 
 
 @pytest.mark.parametrize("shell", ["threads"], indirect=True)
-def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_closing_without_time_after_all_is_stored(nsqd, make_producer, topic):
     """A publish is over while the I/O thread still calls `on_done`: `close` does not report it as open."""
     producer = make_producer(nsqd)
     closing = threading.Event()
@@ -201,29 +149,25 @@ def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_produc
 # ---- errors
 
 
-def test_what_nsqd_would_refuse_does_not_leave(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer: Any = make_producer(nsqd)
-    with pytest.raises(TypeError, match="encode"):
-        producer.publish(topic, "text")
-    with pytest.raises(TypeError, match="int"):
-        producer.multi_publish(topic, [b"a", 1])
-    with pytest.raises(TypeError, match="list"):
-        producer.multi_publish(topic, b"abc")
-    with pytest.raises(BadName, match="bad topic"):
-        producer.publish("bad topic", b"x")
-    with pytest.raises(BadBody):
-        producer.publish_soon(topic, b"")
-    with pytest.raises(BadBody):
-        producer.multi_publish(topic, [])
-    with pytest.raises(BadBody):
-        producer.send_mpub_body(topic, mpub_body([b"a"]), 2)
-    with pytest.raises(ValueError, match="deferred"):
-        producer.publish(topic, b"x", defer_s=-1)
+def test_what_nsqd_would_refuse_does_not_leave(nsqd, make_producer, topic):
+    producer = make_producer(nsqd)
+    for error, text, call in (
+        (TypeError, "encode", partial(producer.publish, topic, "text")),
+        (TypeError, "int", partial(producer.multi_publish, topic, [b"a", 1])),
+        (TypeError, "list", partial(producer.multi_publish, topic, b"abc")),
+        (BadName, "bad topic", partial(producer.publish, "bad topic", b"x")),
+        (BadBody, "", partial(producer.publish_soon, topic, b"")),
+        (BadBody, "", partial(producer.multi_publish, topic, [])),
+        (BadBody, "", partial(producer.send_mpub_body, topic, mpub_body([b"a"]), 2)),
+        (ValueError, "deferred", partial(producer.publish, topic, b"x", defer_s=-1)),
+    ):
+        with pytest.raises(error, match=text):
+            call()
     producer.publish(topic, b"good")
     assert drain(topic, nsqd) == {b"good": 1}
 
 
-def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_a_refused_message_says_why(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     with pytest.raises(PublishFailed) as caught:
         producer.publish(topic, bytes(MAX_MSG_SIZE + 1))
@@ -237,7 +181,7 @@ def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProduc
 
 
 @pytest.mark.parametrize("retry_unknown", [True, pytest.param(False, marks=pytest.mark.ours)])
-def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, retry_unknown: bool) -> None:
+def test_bad_ones_among_many_fail_alone(nsqd, make_producer, topic, retry_unknown):
     """Each ends the connection, and what was sent behind it is sent again, once.
 
     Where nsqd resets the connection, as Go's does, the error and the answers before it may be lost on their way: then
@@ -254,7 +198,7 @@ def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakePr
     compare(expected, drain(topic, nsqd).elements(), at_least_once=retry_unknown).require_sound()
 
 
-def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
+def test_an_address_where_nobody_listens_is_told_at_once(make_producer, topic):
     port = free_ports(1)[0]
     producer = make_producer(f"127.0.0.1:{port}", publish_timeout_s=60)
     began_s = time.monotonic()
@@ -265,25 +209,23 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
     assert time.monotonic() - began_s < 40
 
 
-def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str) -> None:
-    port = free_ports(1)[0]
+def test_one_that_comes_later_is_found(make_nsqd, make_producer, topic, kit):
+    (port,) = free_ports(1)
     producer = make_producer(f"127.0.0.1:{port}")
     with pytest.raises(NoNsqd):
         producer.ping()
     make_nsqd(f"--tcp-address=127.0.0.1:{port}")
 
-    def is_there() -> bool:
-        try:
+    def is_there():
+        with contextlib.suppress(NoNsqd):
             producer.publish(topic, b"x")
-        except NoNsqd:
-            pause(shell, 0.01)
-            return False
-        return True
+            return True
+        return False
 
-    wait_until(is_there)
+    kit.wait(is_there)
 
 
-def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
+def test_ping_connects(nsqd, make_producer):
     wait_until(lambda: not connections_of(nsqd))
     producer = make_producer(nsqd)
     assert not connections_of(nsqd)
@@ -295,14 +237,19 @@ def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
 # ---- several nsqds, and those that fail
 
 
-def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer = make_producer(nsqd, other_nsqd)
+def use_all(producer: Any, topic: str, *nsqds: NsqdProcess) -> None:
+    """Publish until each has a message."""
 
-    def both_are_used() -> bool:
+    def all_are_used():
         producer.publish(topic, b"x")
-        return min(depth(nsqd, topic), depth(other_nsqd, topic)) > 0
+        return all(depth(nsqd, topic) for nsqd in nsqds)
 
-    wait_until(both_are_used)
+    wait_until(all_are_used)
+
+
+def test_all_nsqds_are_used(nsqd, other_nsqd, make_producer, topic):
+    producer = make_producer(nsqd, other_nsqd)
+    use_all(producer, topic, nsqd, other_nsqd)
     before = depth(nsqd, topic), depth(other_nsqd, topic)
     for _ in range(20):
         producer.publish(topic, b"x")
@@ -310,9 +257,7 @@ def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_pro
 
 
 @pytest.mark.ours
-def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
-) -> None:
+def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other)
     producer.ping()
@@ -320,7 +265,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     history.created(topic, "ch")
     is_over = False
 
-    def publish(worker: int) -> None:
+    def publish(worker):
         number = 0
         while not is_over:
             body = b"%d.%d" % (worker, number)
@@ -329,13 +274,13 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
             history.ok(sent)
             number += 1
 
-    def end_it() -> None:
+    def end_it():
         nonlocal is_over
         try:
-            wait_beside(shell, lambda: min(depth(doomed, topic), depth(other, topic)), "messages on both")
+            kit.wait(lambda: min(depth(doomed, topic), depth(other, topic)))
             doomed.kill()
             goal = history.acknowledged + 500
-            wait_beside(shell, lambda: history.acknowledged >= goal, "500 publishes after the loss")
+            kit.wait(lambda: history.acknowledged >= goal)
         finally:
             is_over = True
 
@@ -348,23 +293,21 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
     assert verdict.deliveries - verdict.acknowledged <= 8 * 2  # no more than what was under way comes twice
 
 
-def test_without_retries_of_the_unknown_nothing_comes_twice(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
-) -> None:
+def test_without_retries_of_the_unknown_nothing_comes_twice(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)
     while not depth(doomed, "first"):  # until it is connected
         producer.publish("first", b"x")
-    outcomes: dict[bytes, NsqClientError | None] = {}
+    outcomes = {}
     messages = [b"%d" % number for number in range(20_000)]
 
-    def publish() -> None:
+    def publish():
         for message in messages:
             producer.publish_soon(topic, message, partial(outcomes.__setitem__, message))
         producer.flush()
 
-    def end_it() -> None:
-        wait_beside(shell, lambda: depth(doomed, topic), "a message on the one that stops")
+    def end_it():
+        kit.wait(lambda: depth(doomed, topic))
         doomed.stop()
 
     run_all([publish, end_it])
@@ -376,16 +319,14 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
     assert all(isinstance(error, ConnectionLost) for error in outcomes.values() if error is not None)
 
 
-def test_a_restart_is_waited_out(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
-) -> None:
+def test_a_restart_is_waited_out(make_nsqd, make_producer, run_all, kit, topic):
     nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_ports(1)[0]}")
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")
     nsqd.stop()
 
-    def start_it() -> None:
-        pause(shell, 0.3)
+    def start_it():
+        kit.sleep(0.3)
         nsqd.launch()
 
     run_all([start_it, lambda: producer.publish(topic, b"after")])
@@ -393,29 +334,21 @@ def test_a_restart_is_waited_out(
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
 
 
-def test_an_nsqd_that_hangs_is_left_for_another(
-    nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
-) -> None:
-    hung, other = other_nsqd, nsqd
-    producer = make_producer(hung, other, answer_timeout_s=0.4)
-
-    def both_are_used() -> bool:
-        producer.publish(topic, b"warm up")
-        return min(depth(hung, topic), depth(other, topic)) > 0
-
-    wait_until(both_are_used)
-    hung.signal(signal.SIGSTOP)
+def test_an_nsqd_that_hangs_is_left_for_another(nsqd, other_nsqd, make_producer, topic):
+    producer = make_producer(nsqd, other_nsqd, answer_timeout_s=0.4)
+    use_all(producer, topic, nsqd, other_nsqd)
+    other_nsqd.signal(signal.SIGSTOP)
     try:
         messages = [b"%d" % number for number in range(500)]
         for message in messages:
             producer.publish_soon(topic, message)
         producer.flush(timeout_s=40)
-        assert compare(messages, drain(topic, other).elements(), at_least_once=True).of("lost") == []
+        assert compare(messages, drain(topic, nsqd).elements(), at_least_once=True).of("lost") == []
     finally:
-        hung.signal(signal.SIGCONT)
+        other_nsqd.signal(signal.SIGCONT)
 
 
-def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_an_nsqd_that_hangs_alone(other_nsqd, make_producer, topic):
     producer = make_producer(other_nsqd, answer_timeout_s=1.0, publish_timeout_s=3.0)
     producer.publish(topic, b"x")
     other_nsqd.signal(signal.SIGSTOP)
@@ -431,12 +364,11 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
     finally:
         other_nsqd.signal(signal.SIGCONT)
 
-    def goes_on() -> bool:
-        try:
+    def goes_on():
+        with contextlib.suppress(NsqClientError):
             producer.publish(topic, b"again")
-        except NsqClientError:
-            return False
-        return True
+            return True
+        return False
 
     wait_until(goes_on)
 
@@ -444,9 +376,7 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
 # ---- found by nsqlookupd
 
 
-def test_all_nsqds_of_nsqlookupds_are_used(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str
-) -> None:
+def test_all_nsqds_of_nsqlookupds_are_used(make_nsqd, make_nsqlookupd, make_producer, topic):
     lookupd = make_nsqlookupd()
     flag = f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
     first = make_nsqd(flag)
@@ -455,45 +385,35 @@ def test_all_nsqds_of_nsqlookupds_are_used(
     producer = make_producer(lookupd_http_addresses=[nobody, lookupd.http_address], lookupd_poll_interval=0.1)
     producer.publish(topic, b"x")
     assert depth(first, topic) == 1
-    second = make_nsqd(flag)  # comes later
-
-    def is_used() -> bool:
-        producer.publish(topic, b"x")
-        return depth(second, topic) > 0
-
-    wait_until(is_used)
+    use_all(producer, topic, make_nsqd(flag))  # comes later
 
 
 def nsqds_of(producer: Any) -> dict[str, Any]:
     """Return the nsqds that it has."""
-    writers: dict[str, Any] = vars(producer).get("producer", producer)._core.dispatcher.writers
-    return writers
+    return vars(producer).get("producer", producer)._core.dispatcher.writers
 
 
-def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, shell: str
-) -> None:
+def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(make_nsqd, make_nsqlookupd, make_producer, topic, kit):
     lookupd = make_nsqlookupd()
     address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
+    producer = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
     producer.publish(topic, b"before")
     nsqd.stop()
 
-    def is_forgotten() -> bool:
-        pause(shell, 0.01)
+    def is_forgotten():
         with contextlib.suppress(NsqClientError):
             producer.flush()
         return address not in nsqds_of(producer)
 
-    wait_until(is_forgotten)
+    kit.wait(is_forgotten)
     nsqd.start()
     producer.publish(topic, b"after")
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
 
 
-def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str) -> None:
+def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd, make_producer, topic):
     producer = make_producer(lookupd_http_addresses=[make_nsqlookupd().http_address])
     with pytest.raises(NoNsqd, match="no nsqd is known"):
         producer.publish(topic, b"x")
@@ -502,11 +422,9 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_pro
 # ---- the connection
 
 
-def test_everything_at_once_tls_snappy_and_auth(make_nsqd: MakeNsqd, make_producer: MakeProducer, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
-    server = AuthServer()
-    server.grant(("mine", (".*",), ("publish",)))
-    try:
+def test_everything_at_once_tls_snappy_and_auth(make_nsqd, make_producer, certificates):
+    with contextlib.closing(AuthServer()) as server:
+        server.grant(("mine", (".*",), ("publish",)))
         flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
         nsqd = make_nsqd(*flags)
         tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
@@ -521,17 +439,15 @@ def test_everything_at_once_tls_snappy_and_auth(make_nsqd: MakeNsqd, make_produc
         producer.publish("mine", b"x")
         with pytest.raises(NoNsqd, match=f"127.0.0.1:{nsqd.tcp_port}"):
             make_producer(nsqd, auth_secret="secret").publish("mine", b"x")
-    finally:
-        server.close()
 
 
 # ---- shared
 
 
-def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer, run_all: RunAll, topic: str) -> None:
+def test_many_share_one_producer(nsqd, make_producer, run_all, topic):
     producer = make_producer(nsqd, window=50)
 
-    def publish(worker: int) -> None:
+    def publish(worker):
         for number in range(20):
             producer.publish(topic, b"%d.%d" % (worker, number))
 
@@ -541,7 +457,7 @@ def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer,
 
 
 @pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork
-def test_parent_and_child_go_on_after_a_fork(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+def test_parent_and_child_go_on_after_a_fork(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")
     for _ in range(10):

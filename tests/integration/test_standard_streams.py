@@ -5,11 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.sweeps import sweep
 
 _PROGRAMS = (
     "nsqd",
@@ -50,28 +50,24 @@ def ended(program: subprocess.Popen[bytes], streams: str, status: int) -> None:
         assert err.count(b"\n") == 1 and b"cannot write to standard output" in err, err.decode()
 
 
-@pytest.mark.parametrize("streams", [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"])
-@pytest.mark.parametrize("module", _PROGRAMS)
-def test_help(module: str, streams: str) -> None:
+@pytest.mark.parametrize(("module", "streams"), sweep(_PROGRAMS, [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"]))
+def test_help(module, streams):
     argument = "systemd/nsqd.service" if module == "contrib" else "--help"
     with started(streams, module, argument) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
-@pytest.mark.parametrize("streams", [">/dev/full", ">&-", "| true"])
-@pytest.mark.parametrize("module", ["nsqd", "nsqlookupd", "nsq_cat"])
-def test_print_config(module: str, streams: str) -> None:
+@pytest.mark.parametrize(("module", "streams"), sweep(["nsqd", "nsqlookupd", "nsq_cat"], [">/dev/full", ">&-", "| true"]))
+def test_print_config(module, streams):
     loopback = () if module == "nsq_cat" else ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     with started(streams, module, "--print-config", *loopback) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
-@pytest.mark.parametrize("streams", _STREAMS)
-@pytest.mark.parametrize("module", ["nsq_tail", "nsq_stat"])
-def test_a_tool_that_writes(module: str, streams: str, nsqd: NsqdProcess) -> None:
+@pytest.mark.parametrize(("module", "streams"), sweep(["nsq_tail", "nsq_stat"], _STREAMS))
+def test_a_tool_that_writes(module, streams, nsqd):
     nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.pub("t", b"a")
+    nsqd.pub("t", b"a")
     flags = {
         "nsq_tail": (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", "--channel=c", "--n=1"),
         "nsq_stat": (f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--once"),
@@ -84,7 +80,7 @@ def test_a_tool_that_writes(module: str, streams: str, nsqd: NsqdProcess) -> Non
 
 @pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", ">/dev/full 2>&1", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("module", ["nsqd", "nsqlookupd"])
-def test_a_daemon_runs_and_writes_no_log_line_into_its_files(module: str, streams: str, tmp_path: Path) -> None:
+def test_a_daemon_runs_and_writes_no_log_line_into_its_files(module, streams, tmp_path):
     sockets = [tmp_path / "tcp.sock", tmp_path / "http.sock"]
     flags = [f"--tcp-address={sockets[0]}", f"--http-address={sockets[1]}"]
     data = [f"--data-path={tmp_path}"] if module == "nsqd" else []
@@ -95,7 +91,7 @@ def test_a_daemon_runs_and_writes_no_log_line_into_its_files(module: str, stream
     assert not any(b"INFO" in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
 
 
-def test_no_topic_that_matches_the_pattern(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_no_topic_that_matches_the_pattern(nsqd, tmp_path):
     source = f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
     flags = (source, "--topic=live", "--topic-pattern=x", f"--output-dir={tmp_path}")
     with started("", "nsq_to_file", *flags) as program:

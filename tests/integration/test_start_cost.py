@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import journal_name
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.wire import Client
 
 pytestmark = pytest.mark.ours
@@ -53,16 +54,22 @@ def nothing_s() -> float:
     return min(run_s("-c", "pass") for _ in range(5))
 
 
-def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: Path, nothing_s: float) -> None:
-    if not Path("/proc/self/schedstat").exists():
-        pytest.skip("the kernel counts no processor time by thread")
+by_thread = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time by thread")
 
-    def start() -> float:
-        nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
-        nsqd.is_executed = True
-        with nsqd:
+
+def executed(directory: Path) -> NsqdProcess:
+    """A new nsqd, which is not forked from this process."""
+    nsqd = NsqdProcess(directory / f"data{len(list(directory.iterdir()))}")
+    nsqd.is_executed = True
+    return nsqd
+
+
+@by_thread
+def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path, nothing_s):
+    def start():
+        with executed(tmp_path) as nsqd:
             nsqd.launch()
-            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 40, "nsqd to listen")
+            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), what="nsqd to listen")
             port = int(nsqd.log_text().split("TCP: listening on 127.0.0.1:")[1].split()[0])
             with Client(port) as client:
                 client.pub("orders", b"first")
@@ -94,29 +101,25 @@ def copy_topics(killed: NsqdProcess, data_path: Path, count: int) -> None:
         (data_path / journal_name(f"t{number}", "c")).write_bytes(journal)
 
 
+@by_thread
 @pytest.mark.calm  # threads that switch all the time take processor time too
-def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd, tmp_path):
     """A topic with a channel takes a fixed time, however many there are: with 20,000 of them nsqd is soon back."""
-    if not Path("/proc/self/schedstat").exists():
-        pytest.skip("the kernel counts no processor time by thread")
     killed = make_nsqd()
     killed.create("t", "c")
-    with killed.connect() as client:
-        client.pub("t", b"first")
+    killed.pub("t", b"first")
     killed.kill()
 
-    def start_s(count: int) -> float:
-        nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
-        copy_topics(killed, nsqd.data_path, count)
-        nsqd.is_executed = True
-        with nsqd:
+    def start_s(count):
+        with executed(tmp_path) as nsqd:
+            copy_topics(killed, nsqd.data_path, count)
             nsqd.start()
             cpu_s = used_s(nsqd)
             depths = [topic["channels"][0]["depth"] for topic in nsqd.stats()["topics"]]
             assert depths == [1] * count
             return cpu_s
 
-    def ratio() -> float:
+    def ratio():
         nothing_s = min(run_s("-c", "pass") for _ in range(5))
         return (start_s(MANY_TOPICS) - start_s(FEW_TOPICS)) / nothing_s
 
@@ -124,11 +127,12 @@ def test_processor_time_of_a_start_with_many_topics_after_a_kill(make_nsqd: Make
 
 
 @pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
-def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
+def test_processor_time_of_a_word(command, nothing_s):
     most_s = MOST_OF_WORD * nothing_s
     assert least(lambda: run_s("-m", "nsq_apps", command, "--version"), most_s) < most_s
 
 
+@cache
 def imported(*arguments: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
@@ -136,7 +140,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
-def test_modules_of_a_word(command: str) -> None:
+def test_modules_of_a_word(command):
     needless = NEEDLESS if command == "spark_replay" else NEEDLESS | NEEDLESS_TO_OTHERS
     more = imported("-m", "nsq_apps", command, "--version") - imported("-c", "import runpy")
     assert "click" in more
@@ -154,10 +158,9 @@ RUNS = {
 
 
 @pytest.mark.parametrize("tool", RUNS)
-def test_modules_of_a_run(shared_nsqd: NsqdProcess, tool: str) -> None:
+def test_modules_of_a_run(shared_nsqd, tool):
     shared_nsqd.create("orders", "c")
-    with shared_nsqd.connect() as client:
-        client.pub("orders", b"first")
+    shared_nsqd.pub("orders", b"first")
     way, port = ("http", shared_nsqd.http_port) if tool == "nsq_stat" else ("tcp", shared_nsqd.tcp_port)
     flags, needless = RUNS[tool]
     more = imported("-m", "nsq_apps", tool, f"--nsqd-{way}-address=127.0.0.1:{port}", *flags) - imported("-c", "import runpy")

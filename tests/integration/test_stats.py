@@ -7,21 +7,19 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, wait_until
 
 TOPICS, CHANNELS = 1000, 3
 
 
-def test_latencies_of_channels_and_topics(make_nsqd: MakeNsqd) -> None:
+def test_latencies_of_channels_and_topics(make_nsqd):
     nsqd = make_nsqd("--e2e-processing-latency-percentile=1.0,0.5")
     nsqd.create("t", "a", "b")
     nsqd.create("alone")
-    with nsqd.connect() as client:
-        client.sub("t", "a", rdy_count=10)
+    with nsqd.consumer("t", "a", 10) as client:
         client.mpub("t", [b"1", b"2", b"3"])
         client.fin(*(client.message() for _ in range(3)))
         client.round_trip()
@@ -43,9 +41,9 @@ def test_latencies_of_channels_and_topics(make_nsqd: MakeNsqd) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+def large(tmp_path_factory) -> Iterator[NsqdProcess]:
     """An nsqd with many topics."""
-    data_path: Path = tmp_path_factory.mktemp("stats") / "nsqd"
+    data_path = tmp_path_factory.mktemp("stats") / "nsqd"
     data_path.mkdir()
     channels = [{"name": f"channel{number}", "paused": False} for number in range(CHANNELS)]
     topics = [{"name": f"topic{number:04}", "paused": False, "channels": channels} for number in range(TOPICS)]
@@ -57,12 +55,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("path", ["/stats?format=json", "/stats", "/metrics"])
-def test_messages_flow_while_figures_are_gathered(large: NsqdProcess, path: str) -> None:
+def test_messages_flow_while_figures_are_gathered(large, path):
     """Round trips through the same nsqd: in each scrape there have to be several, not one that waits for its end."""
     with large.connect() as client, ThreadPoolExecutor() as pool:
-        client.sub("topic0000", "channel0", rdy_count=1)
+        client.sub("topic0000", "channel0", 1)
 
-        def trips_in_a_scrape() -> int:
+        def trips_in_a_scrape():
             asked = pool.submit(large.http, "GET", path)
             for trips in itertools.count():
                 if asked.done():

@@ -51,7 +51,7 @@ def start(make_nsqd: MakeNsqd, sink: Sink, *flags: str) -> NsqdProcess:
     return make_nsqd(f"--statsd-address={sink.address}", f"--statsd-udp-packet-size={PACKET_BYTES}", *flags)
 
 
-def test_counters_gauges_and_memory_arrive(make_nsqd: MakeNsqd, sink: Sink) -> None:
+def test_counters_gauges_and_memory_arrive(make_nsqd, sink):
     # Go's nsqd needs more than the second that it leaves unused.
     nsqd = start(make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-prefix=a.%s.b")
     nsqd.create("t", "c")
@@ -77,7 +77,7 @@ def test_counters_gauges_and_memory_arrive(make_nsqd: MakeNsqd, sink: Sink) -> N
     assert f"STATSD: pushing stats to {sink.address}" in nsqd.log_text()
 
 
-def test_what_is_not_wanted_is_left_out(make_nsqd: MakeNsqd, sink: Sink) -> None:
+def test_what_is_not_wanted_is_left_out(make_nsqd, sink):
     nsqd = start(
         make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-mem-stats=false", "--statsd-exclude-ephemeral", "--statsd-prefix="
     )

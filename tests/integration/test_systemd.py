@@ -41,7 +41,6 @@ class Manager:
         self._notify.bind(str(directory / "notify"))
         self._notify.settimeout(40)
         self._environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")} | variables
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *sockets: socket.socket) -> None:
         command = self._command
@@ -72,17 +71,19 @@ class Manager:
             pass
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
         self._process.send_signal(number)
 
+    def end(self) -> int:
+        """Ask it to end; return its exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
     def wait(self) -> int:
-        assert self._process is not None
         return self._process.wait(40)
 
     def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
         self._notify.close()
 
 
@@ -91,16 +92,16 @@ Manage = Callable[..., Manager]
 
 
 @pytest.fixture
-def manage(tmp_path: Path) -> Iterator[Manage]:
+def manage(tmp_path) -> Iterator[Manage]:
     """`manage(program, *flags, **variables)` returns a service that is not started yet."""
-    managers: list[Manager] = []
+    managers = []
     own = {
         "nsqd": [f"--data-path={tmp_path / 'data'}"],
         "nsqadmin": [f"--history-file={tmp_path / 'history.db'}", "--lookupd-http-address=127.0.0.1:1"],
     }
     (tmp_path / "data").mkdir()
 
-    def make(program: str, *flags: str, **variables: str) -> Manager:
+    def make(program, *flags, **variables):
         managers.append(Manager(tmp_path, COMMANDS[program](), *own.get(program, ()), *flags, **variables))
         return managers[-1]
 
@@ -114,15 +115,12 @@ ANY_PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
 
 @pytest.fixture
 def ports() -> Iterator[list[socket.socket]]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    yield sockets
-    for sock in sockets:
-        sock.close()
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        yield [one, other]
 
 
 def number(sock: socket.socket) -> int:
-    port: int = sock.getsockname()[1]
-    return port
+    return sock.getsockname()[1]
 
 
 def ping(sock: socket.socket) -> bytes:
@@ -134,7 +132,7 @@ def ping(sock: socket.socket) -> bytes:
 # ---- what it hears
 
 
-def test_nsqd_says_what_it_does(manage: Manage) -> None:
+def test_nsqd_says_what_it_does(manage):
     service = manage("nsqd", *ANY_PORTS, WATCHDOG_USEC="100000")
     service.start()
     assert service.hear() == {"STATUS": "loading messages"}
@@ -155,7 +153,7 @@ def test_nsqd_says_what_it_does(manage: Manage) -> None:
 
 
 @pytest.mark.parametrize(("program", "flags"), [("nsqlookupd", ANY_PORTS), ("nsqadmin", ANY_PORTS[1:])])
-def test_the_others_say_what_they_do(manage: Manage, program: str, flags: tuple[str, ...]) -> None:
+def test_the_others_say_what_they_do(manage, program, flags):
     service = manage(program, *flags, WATCHDOG_USEC="100000")
     service.start()
     ready = service.hear()
@@ -170,7 +168,7 @@ def test_the_others_say_what_they_do(manage: Manage, program: str, flags: tuple[
     assert service.wait() == 0
 
 
-def test_a_start_that_fails_is_never_ready(manage: Manage, ports: list[socket.socket]) -> None:
+def test_a_start_that_fails_is_never_ready(manage, ports):
     service = manage("nsqd", f"--tcp-address=127.0.0.1:{number(ports[0])}")
     service.start()
     assert service.wait() == 1
@@ -180,7 +178,7 @@ def test_a_start_that_fails_is_never_ready(manage: Manage, ports: list[socket.so
 # ---- ports that are open already
 
 
-def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[socket.socket]) -> None:
+def test_nsqd_serves_on_ports_that_were_open_before(manage, ports):
     http, tcp = ports
     service = manage("nsqd", LISTEN_FDNAMES="http:tcp:admin")
     with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:
@@ -188,13 +186,12 @@ def test_nsqd_serves_on_ports_that_were_open_before(manage: Manage, ports: list[
         producer.pub("orders", b"early")
     assert "closing socket 'admin'" in service.log_path.read_text()
     assert ping(http) == b"OK"
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    assert service.end() == 0
     with Client(number(tcp)):  # the manager holds the port, for the next start
         pass
 
 
-def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> None:
+def test_a_unix_socket_of_the_manager_stays(manage, tmp_path):
     path = tmp_path / "http.sock"
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
@@ -206,8 +203,7 @@ def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> N
             client.connect(str(path))
             client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             assert client.makefile("rb").read().endswith(b"\r\nOK")
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
+        assert service.end() == 0
         assert path.exists()
 
 
@@ -215,13 +211,12 @@ def test_a_unix_socket_of_the_manager_stays(manage: Manage, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
-def test_with_json_every_line_is_an_object(manage: Manage, program: str) -> None:
+def test_with_json_every_line_is_an_object(manage, program):
     service = manage(program, *ANY_PORTS, "--log-format=json", "--log-level=debug")
     service.start()
     service.hear_until("READY")
     wait_until(lambda: "listening on" in service.log_path.read_text())
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    assert service.end() == 0
     lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
     assert len(lines) > 3
     assert {tuple(line) for line in lines} == {("time", "level", "prefix", "message")}

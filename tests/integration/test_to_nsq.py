@@ -14,65 +14,52 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Certificates
 from tests.support.ledger import compare
 from tests.support.network import free_ports
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, is_ours, wait_until
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, is_ours, wait_until
 from tests.support.terminal import on_terminal
-from tests.support.tool_process import ToolProcess
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import bodies
-
-MODULE = "nsq_apps", "to_nsq"
 
 Start = Callable[..., ToolProcess]
 
 
 @pytest.fixture
-def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+def nsqd(nsqd_without_topics) -> NsqdProcess:
     return nsqd_without_topics
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
+def start(start) -> Start:
     """`start(*flags)` makes the tool, which reads from a pipe unless `stdin` is given, on the topic t."""
-
-    def make(*flags: str, stdin: int | object = subprocess.PIPE) -> ToolProcess:
-        log_path = tmp_path / "tool.log"
-        return ToolProcess(*MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
-
-    return make
+    return partial(start, "to_nsq", "--topic=t", stdin=subprocess.PIPE)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Path:
+def command(tmp_path) -> Path:
     """The command as it is installed: a script of the shell, and next to it the one that runs Python."""
     directory = tmp_path / "bin"
     directory.mkdir()
     shutil.copy(REPOSITORY / "apps/bin/to-nsq", directory)
     python = directory / "to-nsq-py"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m {" ".join(MODULE)} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m nsq_apps to_nsq "$@"\n')
     python.chmod(0o755)
     return directory / "to-nsq"
 
 
-def test_a_directory_as_standard_input_is_an_error_line(command: Path, tmp_path: Path) -> None:
+def test_a_directory_as_standard_input_is_an_error_line(command, tmp_path):
     """Python itself would end with the report of a crash."""
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    try:
-        run = subprocess.run(
-            [command, "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], stdin=descriptor, capture_output=True, text=True
-        )
-    finally:
-        os.close(descriptor)
-    assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "to-nsq: cannot read standard input: Is a directory\n"
+    line = f"{command} --topic=t --nsqd-tcp-address=127.0.0.1:1 < {tmp_path}"
+    run = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (1, "", "to-nsq: cannot read standard input: Is a directory\n")
 
 
-def test_the_command_publishes_through_a_link_too(command: Path, nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_the_command_publishes_through_a_link_too(command, nsqd, tmp_path):
     """Links to commands are how pipx installs them. Arguments and the exit status are those of Python's command."""
     (tmp_path / "link").symlink_to(command)
     for path, text in ((command, b"one\n"), (tmp_path / "link", b"two words\n")):
@@ -84,6 +71,14 @@ def test_the_command_publishes_through_a_link_too(command: Path, nsqd: NsqdProce
 
 def to(*nsqds: NsqdProcess) -> list[str]:
     return [f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
+
+
+def run(*flags: str | Path, given: bytes = b"", status: int = 0) -> str:
+    """What it says on standard error until it has read this, and ended with the status."""
+    done = run_tool("nsq_apps", "to_nsq", "--topic=t", *map(str, flags), input=given, text=False)
+    assert (done.returncode, done.stdout) == (status, b""), done.stderr
+    assert not set(b"\r\x1b") & set(done.stderr), "a pipe gets no progress"
+    return done.stderr.decode()
 
 
 def feed(tool: ToolProcess, data: bytes) -> None:
@@ -100,18 +95,12 @@ def end(tool: ToolProcess, data: bytes = b"") -> int:
 
 def count_of(nsqd: NsqdProcess) -> int:
     """How many messages the topic has got."""
-    count: int = (nsqd.topic_stats("t") or {"message_count": 0})["message_count"]
-    return count
+    return (nsqd.topic_stats("t") or {"message_count": 0})["message_count"]
 
 
-def contents(nsqd: NsqdProcess, deadline_s: float = 10.0) -> list[bytes]:
+def contents(nsqd: NsqdProcess) -> list[bytes]:
     """All messages of the topic, in the order in which they come; it has no channel yet."""
-    stats = nsqd.topic_stats("t")
-    assert stats is not None
-    count = stats["depth"]
-    with nsqd.connect() as client:
-        client.sub("t", "check", 2500)
-        return bodies(client.consume(count, deadline_s))
+    return bodies(nsqd.consume("t", "check", nsqd.topic_stats("t")["depth"]))
 
 
 def lines(*records: bytes) -> bytes:
@@ -121,16 +110,14 @@ def lines(*records: bytes) -> bytes:
 # --- what is published
 
 
-def test_each_line_is_a_message(nsqd: NsqdProcess, start: Start) -> None:
-    with start(*to(nsqd)) as tool:
-        assert end(tool, b"one\n\n\x00\xff\ttwo\n\nlast without an end") == 0
-        assert tool.output() == b""
-        assert f"published 3 messages to 127.0.0.1:{nsqd.tcp_port}: 32 B in" in tool.log_text()
+def test_each_line_is_a_message(nsqd):
+    said = run(*to(nsqd), given=b"one\n\n\x00\xff\ttwo\n\nlast without an end")
+    assert f"published 3 messages to 127.0.0.1:{nsqd.tcp_port}: 32 B in" in said
     assert sorted(contents(nsqd)) == [b"\x00\xff\ttwo", b"last without an end", b"one"]
 
 
 @pytest.mark.parametrize("source", ["pipe", "file"])
-def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
+def test_a_large_input_arrives_whole(nsqd, start, tmp_path, source):
     chance = random.Random(1)
     records = [b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)]
     records[5000] += b"x" * 700_000
@@ -142,17 +129,15 @@ def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: 
     compare(records, contents(nsqd)).require_sound()
 
 
-def test_files_are_published_in_their_order(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+def test_files_are_published_in_their_order(nsqd, tmp_path):
     """The last record of a file needs no delimiter, and standard input is one of them."""
     (tmp_path / "first").write_bytes(b"1\n2")
     (tmp_path / "last").write_bytes(b"4\n5\n")
-    with start(*to(nsqd), str(tmp_path / "first"), "-", str(tmp_path / "last")) as tool:
-        assert end(tool, b"3\n") == 0
-        assert "published 5 messages" in tool.log_text()
+    assert "published 5 messages" in run(*to(nsqd), tmp_path / "first", "-", tmp_path / "last", given=b"3\n")
     assert contents(nsqd) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, start: Start, tmp_path: Path) -> None:
+def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd, start, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with start(*to(nsqd), str(path)) as tool:
@@ -165,81 +150,70 @@ def test_a_named_pipe_is_read_when_somebody_writes_to_it(nsqd: NsqdProcess, star
 
 
 @pytest.mark.parametrize(("name", "reason"), [("none", "No such file or directory"), (".", "Is a directory")])
-def test_files_that_cannot_be_read_are_named_before_anything_is_published(
-    nsqd: NsqdProcess, start: Start, tmp_path: Path, name: str, reason: str
-) -> None:
+def test_files_that_cannot_be_read_are_named_before_anything_is_published(nsqd, tmp_path, name, reason):
     (tmp_path / "first").write_bytes(b"1\n")
     path = tmp_path / name
-    with start(*to(nsqd), str(tmp_path / "first"), str(path)) as tool:
-        assert tool.wait() == 1
-        assert tool.log_text() == f"to-nsq: cannot read {path}: {reason}\n"
+    assert run(*to(nsqd), tmp_path / "first", path, status=1) == f"to-nsq: cannot read {path}: {reason}\n"
     assert nsqd.topic_stats("t") is None
 
 
-def test_records_that_are_refused_are_named_with_their_file(make_nsqd: MakeNsqd, start: Start, tmp_path: Path) -> None:
+def test_records_that_are_refused_are_named_with_their_file(make_nsqd, tmp_path):
     nsqd = make_nsqd("--max-msg-size=10")
     (tmp_path / "first").write_bytes(b"1\n2\n")
     (tmp_path / "last").write_bytes(b"3\nmuch too long\n")
-    with start(*to(nsqd), str(tmp_path / "first"), str(tmp_path / "last")) as tool:
-        assert tool.wait() == 1
-        assert f"line 2 of {tmp_path / 'last'} (13 bytes) is not published" in tool.log_text()
+    said = run(*to(nsqd), tmp_path / "first", tmp_path / "last", status=1)
+    assert f"line 2 of {tmp_path / 'last'} (13 bytes) is not published" in said
     assert count_of(nsqd) == 3
 
 
 # --- when
 
 
-def test_a_single_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_single_record_does_not_wait_for_others(nsqd, start):
     """The pipe stays open."""
     nsqd.create("t", "check")
-    with start(*to(nsqd)) as tool, nsqd.connect() as client:
-        client.sub("t", "check", 1)
+    with start(*to(nsqd)) as tool, nsqd.consumer("t", "check", 1) as client:
         for number in range(3):
             feed(tool, b"%d\n" % number)
             assert bodies(client.consume(1)) == [b"%d" % number]
         assert end(tool) == 0
 
 
-def test_no_more_leave_than_the_rate_allows(nsqd: NsqdProcess, start: Start) -> None:
+def test_no_more_leave_than_the_rate_allows(nsqd):
     began_s = time.monotonic()
-    with start(*to(nsqd), "--rate=80") as tool:
-        assert end(tool, b"record\n" * 61) == 0
-        assert time.monotonic() - began_s >= 0.75
-        assert "Throttling messages rate to max:80/second" in tool.log_text()
+    assert "Throttling messages rate to max:80/second" in run(*to(nsqd), "-rate", "80", given=b"record\n" * 61)
+    assert time.monotonic() - began_s >= 0.75
     assert count_of(nsqd) == 61
 
 
 # --- what nsqd does not take
 
 
-def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd, start: Start) -> None:
+def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd):
     nsqd = make_nsqd("--max-msg-size=100")
     records = [b"%d" % number for number in range(2000)]
     large = [*records[:700], b"x" * 101, b"y" * 100, b"", *records[700:], b"z" * 300_000]
-    with start(*to(nsqd)) as tool:
-        assert end(tool, lines(*large)) == 1
-        reported = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
-        assert sorted(reported) == [
-            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
-            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
-        ]
-        assert "published 2,001 messages" in tool.log_text()
+    said = run(*to(nsqd), given=lines(*large), status=1)
+    reported = [line.partition("ERROR: ")[2] for line in said.splitlines() if "is not published" in line]
+    assert sorted(reported) == [
+        f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+        f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+    ]
+    assert "published 2,001 messages" in said
     compare([*records, b"y" * 100], contents(nsqd)).require_sound()
 
 
-def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd: MakeNsqd, start: Start) -> None:
+def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd):
     strict, lenient = make_nsqd("--max-msg-size=10"), make_nsqd()
-    with start(*to(strict, lenient)) as tool:
-        assert end(tool, lines(b"short", b"much too long", b"short too")) == 1
-        assert f"line 2 (13 bytes) is not published to 127.0.0.1:{strict.tcp_port}" in tool.log_text()
+    said = run(*to(strict, lenient), given=lines(b"short", b"much too long", b"short too"), status=1)
+    assert f"line 2 (13 bytes) is not published to 127.0.0.1:{strict.tcp_port}" in said
     assert (count_of(strict), count_of(lenient)) == (2, 3)
 
 
-def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd, start: Start) -> None:
+def test_batches_shrink_to_what_nsqd_takes(make_nsqd):
     nsqd = make_nsqd("--max-msg-size=500", "--max-body-size=500")
     records = [b"%060d" % number for number in range(9000)]
-    with start(*to(nsqd)) as tool:
-        assert end(tool, lines(*records)) == 0
+    run(*to(nsqd), given=lines(*records))
     compare(records, contents(nsqd)).require_sound()
 
 
@@ -247,7 +221,7 @@ def test_batches_shrink_to_what_nsqd_takes(make_nsqd: MakeNsqd, start: Start) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start, number: signal.Signals) -> None:
+def test_what_was_read_is_published_at_a_signal(nsqd, start, number):
     with start(*to(nsqd)) as tool:
         feed(tool, b"1\n2\n3\n4\n5\nbegun")
         wait_until(lambda: count_of(nsqd) == 5)
@@ -259,9 +233,7 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
 
 
 @pytest.mark.parametrize(("rate", "record"), [(1, b"r"), (50, b"record"), (50, b"r" * 5000), (2000, b"r" * 100)])
-def test_with_a_rate_a_signal_ends_it_within_a_second(
-    nsqd: NsqdProcess, start: Start, tmp_path: Path, rate: int, record: bytes
-) -> None:
+def test_with_a_rate_a_signal_ends_it_within_a_second(nsqd, start, tmp_path, rate, record):
     """It reads no further ahead than that, and leaves the rest of its input to others."""
     path = tmp_path / "records"
     path.write_bytes(lines(record) * 20_000)
@@ -281,7 +253,7 @@ def test_with_a_rate_a_signal_ends_it_within_a_second(
     assert took_s < 10  # a second, and more on a busy machine
 
 
-def test_records_that_a_signal_leaves_are_named(nsqd: NsqdProcess, start: Start) -> None:
+def test_records_that_a_signal_leaves_are_named(nsqd, start):
     """After longer ones, more short ones are in its hands than it can publish in a second."""
     with start(*to(nsqd), "--rate=20") as tool:
         feed(tool, lines(b"long" * 1000, b"long" * 1000, *[b"%d" % number for number in range(500)]))
@@ -293,7 +265,7 @@ def test_records_that_a_signal_leaves_are_named(nsqd: NsqdProcess, start: Start)
         assert f"line {count + 1} and those after it are not published" in tool.log_text()
 
 
-def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> None:
+def test_a_signal_ends_waiting_for_input(nsqd, start):
     with start(*to(nsqd)) as tool:
         feed(tool, b"one\n")
         wait_until(lambda: count_of(nsqd) == 1)
@@ -304,7 +276,7 @@ def test_a_signal_ends_waiting_for_input(nsqd: NsqdProcess, start: Start) -> Non
 
 
 @pytest.fixture
-def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
+def fixed_nsqd(tmp_path) -> NsqdProcess:
     """One that is not started yet, and always has the same ports."""
     tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "fixed", ports=(tcp_port, http_port))
@@ -312,35 +284,31 @@ def fixed_nsqd(tmp_path: Path) -> NsqdProcess:
     return nsqd
 
 
-def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd: NsqdProcess, start: Start) -> None:
-    with fixed_nsqd:
-        with start(*to(fixed_nsqd)) as tool:
-            feed(tool, b"early\n")
-            tool.wait_for_log("Connection refused")
-            fixed_nsqd.start()
-            assert end(tool) == 0
+def test_an_nsqd_that_is_not_there_yet_is_waited_for(fixed_nsqd, start):
+    with fixed_nsqd, start(*to(fixed_nsqd)) as tool:
+        feed(tool, b"early\n")
+        tool.wait_for_log("Connection refused")
+        fixed_nsqd.start()
+        assert end(tool) == 0
         assert contents(fixed_nsqd) == [b"early"]
 
 
-def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd: NsqdProcess, start: Start) -> None:
+def test_nothing_is_lost_when_nsqd_is_killed(fixed_nsqd, start):
     records = [b"%0500d" % number for number in range(40_000)]
-    fixed_nsqd.start()
-    with fixed_nsqd:
-        with start(*to(fixed_nsqd)) as tool:
-            feed(tool, lines(*records[:20_000]))
-            wait_until(lambda: count_of(fixed_nsqd) > 0)
-            fixed_nsqd.restart(clean=False)
-            assert end(tool, lines(*records[20_000:])) == 0
-            assert "published 40,000 messages" in tool.log_text()
-            assert "connection lost" in tool.log_text()
+    with fixed_nsqd.start(), start(*to(fixed_nsqd)) as tool:
+        feed(tool, lines(*records[:20_000]))
+        wait_until(lambda: count_of(fixed_nsqd) > 0)
+        fixed_nsqd.restart(clean=False)
+        assert end(tool, lines(*records[20_000:])) == 0
+        assert "published 40,000 messages" in tool.log_text()
+        assert "connection lost" in tool.log_text()
         if is_ours():  # what Go's nsqd has acknowledged is lost with it
-            compare(records, contents(fixed_nsqd, 30), at_least_once=True).require_sound()
+            compare(records, contents(fixed_nsqd), at_least_once=True).require_sound()
 
 
-def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd: NsqdProcess, start: Start) -> None:
-    with start(*to(fixed_nsqd), "--retry-timeout=1s") as tool:
-        assert end(tool, b"one\n") == 1
-        assert tool.log_text().splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
+def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd):
+    said = run(*to(fixed_nsqd), "--retry-timeout=1s", given=b"one\n", status=1)
+    assert said.splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
 
 
 HANDSHAKES = {
@@ -353,15 +321,14 @@ HANDSHAKES = {
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", HANDSHAKES)
-def test_a_refused_handshake_ends_it_at_once(make_nsqd: MakeNsqd, start: Start, certificates: Certificates, kind: str) -> None:
+def test_a_refused_handshake_ends_it_at_once(make_nsqd, certificates, kind):
     has, flags, reason = HANDSHAKES[kind]
     own = {"auth": ("--auth-http-address=127.0.0.1:1",), "tls": certificates.nsqd_flags}.get(has, ())
-    with start(*to(make_nsqd(*own)), *flags, "--retry-timeout=1h") as tool:
-        assert end(tool, b"one\n") == 1
-        assert reason in tool.log_text().splitlines()[-1]
+    said = run(*to(make_nsqd(*own)), *flags, "--retry-timeout=1h", given=b"one\n", status=1)
+    assert reason in said.splitlines()[-1]
 
 
-def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, start: Start) -> None:
+def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd, start):
     with start(*to(fixed_nsqd)) as tool:
         feed(tool, b"one\n")
         wait_until(lambda: "refused" in tool.log_text())
@@ -370,7 +337,7 @@ def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, sta
 
 
 @pytest.mark.parametrize("flags", [(), ("--retry-timeout=1s",)])
-def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tuple[str, ...]) -> None:
+def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start, flags):
     with (
         socket.create_server(("127.0.0.1", 0)) as hung,
         start("--nsqd-tcp-address={}:{}".format(*hung.getsockname()), *flags) as tool,
@@ -384,7 +351,7 @@ def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start: Start, flags: tupl
 
 
 @pytest.mark.parametrize(("flags", "limit"), [(("--retry-timeout=1s",), "1s"), ((), "5s")])
-def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start, flags: tuple[str, ...], limit: str) -> None:
+def test_an_nsqd_that_hangs_is_given_up(make_nsqd, start, flags, limit):
     nsqd = make_nsqd()
     with start(*to(nsqd), *flags) as tool:
         feed(tool, b"one\n")
@@ -401,16 +368,10 @@ def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start, flags
         assert "published 1 message to" in tool.log_text()
 
 
-def test_a_pipe_gets_no_progress(nsqd: NsqdProcess, start: Start) -> None:
-    with start("-rate", "10", *to(nsqd)) as tool:
-        assert end(tool, b"record\n" * 5) == 0
-        assert not set("\r\x1b") & set(tool.log_text())
-
-
-def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress(nsqd, tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b"record\n" * 1000)
-    command = shlex.join([sys.executable, "-m", *MODULE, "--topic=t", "--rate=1000", *to(nsqd)])
+    command = shlex.join([sys.executable, "-m", "nsq_apps", "to_nsq", "--topic=t", "--rate=1000", *to(nsqd)])
     with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
         terminal.wait_for_text("7.0/7.0 kB")
         assert "━━━━━━━━" in terminal.line_with("100%")

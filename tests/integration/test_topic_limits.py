@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from tests.support import wire
-from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import ERROR, OK, Frame
 
 pytestmark = pytest.mark.ours
@@ -18,11 +18,7 @@ def ask(nsqd: NsqdProcess, command: bytes) -> Frame:
         return client.ask(command)
 
 
-def refusal(answer: HTTPAnswer) -> tuple[int, str]:
-    return answer.status, answer.json()["message"]
-
-
-def test_no_more_topics_than_max_topics(make_nsqd: MakeNsqd) -> None:
+def test_no_more_topics_than_max_topics(make_nsqd):
     nsqd = make_nsqd("--max-topics=3")
     nsqd.create("a")
     with nsqd.connect() as client:
@@ -38,27 +34,24 @@ def test_no_more_topics_than_max_topics(make_nsqd: MakeNsqd) -> None:
     ):
         assert ask(nsqd, command) == Frame(ERROR, b"E_%s_FAILED %s %s" % (verb, verb, reason))
     for path in ("/topic/create?topic=d", "/pub?topic=d", "/mpub?topic=d"):
-        assert refusal(nsqd.http("POST", path, b"x")) == (403, "TOO_MANY_TOPICS")
-    with nsqd.connect() as client:
-        client.pub("a", b"x")
+        assert nsqd.http("POST", path, b"x").refusal == "403 TOO_MANY_TOPICS"
+    nsqd.pub("a", b"x")
     assert nsqd.is_healthy()
     nsqd.post("/topic/delete?topic=b")
-    with nsqd.connect() as client:
-        client.pub("d", b"x")
+    nsqd.pub("d", b"x")
     assert {topic["topic_name"] for topic in nsqd.stats()["topics"]} == {"a", "c#ephemeral", "d"}
 
 
-def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> None:
+def test_no_more_channels_than_max_channels_per_topic(make_nsqd):
     nsqd = make_nsqd("--max-channels-per-topic=2")
     nsqd.create("t", "a")
     nsqd.create("other", "a", "b")
-    with nsqd.connect() as consumer:
-        consumer.sub("t", "b#ephemeral")
+    with nsqd.consumer("t", "b#ephemeral"):
         for name in ("c", "c#ephemeral"):
             error = b"E_SUB_FAILED SUB failed channels of t exceed limit of 2"
             assert ask(nsqd, wire.sub("t", name)) == Frame(ERROR, error)
         answer = nsqd.http("POST", "/channel/create?topic=t&channel=c")
-        assert refusal(answer) == (403, "TOO_MANY_CHANNELS")
+        assert answer.refusal == "403 TOO_MANY_CHANNELS"
         assert not list(nsqd.data_path.glob("t:c*"))
         with nsqd.connect() as client:
             client.sub("t", "a")
@@ -72,7 +65,7 @@ def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> No
 AT_ONCE = 100  # with one a second
 
 
-def test_clients_of_one_address_that_create_many_topics_are_refused_and_others_are_not(make_nsqd: MakeNsqd) -> None:
+def test_clients_of_one_address_that_create_many_topics_are_refused_and_others_are_not(make_nsqd):
     nsqd = make_nsqd("--max-new-topics-per-second=1")
     with nsqd.connect() as client:
         for number in range(2 * AT_ONCE):
@@ -95,4 +88,4 @@ def test_clients_of_one_address_that_create_many_topics_are_refused_and_others_a
     ]
     for request in refused:  # one a second is accepted
         answer = next(answer for number in range(AT_ONCE) if (answer := request(number)).status != 200)
-        assert refusal(answer) == (429, "TOO_MANY_NEW_TOPICS")
+        assert answer.refusal == "429 TOO_MANY_NEW_TOPICS"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
-from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.http_requests import HttpAccess
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.gevent import Greenlets
@@ -20,8 +18,7 @@ from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.options import ClientOptions
 from tests.support.module_servers import module_nsqd, module_nsqlookupd
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.nsqd_process import wait_until
 from tests.support.tool_process import ToolProcess, run_tool
 
 HTTP_FOR_TCP = "this is an HTTP port; give nsqd's TCP address (port 4150 by default)"
@@ -37,7 +34,7 @@ lookupd = module_nsqlookupd()
 
 
 @pytest.mark.parametrize("producer_type", [GeventProducer, client.Producer], ids=["gevent", "threads"])
-def test_a_producer(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, producer_type: Any) -> None:
+def test_a_producer(nsqd, lookupd, producer_type):
     for port, text in ((nsqd.http_port, HTTP_FOR_TCP), (lookupd.tcp_port, LOOKUPD_FOR_NSQD)):
         producer = producer_type(f"127.0.0.1:{port}")
         with pytest.raises(NoNsqd) as raised:
@@ -46,7 +43,7 @@ def test_a_producer(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, producer_type
         producer.close()
 
 
-def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer(nsqd, caplog):
     caplog.set_level(logging.DEBUG)
     consumer = client.Consumer("t", "c", nsqd_tcp_addresses=[f"127.0.0.1:{nsqd.http_port}"])
     assert list(consumer.messages(idle_timeout_s=0.3)) == []
@@ -54,7 +51,7 @@ def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("backend", [Greenlets(), THREADS], ids=["gevent", "threads"])
-def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, backend: Backend) -> None:
+def test_a_question_to_nsqlookupd(nsqd, lookupd, backend):
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
     for port, text in ((nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD)):
         with pytest.raises(LookupFailed) as raised:
@@ -63,13 +60,13 @@ def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess,
     assert find_nsqds(lookupd.http_address, "t", ClientOptions(), backend) == ()
 
 
-def test_the_spark_source(nsqd: NsqdProcess) -> None:
+def test_the_spark_source(nsqd):
     with pytest.raises(ArchiveError) as raised:
         ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read", HttpAccess(ClientOptions()))
     assert TCP_FOR_HTTP in str(raised.value)
 
 
-def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) -> None:
+def test_tools(nsqd, lookupd, tmp_path):
     run = run_tool("nsq_apps", "nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
     assert (run.returncode, TCP_FOR_HTTP in run.stderr) == (1, True)
     runs = (
@@ -84,7 +81,7 @@ def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) ->
             tool.stop()
 
 
-def test_nsqd_and_its_nsqlookupds(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, make_nsqd: MakeNsqd) -> None:
+def test_nsqd_and_its_nsqlookupds(nsqd, lookupd, make_nsqd):
     wrong = {lookupd.http_address.rpartition(":")[2]: "an HTTP port", str(nsqd.tcp_port): "the TCP port of nsqd"}
     asking = make_nsqd(*(f"--lookupd-tcp-address=127.0.0.1:{port}" for port in wrong))
     for port, what in wrong.items():

@@ -41,6 +41,13 @@ def run_in_new_loop(awaitable: Coroutine[Any, Any, T]) -> T:
         return pool.submit(asyncio.run, awaitable).result(_DEADLINE_S)
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Return when the condition is true. The event loop goes on in the meantime."""
+    async with asyncio.timeout(_DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
 class SoonPublished:
     """What `publish_soon` returns."""
 
@@ -111,6 +118,9 @@ class AioConsumer:
     def run(self) -> None:
         run(self.consumer.run())
 
+    def next(self, timeout_s: float | None = None) -> Any:
+        return run(self.consumer.next(timeout_s))
+
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Any]:
         return self._iterate(self.consumer.messages(idle_timeout_s))
 
@@ -141,7 +151,7 @@ class AioConsumer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
+        run(self.consumer.__aexit__(*error))  # type: ignore[arg-type]
 
 
 def _in_thread(handler: Callable[[Any], object] | None) -> Any:

@@ -34,6 +34,12 @@ class Certificates:
         """The same for an nsqd, whose HTTPS is else on a port that several cannot share."""
         return [*self.server_flags, "--https-address=127.0.0.1:0"]
 
+    def server_context(self) -> ssl.SSLContext:
+        """What a server shows."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_certificate, self.server_key)
+        return context
+
     def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
         """What a client trusts, and shows."""
         context = ssl.create_default_context(cafile=str(self.authority))

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
-Server = TypeVar("Server", NsqdProcess, NsqlookupdProcess)
 
-
-def _module_server(kind: type[Server], folder: str, flags: tuple[str, ...]) -> Any:
+def _module_server(kind: Any, flags: tuple[str, ...]) -> Any:
     @pytest.fixture(scope="module")
-    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-        process = kind(tmp_path_factory.mktemp(folder) / folder, *flags)
-        yield process.start()
-        process.destroy()
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+        with kind(tmp_path_factory.mktemp("server") / "server", *flags) as process:
+            yield process.start()
 
     return server
 
 
 def module_nsqd(*flags: str) -> Any:
     """Return the fixture of an nsqd with these flags."""
-    return _module_server(NsqdProcess, "nsqd", flags)
+    return _module_server(NsqdProcess, flags)
 
 
 def module_nsqlookupd(*flags: str) -> Any:
     """Return the fixture of an nsqlookupd with these flags."""
-    return _module_server(NsqlookupdProcess, "nsqlookupd", flags)
+    return _module_server(NsqlookupdProcess, flags)

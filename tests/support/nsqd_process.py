@@ -82,6 +82,13 @@ class HTTPAnswer(NamedTuple):
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def refusal(self) -> str:
+        """The status and the message of an error that says nothing else, as "404 TOPIC_NOT_FOUND"."""
+        [(key, message)] = self.json().items()
+        assert key == "message"
+        return f"{self.status} {message}"
+
 
 class ServerProcess:
     """A program that logs where it listens. It may be started, stopped and killed many times.

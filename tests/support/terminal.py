@@ -108,8 +108,11 @@ class Terminal:
     def pid(self) -> int:
         return self._process.pid
 
-    def type(self, keys: str) -> None:
+    def type(self, keys: str, expected: str = "") -> None:
+        """Type them, and wait until the expected text is there, if there is one."""
         os.write(self._ours, keys.encode())
+        if expected:
+            self.wait_for_text(expected)
 
     def resize(self, columns: int, lines: int) -> None:
         """As when somebody pulls at the window: the program is notified by a signal."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.wire import mpub_body
@@ -107,9 +107,10 @@ class ToolProcess:
         wait_until(lambda: text in self.log_text(), what=f"{text!r} in the log")
 
 
-def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """One that ends by itself."""
-    return subprocess.run([sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+def run_tool(module: str, *flags: str, **settings: Any) -> subprocess.CompletedProcess[Any]:
+    """Run one that ends by itself; the settings are those of `subprocess.run`."""
+    defaults = {"cwd": REPOSITORY, "capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run([sys.executable, "-m", module, *flags], **{**defaults, **settings})
 
 
 def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
