@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -53,25 +54,22 @@ class FailingCalls:
         self._home = threading.get_ident()
         self._open_file = files.open_file
         for name in ("pwrite", "pwritev", "ftruncate", "rename", "posix_fallocate"):
-            self.monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
-        self.monkeypatch.setattr(files, "open_file", self._wrapped(files.open_file))
+            self.monkeypatch.setattr(os, name, partial(self._make, getattr(os, name)))
+        self.monkeypatch.setattr(files, "open_file", partial(self._make, files.open_file))
 
-    def _wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any) -> Any:
-            if threading.get_ident() == self._home:
-                return call(*arguments)
-            number, self.made = self.made, self.made + 1
-            if number != self.failing:
-                return call(*arguments)
-            if self.moment == HALF:
-                arguments = _half(*arguments)
-            if self.moment != BEFORE:
-                result = call(*arguments)
-                if call is self._open_file:  # the error hides the descriptor
-                    os.close(result)
-            raise self.error()
-
-        return wrapped
+    def _make(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        if threading.get_ident() == self._home:
+            return call(*arguments)
+        number, self.made = self.made, self.made + 1
+        if number != self.failing:
+            return call(*arguments)
+        if self.moment == HALF:
+            arguments = _half(*arguments)
+        if self.moment != BEFORE:
+            result = call(*arguments)
+            if call is self._open_file:  # the error hides the descriptor
+                os.close(result)
+        raise self.error()
 
 
 def _half(target: Any, data: Any = b"", *others: Any) -> tuple[Any, ...]:

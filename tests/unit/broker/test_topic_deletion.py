@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,13 @@ def kill_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Let the process end before the call of this number that changes the directory. The result counts the calls."""
     calls = count()
 
-    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*arguments: Any, **named: Any) -> Any:
-            if next(calls) >= call:
-                raise Killed
-            return real(*arguments, **named)
-
-        return instead
+    def instead(real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if next(calls) >= call:
+            raise Killed
+        return real(*arguments, **named)
 
     for name in CALLS:  # `pathlib` looks them up at the call
-        monkeypatch.setattr(os, name, wrapped(getattr(os, name)))
+        monkeypatch.setattr(os, name, partial(instead, getattr(os, name)))
     return calls
 
 
