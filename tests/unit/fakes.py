@@ -74,16 +74,18 @@ def quick_syncs() -> Any:
 
 
 class FakeLog:
-    """Keeps the errors; an exception that was only noted is one too many."""
+    """Keeps what is said; an exception that was only noted is one too many."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
+        self.infos: list[str] = []
         self.of_clients = self
 
     def debug(self, *_: object) -> None: ...
 
-    def info(self, *_: object) -> None: ...
+    def info(self, text: str, *arguments: object) -> None:
+        self.infos.append(text % arguments if arguments else text)
 
     def warning(self, text: str, *arguments: object) -> None:
         self.warnings.append(text % arguments)
