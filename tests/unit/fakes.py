@@ -326,9 +326,10 @@ class FakePublisher:
         self.holds -= 1
 
 
-def publish(topic: Topic, *bodies: bytes, defer_ns: int = 0) -> FakePublisher:
+def publish(topic: Topic, *bodies: bytes, defer_ns: int = 0, publisher: FakePublisher | None = None) -> FakePublisher:
     """Publish one batch, which is written at the end of the iteration."""
-    publisher, body = FakePublisher(), sized(*bodies)
+    publisher = publisher or FakePublisher()
+    body = sized(*bodies)
     topic.buffer.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, defer_ns)
     return publisher
 
