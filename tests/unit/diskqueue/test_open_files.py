@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -82,12 +81,12 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)}
 
 
-def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
+def test_what_waits_for_a_sync_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
     asked: list[int] = []
-    with patch.object(OPEN_FILES, "on_full", lambda: asked.append(1)):
-        for log in logs:
-            append(log)
+    monkeypatch.setattr(OPEN_FILES, "on_full", lambda: asked.append(1))
+    for log in logs:
+        append(log)
     assert open_count(logs) == 8
     assert OPEN_FILES.is_full
     assert asked
@@ -282,8 +281,8 @@ def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
 ) -> None:
     """The last close of a removed file frees all of it."""
     slow_log, other_log = synced_logs(tmp_path, 2)
-    with monkeypatch.context() as patched:
-        disk = SlowDisk(patched, os, "close")
+    with monkeypatch.context() as patch:
+        disk = SlowDisk(patch, os, "close")
         with ThreadPoolExecutor(1) as pool:
             closing = pool.submit(slow_log.files[0].close)
             try:
