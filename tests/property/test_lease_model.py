@@ -482,7 +482,7 @@ def simulated(simulation: Simulation) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 1 << 32), what=events, machines=st.sampled_from([2, 2, 3]))
 def test_at_most_one_serves_and_nothing_acknowledged_is_lost(
     seed: int, what: list[tuple[str, int, float]], machines: int

@@ -192,7 +192,7 @@ class Lives:
 ALL_GONE = [*[("publish", 1)] * 3, ("restart", True, [("r", 0.0, 0.0)]), ("restart", False, [])]
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=operations)
 @example(steps=ALL_GONE)
 def test_lost_is_never_finished(steps: list[tuple[object, ...]]) -> None:

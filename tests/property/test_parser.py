@@ -305,7 +305,7 @@ inputs = st.tuples(
 
 
 @given(inputs, places)
-@settings(deadline=None, max_examples=examples(400))
+@settings(deadline=None, max_examples=examples(250))
 @example(b"\n\0\0\0\5hello", [1])
 @example(b"SUB t ch\nFIN 0123456789abcde\r\nFIN 01234\nFIN 012345\n", [9, 30])
 @example(b"MPUB t\n" + pack(">ii", 30, 4) + sized(*[b"x" * 33] * 4), [60])

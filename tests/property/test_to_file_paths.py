@@ -148,7 +148,7 @@ def check(output: Path, work: Path) -> None:
         assert {path.resolve() for path in message_files(work)} <= listed
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SPELLINGS), st.sampled_from(WORK_SPELLINGS), st.sampled_from(KINDS), st.booleans(), st.booleans())
 @example("out", "{output}", ("lines", "none"), False, False)
 @example("out", "{output}", ("lines", "none"), True, True)

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -155,6 +155,21 @@ class GatedPool(FakeThreadPool):
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         assert self.gate.wait(40)
         return super().apply(function, arguments)
+
+
+@contextlib.contextmanager
+def counted_turns() -> Iterator[list[int]]:
+    """A list that grows each time that other greenlets may run."""
+    turns: list[int] = []
+
+    def count() -> None:
+        while True:
+            turns.append(1)
+            gevent.sleep(0)
+
+    other = gevent.spawn(count)
+    yield turns
+    other.kill()
 
 
 class World:
