@@ -168,8 +168,10 @@ def counted_turns() -> Iterator[list[int]]:
             gevent.sleep(0)
 
     other = gevent.spawn(count)
-    yield turns
-    other.kill()
+    try:
+        yield turns
+    finally:
+        other.kill()
 
 
 class World:

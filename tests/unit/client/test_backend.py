@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import gevent
@@ -54,19 +55,13 @@ def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[
 
 def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     queue: WorkQueue[int] = WorkQueue(Greenlets())
-    taken: list[int | None] = []
-
-    def work() -> None:
-        taken.append(queue.take())
-
-    interrupted = gevent.spawn(work)
+    interrupted = gevent.spawn(queue.take)
     turn()
-    other = gevent.spawn(work)
+    other = gevent.spawn(queue.take)
     turn()
     gevent.get_hub().loop.run_callback(interrupted.throw, gevent.GreenletExit)
     queue.put_all([7])
-    other.get(timeout=40)
-    assert taken == [7]
+    assert other.get(timeout=40) == 7
 
 
 class Noted(WaitLock):
@@ -84,7 +79,7 @@ def test_greenlets_wait_in_one_piece() -> None:
     """The loop of gevent sees signals by itself."""
     waiters = Waiters(Noted)
     waiting = gevent.spawn(waiters.wait, lambda: False, 20.0)
-    gevent.sleep(0.8)
+    turn()
     waiters.wake()
     assert waiting.get(timeout=40)
     assert Noted.limits == [20.0]
@@ -97,9 +92,9 @@ def test_a_lock_of_greenlets_is_waited_for_until_its_time_is_over() -> None:
     assert not lock.acquire(timeout=0.05) and time.monotonic() - began_s >= 0.05
     several = [gevent.spawn(lock.acquire, timeout=40.0) for _ in range(3)]
     for left in (2, 1, 0):
-        gevent.sleep(0.01)
+        turn()
         lock.release()
-        gevent.sleep(0.01)
+        turn()
         assert sum(not one.ready() for one in several) == left
     assert all(one.get(timeout=40) for one in several)
 
@@ -137,17 +132,14 @@ def test_a_worker_waits_on_when_another_one_was_faster() -> None:
 
     items.put_all([-1])
     items.wait_until_empty(0.001)
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for number in range(2000):
-        items.put_all([number])
-    items.wait_until_empty(40)
-    assert len(taken) >= 2001 - len(workers)
-    assert all(worker.is_alive() for worker in workers)
-    items.close()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(work) for _ in range(4)]
+        for number in range(2000):
+            items.put_all([number])
+        items.wait_until_empty(40)
+        assert len(taken) >= 2001 - len(workers)
+        assert not any(worker.done() for worker in workers)
+        items.close()
     assert sorted(taken) == list(range(-1, 2000))
 
 
@@ -205,11 +197,8 @@ def test_a_wake_does_not_write_to_the_next_socket_with_its_descriptor() -> None:
     closing.join(40)
     assert len(pairs) == 4
     for sock in pairs:
-        sock.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            sock.recv(1)
-    for sock in pairs:
-        sock.close()
+        with sock, pytest.raises(BlockingIOError):
+            sock.recv(1, socket.MSG_DONTWAIT)
 
 
 TASKS_AND_A_THREAD = """
