@@ -141,6 +141,7 @@ def test_a_file_that_nsqd_drops_during_a_sync_was_not_removed_by_others(bench: B
     assert not removed.problems
     bench.log.files = [file]
     assert removed.look(bench.topic, bench.log, [file]) is not None
+    bench.settle()  # it is written back
 
 
 def test_it_is_tried_again_after_a_while_that_grows(bench: Bench, disk: Disk) -> None:

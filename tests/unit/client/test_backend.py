@@ -197,8 +197,10 @@ def test_a_wake_does_not_write_to_the_next_socket_with_its_descriptor() -> None:
     closing.join(40)
     assert len(pairs) == 4
     for sock in pairs:
-        with sock, pytest.raises(BlockingIOError):
+        with pytest.raises(BlockingIOError):
             sock.recv(1, socket.MSG_DONTWAIT)
+    for sock in pairs:
+        sock.close()
 
 
 TASKS_AND_A_THREAD = """
