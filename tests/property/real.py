@@ -72,11 +72,11 @@ class ModelConsumer(FakeConsumer):
 def observe(channel: Channel) -> dict[int, Seen]:
     """What a real channel says of every message below `released`; that it says one thing of each is checked."""
     position = channel.position
-    seen: dict[int, list[Seen]] = {seq: [] for seq in range(position.released)}
+    seen = {seq: [] for seq in range(position.released)}
     skipped = {seq for low, high in position.skips for seq in range(low, high)}
     for seq in set(range(position.cursor, position.released)) - skipped:
         seen[seq].append((QUEUED, 0, 0))
-    runs: list[tuple[int, int, Seen]] = [
+    runs = [
         (0, position.finished.floor, (FINISHED, 0, 0)),
         *((low, high, (FINISHED, 0, 0)) for low, high in position.finished.islands()),
         *((low, high, (LOST, 0, 0)) for low, high in ranges_of(position.lost)),

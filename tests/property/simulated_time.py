@@ -145,11 +145,11 @@ class _Timeout:
         self.error = error
 
     def __enter__(self) -> None:
-        here: Any = getcurrent()
+        here = getcurrent()
         here.timeouts = [*getattr(here, "timeouts", ()), self]
 
     def __exit__(self, *_: object) -> None:
-        here: Any = getcurrent()
+        here = getcurrent()
         here.timeouts.remove(self)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from unittest.mock import patch
@@ -398,7 +397,7 @@ class TopicMachine(BrokerMachine):
         goal: str | int,
     ) -> None:
         """The process ends with the `number`th change of a file that this causes, if there are so many."""
-        does: dict[str, Callable[[], None]] = {
+        does = {
             "publish": lambda: self.publish_several(parts),
             "answer": lambda: self.answer(answers) if self.consumers else None,
             "administer": lambda: self.administer(administration, which),

@@ -211,7 +211,7 @@ def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]
         "finish_all": lambda batch, _: batches[batch].finish(),
         "requeue_all": lambda batch, _: batches[batch].requeue(),
     }
-    answered: Counter[bytes] = Counter()
+    answered = Counter()
 
     def still_open() -> set[bytes]:
         return {message.id for row in messages for message in row if not message.is_answered}

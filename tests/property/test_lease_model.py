@@ -236,7 +236,7 @@ class Nsqd:
         return HANGS_S if chance.random() < self.lost else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
 
     def _run(self) -> None:
-        options: Any = SimpleNamespace(
+        options = SimpleNamespace(
             data_path=str(self.directory),
             lease="etcd://store/lease",
             lease_ttl_ns=int(TTL_S * 1e9),
@@ -246,7 +246,7 @@ class Nsqd:
             broadcast_address=self.address.partition(":")[0],
         )
         options.replace = lambda **changed: SimpleNamespace(**vars(options) | changed)
-        store: Any = RemoteStore(self.cluster.store, self)
+        store = RemoteStore(self.cluster.store, self)
         make = partial(keeper.LeaseKeeper, clock=self.process.clock)
         with mock.patch.object(election, "LeaseKeeper", make):
             mine = Election(
@@ -314,7 +314,7 @@ class Server:
     def _promote(self) -> None:
         nsqd, process = self.nsqd, self.nsqd.process
         before = nsqd.epoch
-        broker: Any = SimpleNamespace(topics={}, epoch=before, keeps_epochs=True, log=FakeLog())
+        broker = SimpleNamespace(topics={}, epoch=before, keeps_epochs=True, log=FakeLog())
         broker.logs = SimpleNamespace(epoch_numbers=EpochNumbers(lambda: int(process.clock() * 1e9)))
 
         def persist_metadata() -> None:
@@ -341,8 +341,8 @@ class Server:
 
     def _write_sets(self) -> None:
         """As `Standbys` does; who has not acknowledged what is two messages old is late."""
-        in_sync: Any = self.in_sync
-        election: Any = self.election
+        in_sync = self.in_sync
+        election = self.election
         while self.epoch:
             count = len(self.nsqd.messages)
             late = max(0, count - 2)

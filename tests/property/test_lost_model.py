@@ -47,7 +47,7 @@ def readable(path: Path) -> Iterator[int]:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
     except Damaged:
         return
-    position: int | None = next_record(data, FILE_HEADER_BYTES, salt)
+    position = next_record(data, FILE_HEADER_BYTES, salt)
     while position is not None:
         try:
             batch, after = decode(data, position, salt)
@@ -167,7 +167,7 @@ class Lives:
         """Each message is in one state; those that are lost are in no file."""
         present = {number for path in self.files() for number in readable(path)}
         for name, channel in self.channels.items():
-            found: dict[str, set[int]] = defaultdict(set)
+            found = defaultdict(set)
             for seq, (state, _, _) in observe(channel).items():
                 found[state].add(seq)
             assert found[FINISHED] == self.finished[name]

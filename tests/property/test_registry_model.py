@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -78,7 +77,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def connect(self) -> Peer:
         self.next_port += 1
         # Two of three share an address: an nsqd that connected again while its old connection lives.
-        fields: dict[str, Any] = {"broadcast_address": "host", "http_port": self.next_port // 3}
+        fields = {"broadcast_address": "host", "http_port": self.next_port // 3}
         peer = Peer(f"127.0.0.1:{self.next_port}", fields, self.now)
         self.registry.add_peer(peer)
         self.model.heard[peer] = self.now

@@ -160,7 +160,7 @@ class GatedPool(FakeThreadPool):
 @contextlib.contextmanager
 def counted_turns() -> Iterator[list[int]]:
     """A list that grows each time that other greenlets may run."""
-    turns: list[int] = []
+    turns = []
 
     def count() -> None:
         while True:

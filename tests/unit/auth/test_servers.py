@@ -48,7 +48,7 @@ def ask(asked: AuthServers) -> Any:
 def closed_port() -> int:
     with socket.socket() as sock:
         sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
+        port = sock.getsockname()[1]
         return port
 
 

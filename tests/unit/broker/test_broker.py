@@ -46,7 +46,7 @@ def life(directory: Path) -> DeletingLife:
 
 def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: DeletingLife) -> None:
     writers = GatedPool()
-    topic: Any = life.topic
+    topic = life.topic
     topic.slow_writer._threadpool = writers
     topic.log.leave_last_file()  # the next write makes a file
     deleting = life.start(life.broker.delete_topic, TOPIC)
@@ -112,7 +112,7 @@ def test_a_file_that_is_written_again_does_not_replace_that_of_a_topic_made_agai
     assert mending._greenlet is None
     assert not list(directory.glob("*.damaged"))
     assert not list(directory.glob("*.compact"))
-    log: Any = broker.topics[TOPIC].log
+    log = broker.topics[TOPIC].log
     assert not log.files[0].is_cut()
     assert life.drain("fast") == [b"new"]
 
@@ -221,7 +221,7 @@ def each_topic(tmp_path: Path, act: Callable[[Path, int], Counter[str]]) -> dict
 
 
 def counted(directory: Path, work: Callable[[], Any]) -> Counter[str]:
-    calls: Counter[str] = Counter()
+    calls = Counter()
 
     def count(name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         calls[name] += 1

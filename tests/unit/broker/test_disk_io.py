@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import gevent
 import pytest
 
-from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, StillReading
+from nsqd_py.broker.disk_io import JournalWriter, SlowReader, StillReading
 from nsqd_py.diskqueue.journal import Journal
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import wait_until
@@ -23,8 +22,8 @@ def test_a_bug_in_the_replacement_of_a_journal_is_reported_and_the_next_one_begi
     world, channel = World(), Mock(is_closed=False, wants_snapshot=False)
     channel.begin_large_snapshot.return_value = channel  # it is its own snapshot
     getattr(channel, failing).side_effect = KeyError("a bug")
-    saved: list[SaveResult] = []
-    writer: Any = JournalWriter(world, saved.extend)
+    saved = []
+    writer = JournalWriter(world, saved.extend)
     for round_number in (1, 2):
         writer.channel_changed(None, channel)
         world.pass_time(SECOND)
@@ -44,7 +43,7 @@ def stalled() -> World:
 
 
 def test_a_bug_in_a_read_is_the_error_of_that_read(stalled: World) -> None:
-    woken: list[bool] = []
+    woken = []
     read = SlowReader(FakeThreadPool(), stalled.disk_speed, lambda: woken.append(True)).read
     file = Mock()
     file.read.side_effect = KeyError("a bug")
@@ -80,7 +79,7 @@ def test_what_was_read_before_a_repair_is_read_again(stalled: World) -> None:
 
     pool.gate.clear()
     reader.forget()
-    late: list[bytes] = []
+    late = []
     pool.apply = lambda function, arguments: (late.append(function(*arguments)), pool.gate.wait(40))[0]  # type: ignore[method-assign]
     content[0] = b"old"
     with pytest.raises(StillReading):
@@ -151,7 +150,7 @@ def test_it_stays_slow_when_the_next_sync_is(bench: GatedBench) -> None:
 def test_a_bug_is_not_answered_with_ok(bench: GatedBench, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = bench.world.publish(bench.slow, b"lost", defer_ns=1 << 63)  # a time that fits no record
     gevent.sleep(0)
-    errors: list[object] = []
+    errors = []
     monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *what: errors.append(what))
     bench.open_gate()
     assert len(publisher.failures) == len(errors) == 1
@@ -215,7 +214,7 @@ class SlowLife(Life):
 
     def on_disk(self) -> int:
         """How many messages are finished, as a start would find it."""
-        saved: Any = Journal(self.directory / f"{TOPIC}:fast.cursor").load()
+        saved = Journal(self.directory / f"{TOPIC}:fast.cursor").load()
         return saved.finished.floor
 
 
@@ -248,7 +247,7 @@ def test_what_could_not_be_written_is_not_forgotten(life: SlowLife, monkeypatch:
 def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.finish_next()
     topic = life.broker.get_topic(TOPIC)
-    emptying: Any = gevent.spawn(life.broker.empty_channel, topic, topic.channels["fast"])
+    emptying = gevent.spawn(life.broker.empty_channel, topic, topic.channels["fast"])
     gevent.sleep(0)
     assert not emptying.ready()
     life.open_gate()

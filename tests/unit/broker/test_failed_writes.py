@@ -102,7 +102,7 @@ class SlowTopic(SlowBench):
         assert self.of_slow.depth == len(self.acknowledged)
         names = [file.path.name for file in self.log.files]
         found = read_log(find_topic_files(self.directory)[0][self.slow.name].logs, None)
-        damage: list[str] = []
+        damage = []
         self.log = TopicLog(self.directory, self.slow.name, 1 << 20, damage.append)
         for each in found.files:
             self.log.adopt(each, is_last=each is found.files[-1])

@@ -6,7 +6,6 @@ import errno
 import os
 from itertools import count
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import gevent
@@ -200,7 +199,7 @@ def test_makers_of_one_channel_wait_for_each_other_also_across_topics_of_one_nam
 
 
 def test_the_last_time_is_written_after_the_one_that_a_thread_still_writes(tmp_path: Path) -> None:
-    world: Any = World()
+    world = World()
     wall_clock, clock = FakeClock(), SteadyClock()
     world.directory, world.wall_clock, world.threadpool = tmp_path, wall_clock, GatedPool()
     keeper = state_files.ClockKeeper(world, clock)
@@ -214,5 +213,5 @@ def test_the_last_time_is_written_after_the_one_that_a_thread_still_writes(tmp_p
     world.threadpool.gate.set()
     closing.get(timeout=40)
     gevent.sleep(0)
-    written: Any = state_files.read_clock_file(tmp_path)
+    written = state_files.read_clock_file(tmp_path)
     assert written.steady_ns >= before

@@ -34,7 +34,7 @@ def turn() -> None:
 @pytest.mark.parametrize("wake", [WorkQueue.close, lambda queue: queue.put_all([1])], ids=["close", "put"])
 def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[WorkQueue[int]], None]) -> None:
     """As when Ctrl-C ends a loop over a consumer, which then waits for the connections to close."""
-    queue: WorkQueue[int] = WorkQueue(Greenlets())
+    queue = WorkQueue(Greenlets())
     elsewhere = Event()
 
     def work() -> str:
@@ -54,7 +54,7 @@ def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[
 
 
 def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
-    queue: WorkQueue[int] = WorkQueue(Greenlets())
+    queue = WorkQueue(Greenlets())
     interrupted = gevent.spawn(queue.take)
     turn()
     other = gevent.spawn(queue.take)
@@ -103,7 +103,7 @@ def test_what_interrupts_a_wait_for_a_lock_leaves_nothing_behind() -> None:
     """As Ctrl-C; a time-out of gevent would be raised later, somewhere else."""
     lock = WaitLock()
     lock.acquire()
-    seen: list[str] = []
+    seen = []
 
     def wait() -> None:
         try:
@@ -123,8 +123,8 @@ def test_what_interrupts_a_wait_for_a_lock_leaves_nothing_behind() -> None:
 
 def test_a_worker_waits_on_when_another_one_was_faster() -> None:
     """The queue is waited for until it is empty, or for as long as is allowed."""
-    items: WorkQueue[int] = WorkQueue(THREADS)
-    taken: list[int] = []
+    items = WorkQueue(THREADS)
+    taken = []
 
     def work() -> None:
         while (item := items.take()) is not None:
@@ -145,7 +145,7 @@ def test_a_worker_waits_on_when_another_one_was_faster() -> None:
 
 def test_the_result_of_a_killed_call_is_dropped() -> None:
     may_end = threading.Event()
-    dropped: list[bool] = []
+    dropped = []
     early = WorkerThread(THREADS, THREADS.make_poller(), lambda: wait_for_event(may_end, "the kill") is None, dropped.append)
     early.kill()
     assert dropped == []
@@ -183,7 +183,7 @@ def test_a_wake_does_not_write_to_the_next_socket_with_its_descriptor() -> None:
     waking = threading.Thread(target=poller.wake)
     waking.start()
     assert held.begun.wait(40)
-    pairs: list[socket.socket] = []
+    pairs = []
 
     def close_and_connect() -> None:
         poller.close()

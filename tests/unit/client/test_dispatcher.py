@@ -16,7 +16,7 @@ A, B = "a:4150", "b:4150"
 
 def test_the_error_is_there_before_the_publish_is_over() -> None:
     """A thread that waits for the result looks at both without a lock; without the error, it would report success."""
-    seen: list[NsqClientError | None] = []
+    seen = []
 
     class Watched(PendingPublish):
         def __setattr__(self, name: str, value: Any) -> None:

@@ -111,7 +111,7 @@ def large_world() -> Iterator[World]:
 def test_each_message_is_finished_once_by_one_of_many_threads(large_world: World) -> None:
     world = large_world
     batch = world.batch(*range(_MESSAGES))
-    sent: list[bytes] = []
+    sent = []
     has_ended = threading.Event()
 
     def take_output() -> None:

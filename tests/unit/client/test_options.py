@@ -212,7 +212,7 @@ def test_an_on_done_or_a_delay_that_cannot_be_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("package", ["nsqd_py.client", "nsqd_py.client.aio", "nsqd_py.client.gevent"])
 def test_a_star_imports_the_clients_and_nothing_else(package: str) -> None:
-    names: dict[str, Any] = {}
+    names = {}
     exec(f"from {package} import *", names)
     assert {"Producer", "Consumer", "connect"} <= names.keys()
     assert not {"Any", "errors", "annotations", "select", "producer"} & names.keys()
@@ -242,7 +242,7 @@ def test_a_limit_that_cannot_be_leaves_the_old_one(consumer_type: Any, count: An
 @pytest.mark.parametrize("way", ["publish", "publish_soon", "multi_publish"])
 def test_a_topic_that_is_not_a_str_is_refused_with_a_sentence(producer_type: Any, way: str) -> None:
     producer = producer_type("127.0.0.1:1")
-    body: Any = [b"x"] if way == "multi_publish" else b"x"
+    body = [b"x"] if way == "multi_publish" else b"x"
     with pytest.raises(TypeError) as raised:
         getattr(producer, way)(b"orders", body)
     assert str(raised.value) == "a topic or channel is a str, not bytes: decode it first, as in b'orders'.decode()"

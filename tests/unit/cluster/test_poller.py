@@ -186,7 +186,7 @@ def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only(servers: Serv
 def test_a_bug_ends_one_round_and_not_all(servers: Any) -> None:
     servers.answers = {"a:2/info": {"broadcast_address": "a", "http_port": 2}, "a:2/stats": stats(t=1)}
     rounds = 0
-    bugs: list[str] = []
+    bugs = []
     done = Event()
 
     def on_round() -> None:

@@ -62,7 +62,7 @@ def test_an_answer_of_any_form_is_read(document: Any) -> None:
 
 
 def test_a_primary_names_at_most_as_many_standbys_as_nsqd_accepts() -> None:
-    role: Any = primary(*(listed(f"b{number}:4151") for number in range(100))).role
+    role = primary(*(listed(f"b{number}:4151") for number in range(100))).role
     assert len(role.standbys) == 16
 
 

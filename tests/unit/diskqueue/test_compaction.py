@@ -72,7 +72,7 @@ class Orders:
 
     def received_in_the_end(self) -> list[int]:
         """What comes, and is finished, until nothing is put off any more."""
-        received: list[Received] = []
+        received = []
         for _ in range(70):
             received += self.consumer.received
             self.consumer.finish(*self.consumer.take())
@@ -98,8 +98,8 @@ def number_of(message: Received) -> int:
 def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, per_second: int) -> None:
     """Twice what is alive and two files, with one message in so many put off for an hour, in steady traffic."""
     orders = Orders(directory, file_bytes=32 * 1024)
-    put_off: dict[int, Received] = {}
-    come_again: dict[int, Received] = {}
+    put_off = {}
+    come_again = {}
     for _ in range(480):
         orders.publish(10 * per_second)
         for message in orders.consumer.take():
@@ -344,7 +344,7 @@ def test_the_first_message_of_a_time_or_later(disk: Disk, reopen: bool) -> None:
     chooser = random.Random(7)
     disk.new_log(max_file_bytes=1_500_000)
     now_ns = 1_000
-    times: list[int] = []
+    times = []
     for _ in range(300):
         now_ns += chooser.choice([0, 3, 5, 8, -40 if chooser.random() < 0.2 else 1])
         count = chooser.randrange(1, 4)

@@ -24,8 +24,8 @@ rows = st.lists(entries, min_size=1, max_size=6)
 
 def plain_state(entries: list[Entry]) -> Plain:
     """What the entries add up to, number by number."""
-    finished: set[int] = set()
-    waiting: dict[int, tuple[int, int]] = {}
+    finished = set()
+    waiting = {}
     last_floor = 0
     for kind, floor, done, waits_now in entries:
         if kind == SNAPSHOT:
@@ -122,7 +122,7 @@ def test_a_damaged_entry_is_skipped_and_the_file_kept_aside(journal: Journal, pa
     journal.change(5, [(8, 9)], [])
     flip(path, place + 9)
     damaged = path.read_bytes()
-    reported: list[str] = []
+    reported = []
     second = Journal(path)
     second.load(reported.append)
     second.change(6, [], [])

@@ -75,7 +75,7 @@ def test_a_dropped_file_becomes_the_next_one(disk: Disk) -> None:
 def test_a_thread_that_is_late_does_not_remove_the_next_spare_file(disk: Disk) -> None:
     """The next new file could not be made from it, and a publish was refused."""
     fill(disk, 3)
-    late: list[Callable[[], None]] = []
+    late = []
     disk.log._in_background = late.append
     disk.log.drop_unneeded(never)
     disk.log.free_spare()
@@ -112,8 +112,8 @@ def test_a_drop_that_fails_can_be_tried_again(
     fill(disk, 4)
     if has_spare:
         monkeypatch.setattr(disk.log, "_spare", disk.directory / "there is one")
-    closed: list[int] = []
-    renamed: list[str] = []
+    closed = []
+    renamed = []
     real_close, real_rename = os.close, os.rename
 
     def rename(source: str, target: str) -> None:

@@ -83,7 +83,7 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
 
 def test_what_waits_for_a_sync_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(OPEN_FILES, "on_full", lambda: asked.append(1))
     for log in logs:
         append(log)
@@ -156,7 +156,7 @@ def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, mo
     logs = synced_logs(tmp_path, 3)
     path = logs[0].files[0].path
     real = os.open
-    calls: list[object] = []
+    calls = []
 
     def scarce(*arguments: object, **more: object) -> int:
         calls.append(arguments)
@@ -297,7 +297,7 @@ def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
 
 def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is slow: threads read. They close no file, as the event loop may be using it."""
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(OPEN_FILES, "on_crowded", lambda: asked.append(threading.get_ident()))
     logs = synced_logs(tmp_path, 2 * MOST)
 

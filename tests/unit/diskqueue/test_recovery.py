@@ -52,7 +52,7 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
     whole = path.read_bytes()[: place_of(3)]
     for cut in range(place_of(2), place_of(3)):
         path.write_bytes(whole[:cut].ljust(FILE_BYTES if ending == "zeros" else 0, b"\0"))
-        damage: list[str] = []
+        damage = []
         log = adopt(directory, FILE_BYTES, damage)
         assert (read_all(log), log.next_seq) == (expected(range(2)), 2)
         append_to(log, make_batch(2, b"another"))
@@ -112,7 +112,7 @@ def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, b
     for place in range(place_of(1), place_of(2)):
         path.write_bytes(good)
         flip(path, place, bits)
-        damage: list[str] = []
+        damage = []
         log = adopt(directory, FILE_BYTES, damage)
         assert read_all(log) == expected(range(1), range(2, 4)), place
         assert damage

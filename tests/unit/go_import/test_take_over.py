@@ -43,7 +43,7 @@ class Go(GoDirectory):
 
     def name(self, *names: str, paused: Sequence[str] = ()) -> None:
         """Topics, and channels as `topic:channel`, that are in `nsqd.dat`."""
-        topics: dict[str, list[str]] = {}
+        topics = {}
         for topic, colon, channel in (name.partition(":") for name in names):
             topics.setdefault(topic, []).extend([channel] if colon else [])
         self.name_topics(topics, paused)
@@ -325,7 +325,7 @@ def test_every_step_is_durable_before_the_next(go: Go, monkeypatch: pytest.Monke
     go.name("t:a")
     go.queue("t:a", numbered("a", 3))
     root = str(go.path)
-    steps: list[str] = []
+    steps = []
     sync, rename = os.fsync, os.rename
 
     def noted_sync(descriptor: int) -> None:

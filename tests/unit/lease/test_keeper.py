@@ -114,14 +114,14 @@ def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(st
 @pytest.mark.parametrize("answer", [False, LeaseError("no answer")])
 def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(store: Store, answer: bool | LeaseError) -> None:
     """Another holder may have come and gone between the question and the lease."""
-    asked: list[str] = []
+    asked = []
     answers = Mock(side_effect=[True, answer, True, True])
 
     def may_take() -> bool:
         asked.append(store.owner)
         return answers()
 
-    held: list[bool] = []
+    held = []
     keeper = LeaseKeeper(store, "first", TTL_S, FakeLog(), may_take, lambda: held.append(keeper.is_held))
     keeper.start()
     until(lambda: held, "the lease")

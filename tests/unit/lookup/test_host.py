@@ -100,11 +100,11 @@ def test_after_a_bug_in_what_follows_an_attempt_comes_the_next_one(what: str) ->
         raise KeyError("a bug")
 
     if what == "host":
-        started: Any = LookupHost(parse_address("name:4160"), lambda *_: [V4], log, time.monotonic, nobody, fail)
+        started = LookupHost(parse_address("name:4160"), lambda *_: [V4], log, time.monotonic, nobody, fail)
     else:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             address = parse_address(f"127.0.0.1:{closed.getsockname()[1]}")
-        context: Any = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
+        context = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
         started = LookupPeer(address.endpoint, address, context)
     started.start()
     with gevent.Timeout(40):

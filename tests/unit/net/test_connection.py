@@ -31,7 +31,7 @@ class Served:
         self._loop = hub.loop
         self.iteration = LoopIteration(hub, self._log)
         self._api = LookupApi(Registry(0, 0), lambda: 0, self._log, None, requires_tls=False)  # type: ignore[arg-type]
-        route: Any = Route("GET", "/x", handle or self._handle, Access.STATISTICS, is_hot=is_hot)
+        route = Route("GET", "/x", handle or self._handle, Access.STATISTICS, is_hot=is_hot)
         self._router: Any = Router([route])
         self._theirs: list[socket.socket] = []
 
@@ -60,7 +60,7 @@ def test_requests_of_many_connections_take_turns() -> None:
     served = Served(work_s=TURNS_S)
     for number in range(30):
         served.connect(f"192.0.2.1:{number + 1}").on_data(REQUEST)
-    by_then: list[int] = []
+    by_then = []
     gevent.spawn_later(0.0, lambda: by_then.append(served.count))
     served.wait_for(lambda: served.count == 30)
     assert by_then[0] <= 3

@@ -237,7 +237,7 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate) ->
 
 def test_logins_that_are_gone_wait_no_more() -> None:
     logins = Logins(lambda: 0.0, gevent.sleep)
-    order: list[str] = []
+    order = []
 
     def log_in(address: str) -> None:
         with logins.turn(address):

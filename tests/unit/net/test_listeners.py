@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import Any
 from unittest.mock import Mock
 
 import gevent
@@ -21,7 +20,7 @@ PAUSE_S = 0.2
 def test_each_rest_is_a_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "_PAUSE_WITHOUT_DESCRIPTORS_S", PAUSE_S)
     made = Listeners(None, {"TCP": bytes}, gevent.get_hub().loop, FakeLog())  # type: ignore[arg-type]
-    listener: Any = made.add("TCP", "127.0.0.1:0", lambda *_: None)
+    listener = made.add("TCP", "127.0.0.1:0", lambda *_: None)
     socket, listener._sock = listener._sock, Mock()
     listener._sock.accept.side_effect = OSError(errno.EMFILE, "Too many open files")
     watcher = listener._watcher

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 from unittest.mock import Mock
 
 import gevent
@@ -21,7 +20,7 @@ class BusyLoop:
         self.clock = FakeClock()
         self.has_input = True
         monkeypatch.setattr(loop_iteration, "monotonic_ns", self.clock)
-        log: Any = FakeLog()
+        log = FakeLog()
         self.iteration = LoopIteration(gevent.get_hub(), log)
         self.iteration._poll_loop = lambda timeout_ms: [(0, 1)] * self.has_input
 
@@ -71,13 +70,13 @@ def test_the_order_within_an_iteration(loop: BusyLoop) -> None:
 
 
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: Any = FakeLog()
+    log = FakeLog()
     hub = gevent.get_hub()
     monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 50 * MS)
     iteration, patient = LoopIteration(hub, log), Mock()
     reader, writer = os.pipe()
     watcher = hub.loop.io(reader, 1)
-    reads: list[int] = []
+    reads = []
 
     def on_readable() -> None:
         if not reads:

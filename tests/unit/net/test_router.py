@@ -148,7 +148,7 @@ def nothing() -> None:
 
 
 def test_long_bodies_are_read_with_rests() -> None:
-    rests: list[int] = []
+    rests = []
     handlers.from_lines(b"a\n" * 100, 20, lambda: rests.append(1))
     assert len(rests) >= 10
     rests.clear()

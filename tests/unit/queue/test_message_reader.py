@@ -55,7 +55,7 @@ def test_a_late_turn_goes_on_in_the_next_one(bench: Bench) -> None:
     bench.pass_time(2 * SECOND)
     consumer = bench.consumer(rdy=1_000)
     turns = 0
-    bodies: list[bytes] = []
+    bodies = []
     while len(bodies) < 1_000:
         bench.world.iteration.looks_left = 300  # then it is late
         before = len(bodies)

@@ -59,14 +59,14 @@ def check_line(lines: Lines, number: str) -> None:
 
 
 def test_an_http_handler(lines: Lines) -> None:
-    request: Any = SimpleNamespace(app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x")
+    request = SimpleNamespace(app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x")
     reply = perform(request, "127.0.0.1:1", lines.log)
     assert reply.status == 500
     check_line(lines, number_in(reply.body.decode()))
 
 
 def test_nsqadmin(lines: Lines) -> None:
-    access: Any = SimpleNamespace(check_site=fail, add_headers=lambda _: None)
+    access = SimpleNamespace(check_site=fail, add_headers=lambda _: None)
     app = App([], "", access, lines.log)
     response = Client(app).get("/")
     assert response.status_code == 500
@@ -74,7 +74,7 @@ def test_nsqadmin(lines: Lines) -> None:
 
 
 def test_the_event_loop(lines: Lines) -> None:
-    hub: Any = SimpleNamespace()
+    hub = SimpleNamespace()
     log_uncaught_errors(hub, lines.log)
     bug = bug_of(fail)
     hub.print_exception("a callback", type(bug), bug, bug.__traceback__)

@@ -72,7 +72,7 @@ def test_a_greenlet_that_is_killed_ends_after_its_thread() -> None:
     """Else it would close what the thread reads, and the thread would read another file with the same descriptor."""
     threads = serving(1)
     begun, gate = threading.Event(), threading.Event()
-    ended: list[str] = []
+    ended = []
 
     def work() -> None:
         begun.set()
@@ -226,7 +226,7 @@ def test_a_call_wakes_one_thread_the_one_that_was_used_last() -> None:
 @pytest.mark.usefixtures("quiet_hub")
 def test_a_bug_after_a_call_does_not_stop_the_calls_after_it() -> None:
     threads = serving(1)
-    ended: list[int] = []
+    ended = []
 
     def end(number: int) -> None:
         ended.append(number)

@@ -72,7 +72,7 @@ def life_after(sent: list[bytes | None], path: Path) -> Life:
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
     life, replication = begin(tmp_path, "0", "1")
-    closed: list[str] = []
+    closed = []
     links = []
     for number, acknowledges in enumerate((True, False)):
         link = StandbyLink(replication, tmp_path / str(number), [])
@@ -97,7 +97,7 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
 def test_no_round_follows_one_that_could_not_be_read(tmp_path: Path) -> None:
     """The standby would acknowledge what it does not have."""
     life, replication = begin(tmp_path, "standby", standby_acks=1)
-    closed: list[str] = []
+    closed = []
     link = StandbyLink(replication, tmp_path / "standby", []).connect()
     wait_for_round(life, link)
     link.close = lambda reason: (closed.append(reason), link.end())  # type: ignore[method-assign]
@@ -159,7 +159,7 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
     consumer = life.consumer("fast", rdy=2)
     life.settle()
     poison, other = sorted(consumer.take(), key=lambda message: message.body, reverse=True)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "standby", sent).connect()
     wait_for_round(life, link)
     complete = len(sent)
@@ -187,7 +187,7 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
     for name in CHANNELS:
         assert life.drain(name) == [b"finished"]
     life.pass_time(SECOND)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "copy", sent, is_backup=is_backup)
     channels = dict(life.broker.topics[TOPIC].channels)
 
@@ -223,7 +223,7 @@ def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp
     housekeeper.run()  # the last message of the first file is alone in it now
     consumer.finish(*received[first.end_seq : second.end_seq - 1])
     life.pass_time(SECOND)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "copy", sent).connect()
 
     def move(frame: bytes) -> None:

@@ -12,7 +12,7 @@ START_S = 1_700_000_000.5
 
 
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **statistics: Any) -> Any:
-    settings: dict[str, Any] = {
+    settings = {
         "counts_by_nearness": [0, 0, 0],
         "latency": None,
         "dead_letter_count": 0,
