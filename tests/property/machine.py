@@ -65,21 +65,10 @@ class BrokerMachine(RuleBasedStateMachine):
         max_topic_bytes=st.sampled_from([0, 0, 0, 1_500]),
     )
     def start(
-        self,
-        mem_queue_size: int,
-        mem_queue_bytes: int,
-        max_bytes_per_file: int,
-        rdys: list[int],
-        max_attempts: int,
-        ttl_ns: int,
-        retention: tuple[int, int],
-        max_topic_bytes: int,
+        self, rdys: list[int], max_attempts: int, ttl_ns: int, retention: tuple[int, int], max_topic_bytes: int, **options: int
     ) -> None:
         own = TOPICS[0]
-        self.options = {
-            "mem_queue_size": mem_queue_size,
-            "mem_queue_bytes": mem_queue_bytes,
-            "max_bytes_per_file": max_bytes_per_file,
+        self.options = options | {
             "max_msg_timeout_ns": MAX_MSG_TIMEOUT_NS,
             "max_attempts": ByTopic(max_attempts),
             "message_ttl_ns": ByTopic(0, ((own, ttl_ns),)),
@@ -141,7 +130,6 @@ class BrokerMachine(RuleBasedStateMachine):
         """Its messages stay in flight, and are nobody's to finish."""
         self.everyone.remove(consumer)
         channel, consumer.channel = consumer.channel, None
-        assert channel is not None
         if channel.is_ephemeral and not any(other.channel is channel for other in self.everyone):
             consumer.topic.channels.pop(consumer.name, None)
         self.broker.client_left(topic or self.broker.topics[consumer.topic.name], channel, consumer)
@@ -171,11 +159,9 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def dead_letters(self, name: str) -> Iterator[bytes]:
         dead = self.broker.topics.get(f"{name}.dead")
-        assert dead is None or dead.log is not None
         seq = 0
         while dead is not None and seq < dead.next_seq:
             batch = dead.messages.batch_at(seq)
-            assert batch is not None
             yield from map(batch.message, range(batch.count))
             seq = batch.end_seq
 
@@ -217,7 +203,6 @@ class BrokerMachine(RuleBasedStateMachine):
             return
         for consumer in self.everyone:
             channel = consumer.channel
-            assert channel is not None
             idle = consumer.capacity() > 0 and channel.depth > 0 and not channel.is_paused
             assert not idle, f"{consumer.name} has {channel.depth} messages for a consumer that waits"
 
@@ -232,13 +217,12 @@ class BrokerMachine(RuleBasedStateMachine):
         memory, topics = self.broker.memory, self.broker.topics.values()
         assert memory.cached_bytes <= memory.limit_bytes
         assert memory.ephemeral_bytes == 0
-        held = sum(topic.memory_bytes + topic.log.chunks.memory_bytes for topic in topics if topic.log is not None)
+        held = sum(topic.memory_bytes + topic.log.chunks.memory_bytes for topic in topics)
         assert 0 <= held - memory.cached_bytes < len(topics) * 20 * 1024, "what is not reported yet"
 
     @invariant()
     def the_disk_keeps_to_its_limits(self) -> None:
         for name in self.models:
             topic = self.broker.topics[name]
-            assert topic.log is not None
             most = topic.policy.max_bytes
             assert not most or topic.log.size_bytes <= most, f"{name} takes {topic.log.size_bytes} bytes"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +15,7 @@ from nsqd_py.diskqueue.ranges import ranges_of
 from nsqd_py.protocol.frames import Part
 from nsqd_py.queue.channel import Channel
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST, QUEUED, ModelTopic, Seen
-from tests.unit.fakes import FakeConsumer, FakePublisher, World, parse_messages
+from tests.unit.fakes import FakeConsumer, FakePublisher, World, parse_messages, refuse
 
 
 class ModelPublisher(FakePublisher):
@@ -72,25 +72,20 @@ class ModelConsumer(FakeConsumer):
 def observe(channel: Channel) -> dict[int, Seen]:
     """What a real channel says of every message below `released`; that it says one thing of each is checked."""
     position = channel.position
-    seen: dict[int, list[Seen]] = {seq: [] for seq in range(position.released)}
-    for seq in range(position.finished.floor):
-        seen[seq].append((FINISHED, 0, 0))
-    for low, high in position.finished.islands():
-        for seq in range(low, high):
-            seen[seq].append((FINISHED, 0, 0))
-    for low, high in ranges_of(position.lost):
-        for seq in range(low, high):
-            seen[seq].append((LOST, 0, 0))
+    seen = {seq: [] for seq in range(position.released)}
     skipped = {seq for low, high in position.skips for seq in range(low, high)}
-    for seq in range(position.cursor, position.released):
-        if seq not in skipped:
-            seen[seq].append((QUEUED, 0, 0))
-    for low, high, attempts, _ in position.requeued:
+    for seq in set(range(position.cursor, position.released)) - skipped:
+        seen[seq].append((QUEUED, 0, 0))
+    runs = [
+        (0, position.finished.floor, (FINISHED, 0, 0)),
+        *((low, high, (FINISHED, 0, 0)) for low, high in position.finished.islands()),
+        *((low, high, (LOST, 0, 0)) for low, high in ranges_of(position.lost)),
+        *((low, high, (QUEUED, attempts, 0)) for low, high, attempts, _ in position.requeued),
+        *((low, high, (DEFERRED, attempts, due_ns)) for due_ns, (low, high, attempts, _) in position.deferred),
+    ]
+    for low, high, state in runs:
         for seq in range(low, high):
-            seen[seq].append((QUEUED, attempts, 0))
-    for due_ns, (low, high, attempts, _) in position.deferred:
-        for seq in range(low, high):
-            seen[seq].append((DEFERRED, attempts, due_ns))
+            seen[seq].append(state)
     for table in channel.tables:
         for seq, delivery in table.entries():
             seen[seq].append((IN_FLIGHT, delivery.attempts, 0))
@@ -105,7 +100,7 @@ def broken_writes(keep: int | None) -> Any:
 
     def pwrite(fd: int, data: bytes, offset: int) -> int:
         if keep is None:
-            _refuse()
+            refuse()
         return real(fd, data[: min(keep or 0, len(data) - 1)], offset)
 
     return mock.patch.object(os, "pwrite", pwrite)
@@ -113,11 +108,7 @@ def broken_writes(keep: int | None) -> Any:
 
 def broken_reads() -> Any:
     """A disk that gives nothing."""
-    return mock.patch.object(os, "pread", _refuse)
-
-
-def _refuse(*_: object) -> Any:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return mock.patch.object(os, "pread", refuse)
 
 
 # What changes files.
@@ -132,19 +123,14 @@ def copied_at(number: int, directory: Path, copy: Path, keep: int) -> Iterator[N
     """
     calls = 0
 
-    def cutting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == number:
-                if name == "pwrite" and keep < len(arguments[1]):
-                    real(arguments[0], bytes(arguments[1])[:keep], *arguments[2:])
-                shutil.copytree(directory, copy)
-            return real(*arguments, **named)
+    def cut(name: str, real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            if name == "pwrite" and keep < len(arguments[1]):
+                real(arguments[0], bytes(arguments[1])[:keep], *arguments[2:])
+            shutil.copytree(directory, copy)
+        return real(*arguments, **named)
 
-        return call
-
-    with ExitStack() as stack:
-        for name in _CALLS:
-            stack.enter_context(mock.patch.object(os, name, cutting(name, getattr(os, name))))
+    with mock.patch.multiple(os, **{name: partial(cut, name, getattr(os, name)) for name in _CALLS}):
         yield

@@ -1,7 +1,7 @@
 """Processes in simulated time: their clocks, waits, timeouts and pauses, in one thread and without waiting.
 
-A process has greenlets that wait by `Process.sleep`; the simulation continues the one that is due next. `gevent` and
-`Event` take the places of gevent's in the modules under test.
+A process has greenlets that wait by `Process.sleep`; the simulation continues the one that is due next. In the modules
+under test, it takes the place of gevent, and `event` that of `Event`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from types import TracebackType
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -22,11 +21,11 @@ class Simulation:
 
     def __init__(self, check: Callable[[], None]) -> None:
         self.now_s = 0.0
-        self.current: Process | None = None
+        self.current: Any = None  # a Process
         self._check = check
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self._hub = getcurrent()
+        self.hub = getcurrent()
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.now_s + seconds, next(self._numbers), call))
@@ -39,12 +38,16 @@ class Simulation:
             self._check()
         self.now_s = until_s
 
-    def switch_to_hub(self) -> Any:
-        return self._hub.switch()
+    # ---- in place of the module `gevent`, for the process that runs now
 
-    @property
-    def gevent(self) -> _Gevent:
-        return _Gevent(self)
+    def spawn(self, work: Callable[[], object]) -> _Spawned:
+        return self.current.spawn(work)
+
+    def sleep(self, seconds: float) -> None:
+        self.current.sleep(seconds)
+
+    def Timeout(self, seconds: float, error: BaseException) -> _Timeout:
+        return _Timeout(self.current.clock() + seconds, error)
 
     def event(self) -> _Event:
         return _Event(self)
@@ -80,7 +83,7 @@ class Process:
         """Wait until something fires the wakeup, or a timeout of this greenlet ends."""
         for timeout in getattr(getcurrent(), "timeouts", ()):
             wakeup.after(max(0.0, (timeout.ends_s - self.clock()) / self._rate), timeout.error)
-        error = self.simulation.switch_to_hub()
+        error = self.simulation.hub.switch()
         if error is not None:
             raise error
 
@@ -105,8 +108,7 @@ class _Wakeup:
         return self
 
     def fire(self, error: BaseException | None = None) -> None:
-        process = self.process
-        simulation = process.simulation
+        process, simulation = self.process, self.process.simulation
         if self.is_done or process.is_dead:
             return
         if process.paused_until_s > simulation.now_s:
@@ -119,7 +121,7 @@ class _Wakeup:
 
 class _Spawned:
     def __init__(self, process: Process, work: Callable[[], object]) -> None:
-        self.greenlet = greenlet(lambda _error: self._run(work), parent=getcurrent_hub(process))
+        self.greenlet = greenlet(lambda _error: self._run(work), parent=process.simulation.hub)
         self.exception = None
         self._process = process
         self._links: list[Callable[[_Spawned], object]] = []
@@ -137,44 +139,18 @@ class _Spawned:
             self._process.sleep(0.01)
 
 
-def getcurrent_hub(process: Process) -> greenlet:
-    """The greenlet of the simulation, to which a greenlet returns that ends."""
-    return process.simulation._hub
-
-
-class _Gevent:
-    """In place of the module."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def _process(self) -> Process:
-        process = self._simulation.current
-        assert process is not None
-        return process
-
-    def spawn(self, work: Callable[[], object]) -> _Spawned:
-        return self._process().spawn(work)
-
-    def sleep(self, seconds: float) -> None:
-        self._process().sleep(seconds)
-
-    def Timeout(self, seconds: float, error: BaseException) -> _Timeout:
-        return _Timeout(self._process().clock() + seconds, error)
-
-
 class _Timeout:
     def __init__(self, ends_s: float, error: BaseException) -> None:
         self.ends_s = ends_s
         self.error = error
 
     def __enter__(self) -> None:
-        here: Any = getcurrent()
+        here = getcurrent()
         here.timeouts = [*getattr(here, "timeouts", ()), self]
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        here: Any = getcurrent()
-        here.timeouts = [timeout for timeout in here.timeouts if timeout is not self]
+    def __exit__(self, *_: object) -> None:
+        here = getcurrent()
+        here.timeouts.remove(self)
 
 
 class _Event:
@@ -196,7 +172,6 @@ class _Event:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         process = self._simulation.current
-        assert process is not None
         if not self._is_set:
             wakeup = _Wakeup(process, getcurrent())
             self._waiting.append(wakeup)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,14 @@ def file_of(name: str, data: bytes) -> Iterator[Path]:
         path.write_bytes(data)
         os.utime(path, (0, 0))  # it is finished
         yield path
+
+
+def found_and_damage(path: Path, split_bytes: int = 1 << 30) -> tuple[list[Message], list[tuple[int, int]]]:
+    """The messages of a file, and for each damaged file how many records and bytes were passed over."""
+    damage = Damage("skip")
+    found = read_messages(splits_of(path, split_bytes), damage=damage)
+    assert damage.counts.keys() <= {str(path)}
+    return found, [(one.records, one.size_bytes) for one in damage.counts.values()]
 
 
 def flipped(data: bytes, place: int, flip: int) -> bytes:
@@ -83,18 +92,16 @@ FILE_HEADER_CHECKED_BYTES = 32
 def test_a_flipped_byte_in_a_record(kind: str, share: float, flip: int, split_bytes: int) -> None:
     name, data, starts, batches = FILES[kind]
     place = starts[0] + int(share * (len(data) - starts[0]))
-    hit = max(number for number, start in enumerate(starts) if start <= place)
+    hit = bisect_right(starts, place) - 1
     with file_of(name, flipped(data, place, flip)) as path:
-        splits = splits_of(path, split_bytes)
         with pytest.raises(DamagedArchive) as reported:
-            read_messages(splits)
-        damage = Damage("skip")
-        found = read_messages(splits, damage=damage)
+            read_messages(splits_of(path, split_bytes))
+        found, damage = found_and_damage(path, split_bytes)
     assert (reported.value.path, reported.value.position) == (str(path), starts[hit])
     assert str(path) in str(reported.value) and str(starts[hit]) in str(reported.value)
     assert found == [message for number, batch in enumerate(batches) if number != hit for message in batch]
     end = [*starts, len(data)][hit + 1]
-    assert {path: (one.records, one.size_bytes) for path, one in damage.counts.items()} == {str(path): (1, end - starts[hit])}
+    assert damage == [(1, end - starts[hit])]
 
 
 @SOME
@@ -103,16 +110,14 @@ def test_a_flipped_byte_in_the_header(kind: str, place: int, flip: int, split_by
     """Without its salt no record of a file can be trusted."""
     name, data, _, _ = FILES[kind]
     with file_of(name, flipped(data, place, flip)) as path:
-        splits = splits_of(path, split_bytes)
-        damage = Damage("skip")
-        found = read_messages(splits, damage=damage)
+        found, damage = found_and_damage(path, split_bytes)
         if found:  # a flag in which nobody sees that it is wrong
             assert found == FILES[kind].everything
             return
         with pytest.raises(DamagedArchive) as reported:
-            read_messages(splits)
+            read_messages(splits_of(path, split_bytes))
     assert reported.value.position == 0
-    assert [one.records for one in damage.counts.values()] == [1]
+    assert [records for records, _ in damage] == [1]
 
 
 @SOME
@@ -120,16 +125,15 @@ def test_a_flipped_byte_in_the_header(kind: str, place: int, flip: int, split_by
 def test_an_end_that_is_missing(kind: str, share: float, split_bytes: int) -> None:
     name, data, starts, batches = FILES[kind]
     length = starts[0] + int(share * (len(data) - starts[0]))
-    whole = sum(1 for start in [*starts[1:], len(data)] if start <= length)
+    whole = bisect_right([*starts[1:], len(data)], length)
     with file_of(name, data[:length]) as path:
-        damage = Damage("skip")
-        found = read_messages(splits_of(path, split_bytes), damage=damage)
+        found, damage = found_and_damage(path, split_bytes)
         torn = length - [*starts, len(data)][whole]
         if torn:
             with pytest.raises(DamagedArchive, match=f"at {starts[whole]}:"):
                 read_messages(splits_of(path, split_bytes))
     assert found == [message for batch in batches[:whole] for message in batch]
-    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == ([(1, torn)] if torn else [])
+    assert damage == ([(1, torn)] if torn else [])
 
 
 @SOME
@@ -140,23 +144,27 @@ def test_much_that_flipped(kind: str, data: st.DataObject, split_bytes: int) -> 
     for place in data.draw(st.lists(st.integers(64, len(whole) - 1), min_size=1, max_size=6)):
         broken = flipped(broken, place, data.draw(FLIPS))
     with file_of(name, broken) as path:
-        damage = Damage("skip")
-        found = read_messages(splits_of(path, split_bytes), damage=damage)
+        found, damage = found_and_damage(path, split_bytes)
         everything = FILES[kind].everything
-        assert_in_order(found, everything)
-        assert bool(damage.counts) == (found != everything)
-
-
-def assert_in_order(found: Sequence[Message], everything: Sequence[Message]) -> None:
-    rest = iter(everything)
-    assert all(message in rest for message in found)
+        rest = iter(everything)
+        assert all(message in rest for message in found), "in order"
+        assert bool(damage) == (found != everything)
 
 
 # ---- gzip: its checksums cover each member
 
 
+def bodies(some: Sequence[Message]) -> list[bytes]:
+    return [one.body for one in some]
+
+
+def lines_of(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
 LINES = [b"%d" % number * 9 for number in range(60)]
-MEMBERS = [compressed(b"".join(line + b"\n" for line in LINES[low : low + 20]), "gzip") for low in (0, 20, 40)]
+MEMBERS = [compressed(lines_of(LINES[low : low + 20]), "gzip") for low in (0, 20, 40)]
+STARTS = [0, len(MEMBERS[0]), len(MEMBERS[0] + MEMBERS[1])]
 
 
 @SOME
@@ -164,30 +172,28 @@ MEMBERS = [compressed(b"".join(line + b"\n" for line in LINES[low : low + 20]), 
 def test_a_flipped_byte_in_a_gzip_member(share: float, flip: int) -> None:
     data = b"".join(MEMBERS)
     place = int(share * len(data))
-    hit = sum(place >= len(b"".join(MEMBERS[:number])) for number in (1, 2))
+    hit = bisect_right(STARTS, place) - 1
     with file_of("orders.log.gz", flipped(data, place, flip)) as path:
-        damage = Damage("skip")
-        found = [message.body for message in read_messages(splits_of(path), damage=damage)]
-        if not damage.counts:
-            assert found == LINES  # it hit a time, or what system it was made on
+        found, damage = found_and_damage(path)
+        if not damage:
+            assert bodies(found) == LINES  # it hit a time, or what system it was made on
             return
         with pytest.raises(DamagedArchive, match=f"at {len(b' '.join(LINES[: 20 * hit])) + bool(hit)}: "):
             read_messages(splits_of(path))
-    assert found == LINES[: 20 * hit] + LINES[20 * hit + 20 :]
-    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == [(1, len(MEMBERS[hit]))]
+    assert bodies(found) == LINES[: 20 * hit] + LINES[20 * hit + 20 :]
+    assert damage == [(1, len(MEMBERS[hit]))]
 
 
 @SOME
 @given(PLACES)
 def test_a_gzip_member_without_its_end(kept: float) -> None:
     data = b"".join(MEMBERS)[: int(kept * sum(map(len, MEMBERS)))]
-    whole = sum(len(data) >= len(b"".join(MEMBERS[:number])) for number in (1, 2))
-    torn = len(data) - len(b"".join(MEMBERS[:whole]))
+    whole = bisect_right(STARTS, len(data)) - 1
+    torn = len(data) - STARTS[whole]
     with file_of("orders.log.gz", data) as path:
-        damage = Damage("skip")
-        found = [message.body for message in read_messages(splits_of(path), damage=damage)]
-    assert found == LINES[: 20 * whole]
-    assert [(one.records, one.size_bytes) for one in damage.counts.values()] == ([(1, torn)] if torn else [])
+        found, damage = found_and_damage(path)
+    assert bodies(found) == LINES[: 20 * whole]
+    assert damage == ([(1, torn)] if torn else [])
 
 
 # ---- formats without checksums: no other kind of error
@@ -213,10 +219,10 @@ def parquet(some: Sequence[Message]) -> bytes:
 
 
 WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
-    "orders.log": lambda some: b"".join(one.body + b"\n" for one in some),
+    "orders.log": lambda some: lines_of(bodies(some)),
     "orders.jsonl": jsonl,
     "orders.parquet": parquet,
-    "orders.log.zst": lambda some: compressed(b"".join(one.body + b"\n" for one in some), "zstd", 3),
+    "orders.log.zst": lambda some: compressed(lines_of(bodies(some)), "zstd", 3),
     "orders.jsonl.gz": lambda some: compressed(jsonl(some), "gzip", 2),
     "orders.parquet.zst": lambda some: compressed(parquet(some), "zstd", 2),
 }
@@ -231,14 +237,13 @@ def test_nothing_else_goes_wrong(name: str, flips: list[tuple[float, int]], kept
     if not flips:
         data = data[: int(kept * len(data))]
     with file_of(name, data) as path:
-        splits = splits_of(path, max(split_bytes, len(data) // 20))
-        damage = Damage("skip")
-        read_messages(splits, damage=damage)
+        split_bytes = max(split_bytes, len(data) // 20)
+        _, damage = found_and_damage(path, split_bytes)
         try:
-            read_messages(splits)
-            assert not damage.counts
+            read_messages(splits_of(path, split_bytes))
+            assert not damage
         except DamagedArchive as error:
-            assert error.path == str(path) and damage.counts
+            assert error.path == str(path) and damage
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -246,7 +251,6 @@ def test_nothing_else_goes_wrong(name: str, flips: list[tuple[float, int]], kept
 def test_what_is_before_a_missing_end_is_read(name: str, kept: float) -> None:
     data = WITHOUT_CHECKSUMS[name](messages(50))
     with file_of(name, data[: int(kept * len(data))]) as path:
-        found = read_messages(splits_of(path), damage=Damage("skip"))
-    bodies = [one.body for one in messages(50)]
-    assert [one.body.removesuffix("é\n".encode()) for one in found] == bodies[: len(found)]
+        found, _ = found_and_damage(path)
+    assert [body.removesuffix("é\n".encode()) for body in bodies(found)] == bodies(messages(50))[: len(found)]
     assert len(found) == int(kept * len(data)) * 50 // len(data)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,10 @@ from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Wanted
 from nsqd_py.stores.compression import CODECS
+from tests.property.test_archive_damage import file_of
 from tests.support import archives
 from tests.support.examples import examples
+from tests.unit.to_file_fakes import FakeBatch
 
 # What tempts a reader: magic numbers, newlines, JSON, sizes.
 TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b'\\u00e9"', b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
@@ -47,12 +46,11 @@ LINES = st.lists(BODIES.filter(lambda body: b"\n" not in body), min_size=1, max_
 COMPRESSIONS = st.sampled_from(["none", "gzip", "zstd"])
 
 
-@contextmanager
-def file_of(name: str, data: bytes) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, name)
-        path.write_bytes(data)
-        yield path
+def topic_log(published: list[archives.Published]) -> archives.TopicLogFile:
+    log = archives.TopicLogFile()
+    for one in published:
+        log.add(one)
+    return log
 
 
 def check(path: Path, expected: list[archives.Message], split_bytes: int) -> None:
@@ -75,9 +73,7 @@ def test_framed(batches: list[list[archives.Message]], split_bytes: int, zstd_le
 @SOME
 @given(PUBLISHED, SPLIT_BYTES, COMPRESSIONS, st.integers(0, 300))
 def test_topic_log(published: list[archives.Published], split_bytes: int, compression: str, zeros: int) -> None:
-    log = archives.TopicLogFile()
-    for one in published:
-        log.add(one)
+    log = topic_log(published)
     with file_of(log.name, archives.compressed(bytes(log.data) + bytes(zeros), compression, 2)) as path:
         check(path, log.messages, split_bytes)
 
@@ -93,19 +89,15 @@ def test_lines(bodies: list[bytes], split_bytes: int, compression: str, pieces: 
             assert archives.read_messages(splits) == expected
 
 
-class Batch:
-    """What nsq-to-file's formats write, as far as they look at it."""
-
-    def __init__(self, some: list[archives.Message]) -> None:
-        first = some[0]
-        self.topic, self.channel, self.nsqd = first.topic, first.channel, first.nsqd
-        self.ids = [message.known_id for message in some]
-        self.bodies = [message.body for message in some]
-        self.timestamps_ns = [message.known_ns for message in some]
-        self.attempts = [message.known_attempts for message in some]
-
-    def __len__(self) -> int:
-        return len(self.ids)
+def as_batch(some: list[archives.Message]) -> FakeBatch:
+    """What nsq-to-file's formats write."""
+    batch = FakeBatch(*[message.body for message in some], nsqd=some[0].nsqd or "")
+    batch.channel = "archive"
+    batch.topic = "orders"
+    batch.ids = [message.known_id for message in some]
+    batch.timestamps_ns = [message.known_ns for message in some]
+    batch.attempts = [message.known_attempts for message in some]
+    return batch
 
 
 ONE_TOPIC = st.lists(
@@ -126,7 +118,7 @@ def test_formats_of_nsq_to_file(batches: list[list[archives.Message]], split_byt
     if codec_name not in form.codecs:
         return
     encoder = form.encoder(codec, 1, lambda warning: None)
-    written = [Batch(batch) for batch in batches]
+    written = list(map(as_batch, batches))
     half = len(written) // 2
     parts = [encoder.encode(some).data for some in (written[:half], written[half:]) if some]  # type: ignore[arg-type]
     with file_of(f"orders.host{form.suffix}", encoder.header + b"".join(parts)) as path:
@@ -136,19 +128,12 @@ def test_formats_of_nsq_to_file(batches: list[list[archives.Message]], split_byt
             path = made
         found = archives.read_messages(archives.splits_of(path, split_bytes))
     # `framed`, and so what is made of it, keeps together what came from one nsqd.
-    expected = [
-        message
-        for some in (batches[:half], batches[half:])
-        for message in _by_nsqd([message for batch in some for message in batch], keep_order=name == "jsonl")
-    ]
+    expected = []
+    for some in (batches[:half], batches[half:]):
+        together = [message for batch in some for message in batch]
+        names = list(dict.fromkeys(message.nsqd for message in together))
+        expected += together if name == "jsonl" else sorted(together, key=lambda message: names.index(message.nsqd))
     assert found == expected
-
-
-def _by_nsqd(some: list[archives.Message], *, keep_order: bool) -> list[archives.Message]:
-    if keep_order:
-        return some
-    names = list(dict.fromkeys(message.nsqd for message in some))
-    return [message for name in names for message in some if message.nsqd == name]
 
 
 @SOME
@@ -167,9 +152,7 @@ def test_only_what_is_wanted(batches: list[list[archives.Message]], one_ns: int,
 @given(PUBLISHED, TIMES, TIMES)
 def test_only_what_was_published_in_time(published: list[archives.Published], one_ns: int, other_ns: int) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
-    log = archives.TopicLogFile()
-    for one in published:
-        log.add(one)
+    log = topic_log(published)
     with file_of(log.name, bytes(log.data)) as path:
         found = archives.read_messages(archives.splits_of(path), Wanted(start_ns=start_ns, end_ns=end_ns))
     assert found == [message for message in log.messages if start_ns <= message.known_ns < end_ns]
@@ -178,9 +161,7 @@ def test_only_what_was_published_in_time(published: list[archives.Published], on
 @settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 120_000), st.integers(1, 3))
 def test_chunks_are_bounded(count: int, size: int) -> None:
-    log = archives.TopicLogFile()
-    log.add(archives.Published([b"x" * size] * count))
-    log.add(archives.Published([b"y" * (MOST_BYTES + 1), b"z"]))
+    log = topic_log([archives.Published([b"x" * size] * count), archives.Published([b"y" * (MOST_BYTES + 1), b"z"])])
     with file_of(log.name, bytes(log.data)) as path:
         chunks = list(archives.chunks_of(archives.splits_of(path)))
     assert sum(chunk.count for chunk in chunks) == count + 2
@@ -190,9 +171,7 @@ def test_chunks_are_bounded(count: int, size: int) -> None:
 
 def test_pack_of_messages_larger_than_a_block() -> None:
     """Records of many sizes around the 4 MiB that are read at a time, which are read alone or together."""
-    log = archives.TopicLogFile()
-    for size in (10, 3_000_000, 2_000_000, 5_000_000, 10, 4_194_304 - 60, 1, 1):
-        log.add(archives.Published([b"x" * size, b"y"]))
+    sizes = (10, 3_000_000, 2_000_000, 5_000_000, 10, 4_194_304 - 60, 1, 1)
+    log = topic_log([archives.Published([b"x" * size, b"y"]) for size in sizes])
     with file_of(log.name, bytes(log.data)) as path:
-        assert archives.read_messages(archives.splits_of(path)) == log.messages
-        assert archives.read_messages(archives.splits_of(path, 1_000_000)) == log.messages
+        check(path, log.messages, 1_000_000)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.channel_admin import EARLIEST, LATEST, seek_channel
 from nsqd_py.queue.disk_limits import NoRoom
 from tests.property.machine import CHANNELS, MAX_MSG_TIMEOUT_NS, TOPICS, BrokerMachine, index
 from tests.property.model import DEFERRED, QUEUED, ModelChannel, ModelTopic
 from tests.property.real import ModelConsumer, ModelPublisher, broken_reads, broken_writes, copied_at, observe
 from tests.support.examples import examples
-from tests.unit.fakes import MS, SECOND, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import MS, SECOND, World, close_descriptors, publish, start_broker
 
 sizes = st.lists(st.sampled_from([1, 1, 1, 20, 60]), min_size=1, max_size=6)
 delays = st.sampled_from([0, 0, SECOND, 3 * SECOND, 20 * SECOND])
@@ -80,8 +80,7 @@ class TopicMachine(BrokerMachine):
         """It counts as published from now on: the iteration delivers it as soon as it has written it."""
         bodies = self.bodies(lengths)
         publisher = ModelPublisher(self.model, len(bodies))
-        body = sized(*bodies)
-        self.topic.buffer.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, delay_ns)
+        publish(self.topic, *bodies, defer_ns=delay_ns, publisher=publisher)
         self.model.publish(bodies, self.world.clock() + delay_ns if delay_ns else 0)
         return publisher
 
@@ -162,7 +161,6 @@ class TopicMachine(BrokerMachine):
         if goal == LATEST:
             assert seq == self.model.released
         else:
-            assert self.topic.log is not None
             earliest_seq = self.topic.log.earliest_seq  # before it are only parts of files
             published = [(n, self.model.births[n][1]) for n in stored if earliest_seq <= n < self.model.released]
             assert all(time_ns < since_ns for n, time_ns in published if n < seq), "it passed some"
@@ -175,14 +173,16 @@ class TopicMachine(BrokerMachine):
         self.settle()
 
     def stored(self) -> set[int]:
-        """The numbers that the log has."""
-        log = self.topic.log
-        assert log is not None
-        stored: set[int] = set()
-        seq = log.files[0].first_seq if log.files else 0
-        while chunk := log.read(seq):
-            stored |= {n for batch in chunk for n in range(batch.first_seq, batch.end_seq)}
-            seq = chunk[-1].end_seq
+        """The numbers that the log has; how many a file has, it says itself."""
+        log, stored = self.topic.log, set[int]()
+        for file in log.files:
+            seq, numbers = file.first_seq, set[int]()
+            while seq < file.end_seq:
+                chunk = log.read(seq)
+                numbers |= {n for batch in chunk for n in range(batch.first_seq, batch.end_seq) if n < file.end_seq}
+                seq = chunk[-1].end_seq
+            assert file.message_count == len(numbers)
+            stored |= numbers
         return stored
 
     # ---- consumers
@@ -219,16 +219,22 @@ class TopicMachine(BrokerMachine):
                 assert not channel.requeue(consumer, b"f" * 16, delay_ns)
                 assert not channel.touch(consumer, b"f" * 16)
             elif what == "F":
-                assert channel.finish(consumer, [self.model.ids[seq]]) == []
-                model.messages[seq].finish()
+                self.finish_one(consumer, seq)
             elif what == "R":
-                assert channel.requeue(consumer, self.model.ids[seq], delay_ns)
-                model.requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
+                self.requeue(consumer, seq, delay_ns)
             else:
                 assert channel.touch(consumer, self.model.ids[seq])
                 model.touch(seq, self.world.clock(), consumer.msg_timeout_ns, MAX_MSG_TIMEOUT_NS)
             consumer.become_ready()
         self.settle()
+
+    def finish_one(self, consumer: ModelConsumer, seq: int) -> None:
+        assert self.channel(consumer.name).finish(consumer, [self.model.ids[seq]]) == []
+        self.model.channels[consumer.name].messages[seq].finish()
+
+    def requeue(self, consumer: ModelConsumer, seq: int, delay_ns: int) -> None:
+        assert self.channel(consumer.name).requeue(consumer, self.model.ids[seq], delay_ns)
+        self.model.channels[consumer.name].requeue(seq, self.world.clock() + delay_ns if delay_ns else 0)
 
     @has_consumers
     @rule(number=index, kept=st.sets(st.integers(0, 10)), foreign=index)
@@ -259,19 +265,15 @@ class TopicMachine(BrokerMachine):
             for _ in range(3):  # what others have in flight times out, what is deferred becomes due
                 self.settle()
                 for seq in channel.in_flight_of(consumer):
-                    assert self.channel(name).finish(consumer, [self.model.ids[seq]]) == []
-                    channel.messages[seq].finish()
-                self.take_from_the_others(name)
+                    self.finish_one(consumer, seq)
+                for other in self.consumers[:-1]:
+                    if other.name == name:
+                        other.set_rdy(0)
                 self.pass_time(20 * SECOND)
             self.leave(consumer)
             self.settle()
         assert not any(self.model.is_needed(0, seq) for seq in [len(self.model.bodies)] if self.model.channels)
         self.clean_up()
-
-    def take_from_the_others(self, name: str) -> None:
-        for consumer in self.consumers[:-1]:
-            if consumer.name == name:
-                consumer.set_rdy(0)
 
     # ---- time and disk
 
@@ -287,13 +289,11 @@ class TopicMachine(BrokerMachine):
     @rule(keep=st.sampled_from([None, 0, 5, 30]))
     def pass_time_on_a_full_disk(self, keep: int | None) -> None:
         """Journals cannot be written, nor dead letters."""
-        for rules in self.rules.values():
-            rules.can_publish_dead_letters = False
-        with broken_writes(keep):
+        with broken_writes(keep), ExitStack() as stack:
+            for rules in self.rules.values():
+                stack.enter_context(patch.object(rules, "can_publish_dead_letters", False))
             self.world.pass_time(200 * MS)
             self.settle()
-        for rules in self.rules.values():
-            rules.can_publish_dead_letters = True
 
     @rule(number=index)
     def read_from_a_failing_disk(self, number: int) -> None:
@@ -328,15 +328,30 @@ class TopicMachine(BrokerMachine):
         needed = [seq for seq in range(len(self.model.bodies)) if self.model.is_needed(seq, seq + 1)]
         assert stored.issuperset(needed)
 
-    @property
-    def is_retaining(self) -> bool:
-        policy = self.topic.policy
-        return bool(policy.retention_ns or policy.retention_bytes)
+    @has_consumers
+    @rule(count=st.integers(6, 24), kept=st.integers(0, 7))
+    def make_files_sparse(self, count: int, kept: int) -> None:
+        """Consumers put off the same few messages in the middle, and the last one, and finish the others."""
+        for lengths, delay_ns in (([20] * count, 0), ([1] * 3, 20 * SECOND), ([20] * (count // 2), 0)):
+            self.publish_several([(lengths, delay_ns)])
+        for consumer in self.consumers:
+            model = self.model.channels[consumer.name]
+            mine = model.in_flight_of(consumer)
+            for seq in mine:
+                if seq in (*mine[len(mine) // 3 :][:kept], mine[-1]):
+                    self.requeue(consumer, seq, 20 * SECOND)
+                else:
+                    self.finish_one(consumer, seq)
+            consumer.become_ready()
+        self.settle()
+        self.compact()
 
     def clean_up(self) -> None:
         self.broker.housekeeper.clean_up(self.topic)
-        assert self.topic.log is not None
-        for file in self.topic.log.files[:-1] if not self.is_retaining else ():
+        policy = self.topic.policy
+        if policy.retention_ns or policy.retention_bytes:
+            return
+        for file in self.topic.log.files[:-1]:
             assert self.model.is_needed(file.first_seq, file.end_seq), f"{file.path.name} is kept for nobody"
 
     # ---- the end of the process
@@ -382,7 +397,7 @@ class TopicMachine(BrokerMachine):
         goal: str | int,
     ) -> None:
         """The process ends with the `number`th change of a file that this causes, if there are so many."""
-        does: dict[str, Callable[[], None]] = {
+        does = {
             "publish": lambda: self.publish_several(parts),
             "answer": lambda: self.answer(answers) if self.consumers else None,
             "administer": lambda: self.administer(administration, which),
@@ -469,7 +484,7 @@ class TopicMachine(BrokerMachine):
 
 TopicMachine.TestCase.settings = settings(
     deadline=None,
-    max_examples=examples(60),
+    max_examples=examples(80),
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -22,7 +22,12 @@ IDLE_S, TURN_S, REDISTRIBUTE_S, LONGEST_S = 10.0, 30.0, 5.0, 20.0
 class Cluster:
     """A subscription over any number of nsqds, and a clock. Each RDY is checked against what all together may ask for."""
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, count: int) -> None:
+        self.begin(max_in_flight)
+        for _ in range(count):
+            self.open(2500)
+
+    def begin(self, max_in_flight: int) -> None:
         self.now_s = 0.0
         self.allowed = max_in_flight
         self.opened = 0
@@ -46,6 +51,10 @@ class Cluster:
             on_backoff=lambda _: None,
             lock=nullcontext(),
         )
+
+    @property
+    def is_flowing(self) -> bool:
+        return self.subscription.stats().backoff.phase == "flowing"
 
     @property
     def total_rdy(self) -> int:
@@ -97,66 +106,48 @@ class Cluster:
             assert max(window.rdy for window in self.windows) <= 1
 
 
-class FlowMachine(RuleBasedStateMachine):
+class FlowMachine(Cluster, RuleBasedStateMachine):
     """Connections come and go, messages succeed and fail, in any order."""
 
-    @initialize(max_in_flight=st.integers(0, 60))
-    def begin(self, max_in_flight: int) -> None:
-        self.cluster = Cluster(max_in_flight)
+    def __init__(self) -> None:
+        RuleBasedStateMachine.__init__(self)
 
-    @rule(max_rdy=st.integers(1, 20))
-    def open(self, max_rdy: int) -> None:
-        self.cluster.open(max_rdy)
-
-    @rule(which=st.integers(0, 9))
-    def close(self, which: int) -> None:
-        self.cluster.close(which)
-
-    @rule(which=st.integers(0, 9))
-    def get_message(self, which: int) -> None:
-        self.cluster.get_message(which)
-
-    @rule(count=st.integers(0, 60))
-    def set_max_in_flight(self, count: int) -> None:
-        self.cluster.set_max_in_flight(count)
-
-    @rule(seconds=st.floats(0, 40))
-    def pass_time(self, seconds: float) -> None:
-        self.cluster.pass_time(seconds)
+    begin = initialize(max_in_flight=st.integers(0, 60))(Cluster.begin)
+    open = rule(max_rdy=st.integers(1, 20))(Cluster.open)
+    close = rule(which=st.integers(0, 9))(Cluster.close)
+    get_message = rule(which=st.integers(0, 9))(Cluster.get_message)
+    set_max_in_flight = rule(count=st.integers(0, 60))(Cluster.set_max_in_flight)
+    pass_time = rule(seconds=st.floats(0, 40))(Cluster.pass_time)
+    check = invariant()(Cluster.check)
 
     @rule(is_paused=st.booleans())
     def pause(self, is_paused: bool) -> None:
-        self.cluster.subscription.pause(is_paused=is_paused)
+        self.subscription.pause(is_paused=is_paused)
 
     @rule(times=st.integers(1, 3))
     def fail(self, times: int) -> None:
         for _ in range(times):
-            self.cluster.subscription.failed()
+            self.subscription.failed()
 
     @rule()
     def succeed(self) -> None:
-        self.cluster.subscription.succeeded()
+        self.subscription.succeeded()
 
     @rule()
     def go_on(self) -> None:
-        self.cluster.subscription.continued()
+        self.subscription.continued()
 
     @rule()
     def recover(self) -> None:
         """Whatever happened before: when each message that comes succeeds, back-off ends."""
-        cluster = self.cluster
-        if not cluster.windows or not cluster.allowed:
+        if not self.windows or not self.allowed:
             return
-        cluster.subscription.pause(is_paused=False)
+        self.subscription.pause(is_paused=False)
         for _ in range(40):
-            cluster.pass_time(LONGEST_S)
-            if cluster.total_rdy:
-                cluster.subscription.succeeded()
-        assert cluster.subscription.stats().backoff.phase == "flowing"
-
-    @invariant()
-    def rdy_is_what_is_allowed(self) -> None:
-        self.cluster.check()
+            self.pass_time(LONGEST_S)
+            if self.total_rdy:
+                self.subscription.succeeded()
+        assert self.is_flowing
 
 
 TestFlow = FlowMachine.TestCase
@@ -167,10 +158,8 @@ TestFlow.settings = settings(max_examples=examples(150), stateful_step_count=40,
 @given(st.integers(2, 12), st.data())
 def test_everybody_has_a_turn(count: int, data: st.DataObject) -> None:
     """Also when some are always busy: a turn ends after TURN_S."""
-    cluster = Cluster(data.draw(st.integers(1, count - 1)))
+    cluster = Cluster(data.draw(st.integers(1, count - 1)), count)
     busy = data.draw(st.sets(st.integers(0, count - 1)))
-    for _ in range(count):
-        cluster.open(2500)
     cluster.turns.clear()
     for _ in range(int(count * (TURN_S + 2 * REDISTRIBUTE_S) / REDISTRIBUTE_S)):
         for index in busy:
@@ -184,9 +173,7 @@ def test_everybody_has_a_turn(count: int, data: st.DataObject) -> None:
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_backoff_ends_when_messages_succeed(count: int, failures: int) -> None:
     """Wherever the message is: the probe comes round."""
-    cluster = Cluster(100)
-    for _ in range(count):
-        cluster.open(2500)
+    cluster = Cluster(100, count)
     for _ in range(failures):
         cluster.subscription.failed()
         cluster.pass_time(LONGEST_S)
@@ -196,18 +183,17 @@ def test_backoff_ends_when_messages_succeed(count: int, failures: int) -> None:
         if only.rdy:
             only.last_message_s = cluster.now_s
             cluster.subscription.succeeded()
-    assert cluster.subscription.stats().backoff.phase == "flowing"
+    assert cluster.is_flowing
     assert all(window.rdy for window in cluster.windows)
 
 
 # ---- answers
 
+WHICH, NUMBER = st.integers(0, 2), st.integers(0, 5)
 ANSWERS = st.one_of(
-    st.tuples(st.just("finish"), st.integers(0, 2), st.integers(0, 5)),
-    st.tuples(st.just("requeue"), st.integers(0, 2), st.integers(0, 5)),
-    st.tuples(st.just("finish_some"), st.integers(0, 2), st.lists(st.integers(0, 5), max_size=4)),
-    st.tuples(st.just("finish_all"), st.integers(0, 2), st.none()),
-    st.tuples(st.just("requeue_all"), st.integers(0, 2), st.none()),
+    st.tuples(st.sampled_from(["finish", "requeue"]), WHICH, NUMBER),
+    st.tuples(st.just("finish_some"), WHICH, st.lists(NUMBER, max_size=4)),
+    st.tuples(st.sampled_from(["finish_all", "requeue_all"]), WHICH, st.none()),
     st.tuples(st.just("pass_time"), st.none(), st.floats(0, 500)),
 )
 
@@ -225,9 +211,13 @@ def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]
         "finish_all": lambda batch, _: batches[batch].finish(),
         "requeue_all": lambda batch, _: batches[batch].requeue(),
     }
-    answered: Counter[bytes] = Counter()
+    answered = Counter()
+
+    def still_open() -> set[bytes]:
+        return {message.id for row in messages for message in row if not message.is_answered}
+
     for name, batch, argument in steps:
-        before = {message.id for row in messages for message in row if not message.is_answered}
+        before = still_open()
         try:
             if name == "pass_time":
                 world.now_s += argument  # type: ignore[operator]
@@ -235,11 +225,10 @@ def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]
             else:
                 calls[name](batch, argument)
         except AlreadyAnswered:
-            assert before == {message.id for row in messages for message in row if not message.is_answered}
+            assert before == still_open()
         answered.update(line.split()[1] for line in world.sent() if line.startswith((b"FIN", b"REQ")))
-    still_open = {message.id for row in messages for message in row if not message.is_answered}
     assert set(answered.values()) <= {1}
-    assert still_open | answered.keys() == {message_id(number) for number in range(18)}
-    assert not still_open & answered.keys()
+    assert still_open() | answered.keys() == {message_id(number) for number in range(18)}
+    assert not still_open() & answered.keys()
     expected = sum(batch.open_count for batch in batches if batch.is_live)
     assert world.subscription.in_flight == expected

@@ -40,7 +40,7 @@ def facts(event: Event) -> Iterator[Fact]:
 
 def read(session: ClientSession, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
     """The facts, and True if a heartbeat is answered; one answer is enough for all of a chunk."""
-    reported: list[Event] = []
+    reported = []
     for chunk in chunks:
         reported += session.received(chunk)
         while session.has_more:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ QUEUES = st.lists(st.builds(GoMessage.tried, st.sampled_from(POOL), st.integers(
 def test_each_channel_gets_its_messages(
     queues: dict[str, list[GoMessage]], own: list[GoMessage], cut: int, max_file_bytes: int
 ) -> None:
-    log: Any = FakeLog()
+    log = FakeLog()
     with tempfile.TemporaryDirectory() as folder:
         go = GoDirectory(Path(folder) / "data")
         go.name_topics({"t": CHANNELS})

@@ -7,6 +7,7 @@ while no file has it. What comes back is delivered.
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode, next_record
-from nsqd_py.queue.channel import Channel
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST
 from tests.property.real import observe
 from tests.support.examples import examples
-from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, quick_syncs, sized, start_broker
+from tests.unit.fakes import SECOND, Received, World, close_descriptors, quick_syncs, start_broker
 
 CHANNELS = ("a", "b")
 FILE_BYTES = 400
@@ -47,7 +47,7 @@ def readable(path: Path) -> Iterator[int]:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
     except Damaged:
         return
-    position: int | None = next_record(data, FILE_HEADER_BYTES, salt)
+    position = next_record(data, FILE_HEADER_BYTES, salt)
     while position is not None:
         try:
             batch, after = decode(data, position, salt)
@@ -76,11 +76,8 @@ class Lives:
     def start(self) -> None:
         self.broker = start_broker(self.world, self.directory, is_same_boot=True, max_bytes_per_file=FILE_BYTES, mem_queue_size=0)
         self.topic = self.broker.get_topic("t")
-        self.channels: dict[str, Channel] = {name: self.broker.get_channel(self.topic, name) for name in CHANNELS}
-        self.consumers = {
-            name: FakeConsumer(self.world, rdy=1 << 30, msg_timeout_ns=1 << 60).subscribe(channel)
-            for name, channel in self.channels.items()
-        }
+        self.channels = {name: self.broker.get_channel(self.topic, name) for name in CHANNELS}
+        self.consumers = {name: self.world.consumer(channel, 1 << 30, 1 << 60) for name, channel in self.channels.items()}
         self.in_hand: dict[str, dict[int, Received]] = {name: {} for name in CHANNELS}
         self.take()
 
@@ -95,9 +92,9 @@ class Lives:
     # ---- what happens
 
     def publish(self, count: int) -> None:
-        body = sized(*(b"%020d" % number for number in range(self.published, self.published + count)))
+        numbers = range(self.published, self.published + count)
         self.published += count
-        self.topic.buffer.publish(body, count, 24, _Publisher(), 0, 0)
+        assert not self.world.publish(self.topic, *[b"%020d" % number for number in numbers]).failures
         self.take()
 
     def finish(self, name: str, part: float) -> None:
@@ -170,14 +167,15 @@ class Lives:
         """Each message is in one state; those that are lost are in no file."""
         present = {number for path in self.files() for number in readable(path)}
         for name, channel in self.channels.items():
-            states = {seq: state for seq, (state, _, _) in observe(channel).items()}
-            found = {state: {seq for seq, other in states.items() if other == state} for state in set(states.values())}
-            assert found.get(FINISHED, set()) == self.finished[name]
-            assert found.get(IN_FLIGHT, set()) == set(self.in_hand[name])
-            assert not found.get(LOST, set()) & present
+            found = defaultdict(set)
+            for seq, (state, _, _) in observe(channel).items():
+                found[state].add(seq)
+            assert found[FINISHED] == self.finished[name]
+            assert found[IN_FLIGHT] == set(self.in_hand[name])
+            assert not found[LOST] & present
             missing = set(range(self.published)) - self.finished[name] - set(self.in_hand[name]) - present
-            assert missing <= found.get(LOST, set()) | found.get(DEFERRED, set()), "which are read when they are due"
-            assert channel.lost_count >= len(found.get(LOST, set()))
+            assert missing <= found[LOST] | found[DEFERRED], "which are read when they are due"
+            assert channel.lost_count >= len(found[LOST])
 
     def end(self) -> None:
         """All that is there comes, also what was lost until now."""
@@ -190,20 +188,11 @@ class Lives:
         self.check()
 
 
-class _Publisher:
-    def publish_failed(self, ticket: int, error: OSError) -> None:
-        raise AssertionError(error)
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
 # All files are gone: after a kill, no end of the log says how far it went.
 ALL_GONE = [*[("publish", 1)] * 3, ("restart", True, [("r", 0.0, 0.0)]), ("restart", False, [])]
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=operations)
 @example(steps=ALL_GONE)
 def test_lost_is_never_finished(steps: list[tuple[object, ...]]) -> None:

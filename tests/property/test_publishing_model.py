@@ -84,9 +84,6 @@ class Publishing(RuleBasedStateMachine):
             for publish in order.publishes:
                 self.send(order.writer, publish)
 
-    def over(self, publishes: list[PendingPublish]) -> None:
-        self.reported += publishes
-
     def writer(self, address: str) -> ConnectionWriter | None:
         return self.dispatcher.writers.get(address)
 
@@ -127,7 +124,7 @@ class Publishing(RuleBasedStateMachine):
     def fail_to_connect(self, address: str) -> None:
         writer = self.writer(address)
         if writer is not None and not self.peers[address].is_connected:
-            self.over(self.dispatcher.not_opened(writer, ConnectionFailed(address, "refused"), self.now_s))
+            self.reported += self.dispatcher.not_opened(writer, ConnectionFailed(address, "refused"), self.now_s)
             self.pump()
 
     @rule(address=which, count=st.integers(1, 5))
@@ -143,29 +140,26 @@ class Publishing(RuleBasedStateMachine):
         """Answers arrive; OKs in a row as one."""
         peer, writer = self.peers[address], self.writer(address)
         arrived, peer.answers = peer.answers[:count], peer.answers[count:]
-        oks = len([answer for answer in arrived if answer == "OK"])
+        oks = arrived.count("OK")
         if oks:
-            assert writer is not None
-            self.over(self.dispatcher.answered_ok(writer, oks, self.now_s))
+            self.reported += self.dispatcher.answered_ok(writer, oks, self.now_s)
         for code in arrived[oks:]:
-            assert writer is not None
-            self.over(self.dispatcher.answered_error(writer, code, "", self.now_s))
+            self.reported += self.dispatcher.answered_error(writer, code, "", self.now_s)
         self.pump()
 
     @rule(address=which)
     def lose(self, address: str) -> None:
         writer, peer = self.writer(address), self.peers[address]
         if peer.is_connected:
-            assert writer is not None
             peer.disconnect()
-            self.over(self.dispatcher.closed(writer, "gone", self.now_s))
+            self.reported += self.dispatcher.closed(writer, "gone", self.now_s)
             self.pump()
 
     @rule(seconds=st.floats(0.1, 12.0))
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
         publishes, hung = self.dispatcher.expire(self.now_s)
-        self.over(publishes)
+        self.reported += publishes
         for writer in hung:
             self.lose(writer.address)
         self.pump()
@@ -189,6 +183,9 @@ class Publishing(RuleBasedStateMachine):
 
     # ---- what is true at any moment
 
+    def stored(self) -> list[int]:
+        return [id(publish) for peer in self.peers.values() for publish in peer.stored]
+
     @invariant()
     def each_is_in_exactly_one_place(self) -> None:
         waiting = list(self.dispatcher.waiting)
@@ -208,7 +205,6 @@ class Publishing(RuleBasedStateMachine):
             if not peer.is_connected:
                 assert writer is None or not writer.unanswered
                 continue
-            assert writer is not None
             assert len(writer.unanswered) == len(peer.received) + len(peer.answers)
             assert len(writer.unanswered) <= LIMITS.publishes
             assert writer.size_bytes == sum(publish.size_bytes for publish in writer.unanswered)
@@ -216,7 +212,7 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def done_means_stored(self) -> None:
-        stored = {id(publish) for peer in self.peers.values() for publish in peer.stored}
+        stored = self.stored()
         for publish in self.reported:
             if publish.state is DONE:
                 assert id(publish) in stored
@@ -228,9 +224,7 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_stored_twice_unless_it_may(self) -> None:
-        if not self.retry_unknown:
-            stored = [id(publish) for peer in self.peers.values() for publish in peer.stored]
-            assert len(stored) == len(set(stored))
+        assert self.retry_unknown or len(self.stored()) == len(set(self.stored()))
 
 
 Publishing.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)

@@ -16,12 +16,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.support.examples import examples
-from tests.unit.fakes import MS, SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, quick_syncs, sized
-from tests.unit.fakes import start_broker as start
+from tests.unit.fakes import MS, SECOND, FakeConsumer, Received, World, close_descriptors, publish, quick_syncs, start_broker
 
 WHAT = ["publish", "defer", "finish", "requeue", "requeue later", "time out", "discard", "wait", "restart", "kill"]
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 1 << 16)), min_size=5, max_size=40)
@@ -43,21 +41,17 @@ class Queue:
         self.broker = self._open()
 
     def _open(self) -> Broker:
-        broker = start(self.world, self.directory, **self.options)
-        topic = broker.get_topic("t")
-        channel = broker.get_channel(topic, "c")
+        broker = start_broker(self.world, self.directory, **self.options)
+        self.topic = broker.get_topic("t")
+        self.channel = broker.get_channel(self.topic, "c")
         count, rdy = self._shape
-        self.consumers = [FakeConsumer(self.world, rdy, 10 * SECOND) for _ in range(count)]
-        for consumer in self.consumers:
-            consumer.subscribe(channel)
+        self.consumers = [FakeConsumer(self.world, rdy, 10 * SECOND).subscribe(self.channel) for _ in range(count)]
         return broker
 
     def publish(self, count: int, due_ns: int = 0) -> None:
         bodies = [b"%d" % number for number in range(self.published, self.published + count)]
         self.published += count
-        body = sized(*bodies)
-        defer_ns = due_ns - self.world.clock() if due_ns else 0
-        self.broker.topics["t"].buffer.publish(body, count, uniform_stride(body, count), FakePublisher(), 0, defer_ns)
+        publish(self.topic, *bodies, defer_ns=due_ns - self.world.clock() if due_ns else 0)
         self.world.iteration._committers, committers = [], self.world.iteration._committers
         for committer in committers:
             committer.commit()
@@ -87,7 +81,7 @@ class Queue:
         for consumer in self.consumers:
             mine = [message.body for owner, message in self.in_flight if owner is consumer and message.body in expected]
             assert sorted(mine, key=expected.index) == mine, "one consumer's share is in the order of the queue"
-        assert self.broker.topics["t"].channels["c"].depth == len(self.queued)
+        assert self.channel.depth == len(self.queued)
 
     def step(self, what: str, number: int) -> None:
         now_ns = self.world.clock()
@@ -118,17 +112,15 @@ class Queue:
 
     def discard(self, number: int) -> None:
         """Any queued message; one that is not queued stays where it is."""
-        channel = self.broker.topics["t"].channels["c"]
         if self.queued:
-            assert channel.discard(int(self.queued.pop(number % len(self.queued))))
+            assert self.channel.discard(int(self.queued.pop(number % len(self.queued))))
         others = [int(body) for body in (*self.deferred, *(message.body for _, message in self.in_flight))]
-        assert not any(channel.discard(seq) for seq in (*others, self.published))
+        assert not any(self.channel.discard(seq) for seq in (*others, self.published))
 
     def pass_time(self, ns: int) -> None:
         """Nothing times out in the meantime."""
         for consumer, message in self.in_flight:
-            assert consumer.channel is not None
-            consumer.channel.touch(consumer, message.id)
+            self.channel.touch(consumer, message.id)
         until_ns = self.world.clock() + ns
         while (next_ns := self.world.alarms.next_due_ns) is not None and next_ns <= until_ns:
             self.world.clock.now_ns = max(self.world.clock.now_ns, next_ns)
@@ -139,18 +131,13 @@ class Queue:
 
     def time_out(self) -> None:
         """What is in flight, all of it, at one time: consumer by consumer."""
-        self.save()
+        self.channel.save_changes()
         for consumer in self.consumers:
             mine = [message for owner, message in self.in_flight if owner is consumer]
-            assert consumer.channel is not None
-            consumer.channel.expire(consumer.in_flight, self.world.clock() + 1_000 * SECOND)
+            self.channel.expire(consumer.in_flight, self.world.clock() + 1_000 * SECOND)
             self.queued += sorted((message.body for message in mine), key=int)
             consumer.become_ready()
         self.in_flight.clear()
-
-    def save(self) -> None:
-        for channel in self.broker.topics["t"].channels.values():
-            channel.save_changes()
 
     def restart(self, *, is_killed: bool) -> None:
         """Nothing is in flight then: where it is queued after a kill depends on when it was given."""
@@ -159,7 +146,7 @@ class Queue:
         self.in_flight.clear()
         for consumer in self.consumers:
             consumer.leave()
-        self.save()
+        self.channel.save_changes()
         # The place in the queue of what came due is written with the next snapshot only, as at a clean stop.
         if is_killed and not self.came_due & set(self.queued):
             close_descriptors(self.directory)

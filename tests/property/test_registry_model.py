@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,8 +14,10 @@ from tests.support.examples import examples
 
 INACTIVE_AFTER = 300
 TOMBSTONED_FOR = 45
-TOPICS = st.sampled_from(["a", "b", "c#ephemeral"])
+TOPIC_NAMES = ["a", "b", "c#ephemeral"]
+TOPICS = st.sampled_from(TOPIC_NAMES)
 CHANNELS = st.sampled_from(["x", "y", "z#ephemeral"])
+EITHER = st.just("") | CHANNELS
 EPHEMERAL = "#ephemeral"
 
 
@@ -76,7 +77,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def connect(self) -> Peer:
         self.next_port += 1
         # Two of three share an address: an nsqd that connected again while its old connection lives.
-        fields: dict[str, Any] = {"broadcast_address": "host", "http_port": self.next_port // 3}
+        fields = {"broadcast_address": "host", "http_port": self.next_port // 3}
         peer = Peer(f"127.0.0.1:{self.next_port}", fields, self.now)
         self.registry.add_peer(peer)
         self.model.heard[peer] = self.now
@@ -89,14 +90,14 @@ class RegistryMachine(RuleBasedStateMachine):
             self.model.unregister(peer, topic, "")
         del self.model.heard[peer]
 
-    @rule(peer=peers, topic=TOPICS, channel=st.just("") | CHANNELS)
+    @rule(peer=peers, topic=TOPICS, channel=EITHER)
     def register(self, peer: Peer, topic: str, channel: str) -> None:
         before = set(self.model.registered)
         self.model.register(peer, topic, channel)
         added = self.registry.register(peer, topic, channel)
         assert {(peer, *entry) for entry in added} == self.model.registered - before
 
-    @rule(peer=peers, topic=TOPICS, channel=st.just("") | CHANNELS)
+    @rule(peer=peers, topic=TOPICS, channel=EITHER)
     def unregister(self, peer: Peer, topic: str, channel: str) -> None:
         before = set(self.model.registered)
         self.model.unregister(peer, topic, channel)
@@ -123,7 +124,7 @@ class RegistryMachine(RuleBasedStateMachine):
             if peer.node == node.node and of_topic == topic and not channel:
                 self.model.tombstones[peer, topic] = self.now
 
-    @rule(topic=TOPICS, channel=st.just("") | CHANNELS)
+    @rule(topic=TOPICS, channel=EITHER)
     def create(self, topic: str, channel: str) -> None:
         self.model.names |= {(topic, channel), (topic, "")}
         self.registry.create(topic, channel)
@@ -144,26 +145,17 @@ class RegistryMachine(RuleBasedStateMachine):
     def topics_and_channels_are_known(self) -> None:
         names = self.model.names
         assert sorted(self.registry.topics()) == sorted(topic for topic, channel in names if not channel)
-        for topic in ["a", "b", "c#ephemeral"]:
+        for topic in TOPIC_NAMES:
             assert sorted(self.registry.channels(topic)) == sorted(c for t, c in names if t == topic and c)
 
     @invariant()
     def lookups_name_those_who_are_there(self) -> None:
         model = self.model
-        for topic in ["a", "b", "c#ephemeral"]:
+        for topic in TOPIC_NAMES:
             producers = self.registry.lookup(topic, self.now)
-            if (topic, "") not in model.names:
-                assert producers is None
-                continue
-            assert producers is not None
-            assert set(producers) == {
-                peer
-                for peer, of_topic, channel in model.registered
-                if of_topic == topic
-                and not channel
-                and model.is_active(peer, self.now)
-                and not model.is_tombstoned(peer, topic, self.now)
-            }
+            registered = [peer for peer, *name in model.registered if name == [topic, ""]]
+            active = {p for p in registered if model.is_active(p, self.now) and not model.is_tombstoned(p, topic, self.now)}
+            assert producers is None if (topic, "") not in model.names else set(producers) == active
 
     @invariant()
     def nodes_are_those_who_are_there(self) -> None:
@@ -191,17 +183,12 @@ class RegistryMachine(RuleBasedStateMachine):
     def topics_give_way_after_their_channels(self) -> None:
         unused = list(self.registry.unused)
         for place, (topic, channel) in enumerate(unused):
-            if not channel:
-                assert all(other != topic for other, _ in unused[place + 1 :])
+            assert channel or topic not in dict(unused[place + 1 :])
 
     @invariant()
     def everything_is_in_debug(self) -> None:
-        shown = {
-            (peer, topic, channel)
-            for category, topic, channel, peers in self.registry.all_registrations()
-            for peer in peers
-            if category != "client"
-        }
+        rows = [row for row in self.registry.all_registrations() if row[0] != "client"]
+        shown = {(peer, topic, channel) for _, topic, channel, peers in rows for peer in peers}
         assert shown == self.model.registered
 
 

@@ -55,7 +55,7 @@ def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -
         )
         files = files_of(Path(directory) / "archive")
         slice_messages = data.draw(st.sampled_from((3, 10, 5000)))
-        stored: list[bytes] = []
+        stored = []
         for dies_at in [*data.draw(st.lists(st.integers(0, 20), max_size=4)), None]:
             checkpoint = open_checkpoint(f"{directory}/checkpoint", job, files)
             assert checkpoint.earlier.counts.messages <= len(stored)

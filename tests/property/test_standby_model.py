@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import StandbyState
@@ -24,6 +23,7 @@ from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.examples import examples
 from tests.support.standby_link import StandbyLink, replay
 from tests.unit.fakes import SECOND, FakeThreadPool, close_descriptors
+from tests.unit.log_bench import read_all
 
 Event = tuple[Any, ...]
 STANDBY_OPTIONS = {
@@ -111,10 +111,8 @@ def remaining(life: Life) -> dict[str, list[bytes]]:
     return found
 
 
-def log_of(life: Life) -> TopicLog:
-    log = life.broker.topics[TOPIC].log
-    assert log is not None
-    return log
+def log_of(life: Life) -> Any:
+    return life.broker.topics[TOPIC].log
 
 
 def check_copy(primary: Life, copy_directory: Path) -> None:
@@ -138,18 +136,21 @@ def check_cut(primary: Primary, cut: int, directory: Path) -> None:
     replay(primary.sent[:cut], directory)
     found = remaining(promoted(directory))
     for name in CHANNELS:
-        expected = set[bytes]()
-        finished = set[bytes]()
-        for at, event in primary.events:
-            if at > cut:
-                break
-            if event[0] == "acknowledged":
-                expected |= set(event[1:])
-            elif event[0] == "finished" and event[1] == name:
-                finished |= set(event[2:])
-            elif event[0] == "emptied" and event[1] == name:
-                expected.clear()
-        assert expected - finished <= set(found[name]), name
+        owed = owed_to(name, [event for at, event in primary.events if at <= cut])
+        assert owed <= set(found[name]), name
+
+
+def owed_to(name: str, events: list[Event]) -> set[bytes]:
+    """What was acknowledged, and is neither finished by the channel nor emptied."""
+    owed, finished = set[bytes](), set[bytes]()
+    for kind, *of in events:
+        if kind == "acknowledged":
+            owed.update(of)
+        elif kind == "finished" and of[0] == name:
+            finished.update(of[1:])
+        elif kind == "emptied" and of[0] == name:
+            owed.clear()
+    return owed - finished
 
 
 def check_backup(primary: Primary, backup: Backup) -> None:
@@ -157,16 +158,10 @@ def check_backup(primary: Primary, backup: Backup) -> None:
     life = Life(backup.directory, lambda *_: None)
     found = remaining(life)
     assert life.world.log.warnings == []
+    events = [event for _, event in primary.events]
+    later = [event for event in events[backup.began :] if event[0] != "acknowledged"]
     for name in CHANNELS:
-        expected = set[bytes]()
-        for at, (_, event) in enumerate(primary.events):
-            if event[0] == "acknowledged" and at < backup.began:
-                expected |= set(event[1:])
-            elif event[0] == "finished" and event[1] == name:
-                expected -= set(event[2:])
-            elif event[0] == "emptied" and event[1] == name:
-                expected.clear()
-        assert expected <= set(found[name]), name
+        assert owed_to(name, events[: backup.began] + later) <= set(found[name]), name
 
 
 def run(seed: int, steps: int, base: Path) -> None:
@@ -206,12 +201,7 @@ def run(seed: int, steps: int, base: Path) -> None:
 def numbers_of(life: Life) -> set[int]:
     """The numbers of the messages that are in the log."""
     log = log_of(life)
-    numbers: set[int] = set()
-    seq = log.files[0].first_seq if log.files else log.next_seq
-    while chunk := log.read(seq):
-        numbers |= {number for batch in chunk for number in range(batch.first_seq, batch.end_seq)}
-        seq = chunk[-1].end_seq
-    return numbers
+    return {number for number, _ in read_all(log, log.files[0].first_seq if log.files else log.next_seq)}
 
 
 def come_back(seed: int, steps: int, base: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.archive import Archive, Plan, Rotation, taken
-from nsq_tools.to_file.finishing import FinishedFile, check_writable, repair
+from nsq_tools.to_file.finishing import check_writable, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
 from nsqd_py.stores.compression import CODECS
@@ -101,23 +101,23 @@ def a_place() -> Iterator[Place]:
             os.chdir(before)
 
 
-def plan(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Plan:
+def open_archive(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Archive:
     suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
-    settings: dict[str, Any] = {
-        "topic": "topic",
-        "channel": "channel",
-        "template": f"a/topic<REV>{suffix}",
-        "datetime_format": "",
-        "work_dir": work,
-        "output_dir": output,
-        "form": FORMATS[form],
-        "codec": CODECS[codec],
-        "level": 3,
-        "rotation": Rotation(),
-        "is_shared": False,
-        "skips_empty": False,
-    }
-    return Plan(**{**settings, **changes})
+    made = Plan(
+        topic="topic",
+        channel="channel",
+        template=f"a/topic<REV>{suffix}",
+        datetime_format="",
+        work_dir=work,
+        output_dir=output,
+        form=FORMATS[form],
+        codec=CODECS[codec],
+        level=3,
+        rotation=Rotation(),
+        is_shared=False,
+        skips_empty=False,
+    )
+    return Archive(replace(made, **changes), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
 
 
 def write(archive: Archive, *messages: bytes) -> None:
@@ -125,19 +125,15 @@ def write(archive: Archive, *messages: bytes) -> None:
     archive.store(is_sync_due=True)
 
 
-def finish(archive: Archive) -> list[FinishedFile]:
+def finish(archive: Archive) -> None:
     archive.close()
-    files = list(taken(archive.finished))
-    for file in files:
+    for file in taken(archive.finished):
         file.finish()
-    return files
 
 
 def finish_what_is_left(*directories: Path) -> None:
     for claim in left_behind(*directories):
-        file = repair(claim)
-        assert file is not None
-        file.finish()
+        repair(claim).finish()
 
 
 def check(output: Path, work: Path) -> None:
@@ -152,19 +148,13 @@ def check(output: Path, work: Path) -> None:
         assert {path.resolve() for path in message_files(work)} <= listed
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
-@given(
-    output=st.sampled_from(SPELLINGS),
-    work=st.sampled_from(WORK_SPELLINGS),
-    kind=st.sampled_from(KINDS),
-    is_killed=st.booleans(),
-    has_a_copy=st.booleans(),
-)
-@example(output="out", work="{output}", kind=("lines", "none"), is_killed=False, has_a_copy=False)
-@example(output="out", work="{output}", kind=("lines", "none"), is_killed=True, has_a_copy=True)
-@example(output="linked", work="{output}", kind=("framed", "zstd"), is_killed=False, has_a_copy=True)
-@example(output="{memory}/out", work="work", kind=("lines", "gzip"), is_killed=False, has_a_copy=False)
-@example(output="{memory}/out", work="work", kind=("parquet", "none"), is_killed=True, has_a_copy=True)
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(SPELLINGS), st.sampled_from(WORK_SPELLINGS), st.sampled_from(KINDS), st.booleans(), st.booleans())
+@example("out", "{output}", ("lines", "none"), False, False)
+@example("out", "{output}", ("lines", "none"), True, True)
+@example("linked", "{output}", ("framed", "zstd"), False, True)
+@example("{memory}/out", "work", ("lines", "gzip"), False, False)
+@example("{memory}/out", "work", ("parquet", "none"), True, True)
 def test_a_finished_file_is_in_the_output_dir(
     output: str, work: str, kind: tuple[str, str], is_killed: bool, has_a_copy: bool
 ) -> None:
@@ -173,7 +163,7 @@ def test_a_finished_file_is_in_the_output_dir(
         output_dir, work_dir = place.path(output), place.path(work, output)
         for directory in (output_dir, work_dir):
             check_writable(directory)
-        archive = Archive(plan(output_dir, work_dir, *kind), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        archive = open_archive(output_dir, work_dir, *kind)
         write(archive, b"one", b"two")
         if has_a_copy:
             for number, path in enumerate(message_files(work_dir)):
@@ -197,8 +187,7 @@ def test_a_shared_file_stays_and_is_appended_to(output: str) -> None:
         output_dir = place.path(output)
         check_writable(output_dir)
         for number, message in enumerate((b"one", b"two")):
-            shared = plan(output_dir, output_dir, "lines", "none", template="topic.log", is_shared=True)
-            archive = Archive(shared, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+            archive = open_archive(output_dir, output_dir, "lines", "none", template="topic.log", is_shared=True)
             write(archive, message)
             if number:
                 archive.abandon()
@@ -216,7 +205,7 @@ def test_a_directory_whose_name_goes_elsewhere_meanwhile(form: str) -> None:
     with a_place() as place:
         linked, first, second = Path("linked"), place.root / "here" / "out", place.root / "second"
         second.mkdir()
-        archive = Archive(plan(linked, linked, form, "none"), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        archive = open_archive(linked, linked, form, "none")
         write(archive, b"one")
         linked.unlink()
         linked.symlink_to(second)
@@ -234,7 +223,7 @@ def test_a_directory_of_the_output_dir_that_is_one_of_the_work_dir() -> None:
         (work / "a").mkdir(parents=True)
         output.mkdir()
         (output / "a").symlink_to(work / "a")
-        archive = Archive(plan(output, work, "lines", "none"), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+        archive = open_archive(output, work, "lines", "none")
         write(archive, b"one")
         finish(archive)
         assert bodies(output / manifest(output)[0]["path"]) == [b"one"]

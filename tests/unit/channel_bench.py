@@ -43,6 +43,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.world = World()
+        self.run, self.pass_time = self.world.run, self.world.pass_time
         self.source = Source()
         self.limits = limits(mem_queue_size=10)
         self.changes = 0
@@ -78,11 +79,10 @@ class Bench:
     def consumer(self, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = 1 << 40) -> FakeConsumer:
         return FakeConsumer(self.world, rdy, msg_timeout_ns, room).subscribe(self.channel)
 
-    def run(self) -> None:
-        self.world.run()
-
-    def pass_time(self, ns: int) -> None:
-        self.world.pass_time(ns)
+    def deliver(self, *bodies: bytes) -> None:
+        """One batch more, which goes to those who are ready."""
+        self.release(*bodies)
+        self.run()
 
     def statistics(self) -> tuple[int, int, int]:
         channel = self.channel

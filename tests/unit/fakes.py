@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import gevent
+import gevent.event
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.batch import Batch, uniform_stride
@@ -24,6 +25,8 @@ from nsqd_py.options import NSQD
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import DiskThreads, Job
 
 MS = 1_000_000
@@ -71,16 +74,18 @@ def quick_syncs() -> Any:
 
 
 class FakeLog:
-    """Keeps the errors; an exception that was only noted is one too many."""
+    """Keeps what is said; an exception that was only noted is one too many."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
+        self.infos: list[str] = []
         self.of_clients = self
 
     def debug(self, *_: object) -> None: ...
 
-    def info(self, *_: object) -> None: ...
+    def info(self, text: str, *arguments: object) -> None:
+        self.infos.append(text % arguments if arguments else text)
 
     def warning(self, text: str, *arguments: object) -> None:
         self.warnings.append(text % arguments)
@@ -141,14 +146,44 @@ def disk_threads() -> DiskThreads:
     return threads
 
 
+class GatedPool(FakeThreadPool):
+    """A thread that begins when the test says so."""
+
+    def __init__(self) -> None:
+        self.gate = gevent.event.Event()
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        assert self.gate.wait(40)
+        return super().apply(function, arguments)
+
+
+@contextlib.contextmanager
+def counted_turns() -> Iterator[list[int]]:
+    """A list that grows each time that other greenlets may run."""
+    turns = []
+
+    def count() -> None:
+        while True:
+            turns.append(1)
+            gevent.sleep(0)
+
+    other = gevent.spawn(count)
+    try:
+        yield turns
+    finally:
+        other.kill()
+
+
 class World:
-    """Clock, alarms, loop iteration and log of one test."""
+    """Clock, alarms, loop iteration and log of one test; it may take the place of a broker's services."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.alarms = Alarms()
         self.log: Any = FakeLog()
         self.iteration: Any = FakeIteration()
+        self.threadpool: Any = FakeThreadPool()
+        self.disk_speed = DiskSpeed(self.alarms, self.clock, self.clock, self.log)
 
     def run(self) -> None:
         """End the iteration, and those that this begets."""
@@ -162,6 +197,18 @@ class World:
             self.alarms.ring_due(self.clock.now_ns)
             self.run()
         self.clock.now_ns = until_ns
+
+    def publish(self, topic: Topic, *bodies: bytes, defer_ns: int = 0) -> FakePublisher:
+        """Publish one batch, and end the iteration."""
+        publisher = publish(topic, *bodies, defer_ns=defer_ns)
+        self.run()
+        return publisher
+
+    def consumer(self, channel: Channel, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND) -> FakeConsumer:
+        """Return a consumer that has what it is ready for."""
+        consumer = FakeConsumer(self, rdy, msg_timeout_ns).subscribe(channel)
+        self.run()
+        return consumer
 
 
 @dataclass(frozen=True)
@@ -235,19 +282,16 @@ class FakeConsumer:
         self.become_ready()
 
     def finish(self, *received: Received) -> list[bytes]:
-        assert self.channel is not None
         missing = self.channel.finish(self, [message.id for message in received])
         self.become_ready()
         return missing
 
     def requeue(self, received: Received, delay_ns: int = 0) -> bool:
-        assert self.channel is not None
         found = self.channel.requeue(self, received.id, delay_ns)
         self.become_ready()
         return found
 
     def leave(self) -> None:
-        assert self.channel is not None
         self._alarm.set(None)
         channel, self.channel = self.channel, None
         channel.remove_client(self)
@@ -297,6 +341,14 @@ class FakePublisher:
 
     def release(self) -> None:
         self.holds -= 1
+
+
+def publish(topic: Topic, *bodies: bytes, defer_ns: int = 0, publisher: FakePublisher | None = None) -> FakePublisher:
+    """Publish one batch, which is written at the end of the iteration."""
+    publisher = publisher or FakePublisher()
+    body = sized(*bodies)
+    topic.buffer.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, defer_ns)
+    return publisher
 
 
 def limits(**changed: Any) -> Any:

@@ -103,6 +103,13 @@ class Disk:
         self.log = adopt(self.directory, 1 << 20, self.damage)
 
 
+def clear(directory: Path) -> None:
+    """Begin again, with an empty directory."""
+    close_descriptors(directory)
+    for path in directory.iterdir():
+        path.unlink()
+
+
 def never(low: int, high: int) -> bool:
     return False
 

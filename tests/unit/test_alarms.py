@@ -98,7 +98,7 @@ def test_an_alarm_may_stop_another_of_the_same_time() -> None:
 
 def test_alarms_ring_in_order_of_time() -> None:
     alarms = Alarms()
-    order: list[str] = []
+    order = []
     for name, due_ns in (("c", 30), ("a", 10), ("b", 20)):
         alarms.alarm(lambda _, name=name: order.append(name)).set(due_ns)  # type: ignore[misc]
     alarms.ring_due(30)
@@ -107,7 +107,7 @@ def test_alarms_ring_in_order_of_time() -> None:
 
 def test_on_earlier_is_called_for_a_new_earliest_only() -> None:
     alarms = Alarms()
-    earlier: list[int] = []
+    earlier = []
     alarms.on_earlier = earlier.append
     first, second = Bell(alarms).alarm, Bell(alarms).alarm
     first.set(20)

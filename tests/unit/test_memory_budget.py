@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.memory_budget import MemoryBudget
-from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import World, start_broker
 
 KIB = 1 << 10
 LIMIT = 256 * KIB
@@ -47,6 +45,7 @@ class Scene:
 
     def start(self, mem_queue_bytes: int = LIMIT, **options: object) -> Broker:
         self.world = World()
+        self.publish, self.consumer = self.world.publish, self.world.consumer
         self.broker = start_broker(self.world, self.directory, mem_queue_bytes=mem_queue_bytes, **options)
         return self.broker
 
@@ -56,24 +55,14 @@ class Scene:
             self.broker.get_channel(topic, channel)
         return topic
 
-    def publish(self, topic: Topic, *bodies: bytes, defer_ns: int = 0) -> None:
-        topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, defer_ns)
-        self.world.run()
-
-    def consumer(self, channel: Channel, rdy: int) -> FakeConsumer:
-        consumer = FakeConsumer(self.world, rdy, 60 * SECOND).subscribe(channel)
-        self.world.run()
-        return consumer
-
     @property
     def memory(self) -> MemoryBudget:
         return self.broker.memory
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    yield Scene(tmp_path)
-    close_descriptors(tmp_path)
+def scene(directory: Path) -> Scene:
+    return Scene(directory)
 
 
 # --- who has to let go
@@ -126,9 +115,9 @@ def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:
     consumer = scene.consumer(topic.channels["c"], 100)
     messages = consumer.take()
     assert len(messages) == 100
-    assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
-    topic.channels["c"].touch(consumer, messages[0].id)
-    assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
+    for _ in range(2):
+        assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
+        topic.channels["c"].touch(consumer, messages[0].id)
 
 
 def test_dead_letters_are_read_from_the_log(scene: Scene) -> None:
@@ -141,26 +130,21 @@ def test_dead_letters_are_read_from_the_log(scene: Scene) -> None:
         consumer.requeue(message)
     scene.world.run()
     dead = scene.broker.topics["orders.dead"]
-    came = scene.consumer(scene.broker.get_channel(dead, "c"), 3).take()
-    assert sorted(message.body for message in came) == [b"first", b"second", b"third"]
+    came = scene.consumer(scene.broker.get_channel(dead, "c"), 3).bodies()
+    assert sorted(came) == [b"first", b"second", b"third"]
     assert topic.channels["c"].position.finished.floor == 3
 
 
 def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
     scene.start(mem_queue_size=10)
     topic = scene.topic("orders", "c")
-    scene.publish(topic, *[b"x" * (1 + number % 3) for number in range(100)])
-    assert topic.channels["c"].backend_depth(topic.first_in_memory) == 90
-    scene.publish(topic, b"1", b"2", b"3", b"4")
-    assert topic.channels["c"].backend_depth(topic.first_in_memory) == 94
-    consumer = scene.consumer(topic.channels["c"], 200)
-    assert [message.body for message in consumer.take()] == [
-        *[b"x" * (1 + number % 3) for number in range(100)],
-        b"1",
-        b"2",
-        b"3",
-        b"4",
-    ]
+    channel = topic.channels["c"]
+    many, few = [b"x" * (1 + number % 3) for number in range(100)], [b"1", b"2", b"3", b"4"]
+    scene.publish(topic, *many)
+    assert channel.backend_depth(topic.first_in_memory) == 90
+    scene.publish(topic, *few)
+    assert channel.backend_depth(topic.first_in_memory) == 94
+    assert scene.consumer(channel, 200).bodies() == many + few
 
 
 # --- ephemeral topics

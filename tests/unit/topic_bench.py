@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.batch import GuidFactory, uniform_stride
+import gevent
+
+from nsqd_py.batch import GuidFactory
+from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
-from tests.unit.fakes import FakePublisher, World, limits, sized
+from tests.unit.fakes import FakePublisher, World, limits
+from tests.unit.log_bench import read_all
 
 
 class FakeSyncer:
@@ -35,18 +39,10 @@ class Bench:
 
     def topic(self, name: str = "orders", mem_queue_size: int = 10_000, max_bytes_per_file: int = 1 << 20) -> Topic:
         is_ephemeral = name.endswith("#ephemeral")
-        log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, self.world.log.error)
         world = self.world
-        return Topic(
-            name,
-            log,
-            GuidFactory(1),
-            mem_queue_size,
-            world.iteration,
-            world.clock,
-            None if is_ephemeral else self.syncer,
-            world.log,
-        )
+        log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, world.log.error)
+        syncer = None if is_ephemeral else self.syncer
+        return Topic(name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock, syncer, world.log)
 
     def channel(self, topic: Topic, name: str = "ch", mem_queue_size: int = 10_000) -> Channel:
         """As a broker makes it, but for the journal."""
@@ -68,19 +64,39 @@ class Bench:
         topic.release()
         return channel
 
-    def publish(self, topic: Topic, *messages: bytes, defer_ns: int = 0) -> FakePublisher:
-        publisher = FakePublisher()
-        body = sized(*messages)
-        topic.buffer.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, defer_ns)
+
+class SlowBench(Bench):
+    """A topic on a slow disk with a channel and a message. `threads` write the next ones."""
+
+    def __init__(self, directory: Path, threads: Any, max_bytes_per_file: int = 1 << 20) -> None:
+        super().__init__(directory)
+        self.threads = threads
+        self.slow = self.topic(max_bytes_per_file=max_bytes_per_file)
+        self.of_slow = self.channel(self.slow)
+        self.world.publish(self.slow, b"before")
+        self.log: Any = self.slow.log
+        self.disk_speed = self.slow.disk_speed = self.world.disk_speed
+        self.writer = self.slow.slow_writer = SlowWriter(self.slow, self.log, threads, self.disk_speed)
+        self.disk_speed.stall(self)
+
+    def put(self, *messages: bytes) -> FakePublisher:
+        """Publish, and let a thread begin."""
+        publisher = self.world.publish(self.slow, *messages)
+        gevent.sleep(0)
         return publisher
 
+    def bodies(self) -> list[bytes]:
+        """All messages, whose numbers have no gap."""
+        messages = read_all(self.log)
+        assert [seq for seq, _ in messages] == list(range(len(messages)))
+        return [body for _, body in messages]
 
-def drain(topic: Topic, low: int = 0) -> list[bytes]:
-    """What `batch_at` gives for every number from `low` on."""
+
+def drain(topic: Topic) -> list[bytes]:
+    """What `batch_at` gives for every number."""
     bodies = []
-    for seq in range(low, topic.next_seq):
+    for seq in range(topic.next_seq):
         batch = topic.messages.batch_at(seq)
-        assert batch is not None
         assert batch.first_seq <= seq < batch.end_seq
         bodies.append(batch.message(seq - batch.first_seq))
     return bodies

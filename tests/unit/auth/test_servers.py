@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
+from unittest.mock import Mock
 
 import gevent
 import pytest
@@ -14,33 +16,26 @@ from nsqd_py.lookup.host import resolve
 from nsqd_py.net.http.client import HttpClient, Url
 from tests.support.auth_server import HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates
+from tests.unit.fakes import counted_turns
 
 QUESTION = AuthQuestion(b"open sesame&=?\xff", "192.0.2.1", True, "name")
 
 
-@pytest.fixture
-def make_server() -> Iterator[Callable[..., AuthServer]]:
-    servers: list[AuthServer] = []
-
-    def make(*args: Any) -> AuthServer:
-        servers.append(AuthServer(*args))
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.close()
+MakeServer = Callable[..., AuthServer]
 
 
 @pytest.fixture
-def server(make_server: Callable[..., AuthServer]) -> AuthServer:
+def make_server() -> Iterator[MakeServer]:
+    with ExitStack() as stack:
+        yield lambda *args: stack.enter_context(closing(AuthServer(*args)))
+
+
+@pytest.fixture
+def server(make_server: MakeServer) -> AuthServer:
     return make_server()
 
 
-def no_tls() -> Any:
-    raise AssertionError("TLS is not needed here")
-
-
-def servers(*addresses: str, method: str = "get", first: int = 0, tls: Callable[[], Any] = no_tls) -> AuthServers:
+def servers(*addresses: str, method: str = "get", first: int = 0, tls: Callable[[], Any] = pytest.fail) -> AuthServers:
     client = HttpClient(2.0, 2.0, resolve)
     return AuthServers(addresses, method, client, tls, lambda count: first)
 
@@ -53,7 +48,7 @@ def ask(asked: AuthServers) -> Any:
 def closed_port() -> int:
     with socket.socket() as sock:
         sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
+        port = sock.getsockname()[1]
         return port
 
 
@@ -98,7 +93,7 @@ def test_a_url_keeps_its_path_query_and_login(server: AuthServer, method: str) -
 # --- failures
 
 
-def test_the_next_server_is_asked_where_one_fails(make_server: Callable[..., AuthServer]) -> None:
+def test_the_next_server_is_asked_where_one_fails(make_server: MakeServer) -> None:
     refusing, nonsense, good = make_server(), make_server(), make_server()
     refusing.refuse()
     nonsense.body = b"no json"
@@ -107,7 +102,7 @@ def test_the_next_server_is_asked_where_one_fails(make_server: Callable[..., Aut
     assert [len(server.asked) for server in (refusing, nonsense, good)] == [1, 1, 1]
 
 
-def test_when_all_fail_the_reasons_are_told(make_server: Callable[..., AuthServer]) -> None:
+def test_when_all_fail_the_reasons_are_told(make_server: MakeServer) -> None:
     refusing, huge = make_server(), make_server()
     refusing.refuse(500, b"oh no")
     huge.body = b" " * (1024 * 1024 + 1)
@@ -137,7 +132,7 @@ def trusting(certificates: Certificates) -> Callable[[], Any]:
 
 
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
-    make_server: Callable[..., AuthServer], certificates: Certificates
+    make_server: MakeServer, certificates: Certificates
 ) -> None:
     from gevent import ssl
 
@@ -148,9 +143,7 @@ def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_server_that_requires_tls_is_asked_over_it(
-    make_server: Callable[..., AuthServer], certificates: Certificates, method: str
-) -> None:
+def test_a_server_that_requires_tls_is_asked_over_it(make_server: MakeServer, certificates: Certificates, method: str) -> None:
     plain, secure = make_server(), make_server(server_tls(certificates))
     plain.refuse(403, {"message": "TLS_REQUIRED", "https_port": secure.port})
     assert ask(servers(plain.address, method=method, tls=trusting(certificates))).identity == "me"
@@ -167,23 +160,13 @@ def test_a_refusal_that_names_no_port(server: AuthServer, body: Any) -> None:
 
 
 def test_a_file_of_authorities_that_is_gone(server: AuthServer) -> None:
-    def fail() -> Any:
-        raise FileNotFoundError(2, "No such file or directory")
-
+    fail = Mock(side_effect=FileNotFoundError(2, "No such file or directory"))
     with pytest.raises(NoAuthorization, match="cannot set up TLS - No such file"):
         ask(servers(f"https://{server.address}/", tls=fail))
 
 
 def test_others_run_between_the_expressions_of_a_long_answer() -> None:
-    turns = []
-
-    def count() -> None:
-        while True:
-            turns.append(1)
-            gevent.sleep(0)
-
-    other = gevent.spawn(count)
-    found = authorization(answer_of((".*", tuple(f"^channel_{number}$" for number in range(4000)), ("publish",))))
-    other.kill()
+    with counted_turns() as turns:
+        found = authorization(answer_of((".*", tuple(f"^channel_{number}$" for number in range(4000)), ("publish",))))
     assert len(found.rules[0].channels) == 4000
     assert len(turns) >= 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs
 from tests.support.broker_life import TOPIC, Life
 from tests.support.disk_calls import watched
-from tests.unit.broker.test_disk_io import GatedPool, SlowLife
-from tests.unit.fakes import FakeConsumer, FakePublisher, FakeThreadPool, World, close_descriptors, sized, start_broker
+from tests.unit.broker.test_disk_io import SlowLife
+from tests.unit.fakes import FakeThreadPool, GatedPool, World, close_descriptors, start_broker
 
 
 class DeletingLife(SlowLife):
@@ -40,17 +40,15 @@ class DeletingLife(SlowLife):
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[DeletingLife]:
-    yield DeletingLife(tmp_path)
-    close_descriptors(tmp_path)
+def life(directory: Path) -> DeletingLife:
+    return DeletingLife(directory)
 
 
 def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: DeletingLife) -> None:
     writers = GatedPool()
-    assert life.topic.slow_writer is not None
-    assert life.topic.log is not None
-    life.topic.slow_writer._threadpool = writers
-    life.topic.log.leave_last_file()  # the next write makes a file
+    topic = life.topic
+    topic.slow_writer._threadpool = writers
+    topic.log.leave_last_file()  # the next write makes a file
     deleting = life.start(life.broker.delete_topic, TOPIC)
     publisher = life.publish(b"in the meantime")
     gevent.sleep(0)
@@ -62,62 +60,61 @@ def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: 
     assert life.files() == []
 
 
+class WritingLife(Life):
+    """A thread writes a file of the log again, but not before the gate is open."""
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch, method: str) -> None:
+        super().__init__(directory, lambda *_: None)
+        self.create()
+        self.publish(b"old")
+        self.topic: Any = self.broker.topics[TOPIC]
+        self.path: Path = self.topic.log.files[0].path
+        self.gate = gevent.event.Event()
+        real = getattr(LogFile, method)
+        patch.setattr(LogFile, method, lambda file: self.gate.wait(40) and real(file))
+
+    def begin(self) -> None:
+        self.broker.removed_files.check(self.topic, self.topic.log, self.topic.log.files)
+        gevent.sleep(0)
+
+
 @pytest.mark.parametrize("ending", ["delete", "close"])
 def test_a_log_file_that_is_being_written_back_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    directory: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """The thread would give a file to a topic that is deleted, or write to the place that the end of nsqd writes to."""
-    life = Life(tmp_path, lambda *_: None)
-    life.create()
-    life.publish(b"1")
-    topic = life.broker.topics[TOPIC]
-    assert topic.log is not None
-    path = topic.log.files[0].path
-    gate, real = gevent.event.Event(), LogFile.write_back
-    monkeypatch.setattr(LogFile, "write_back", lambda file: gate.wait(40) and real(file))
-    path.unlink()
-    life.broker.removed_files.check(topic, topic.log, topic.log.files)
+    life = WritingLife(directory, monkeypatch, "write_back")
+    life.path.unlink()
+    life.begin()
+    ended = gevent.spawn(life.broker.delete_topic, TOPIC) if ending == "delete" else gevent.spawn(life.broker.close)
     gevent.sleep(0)
-    begun = gevent.spawn(life.broker.delete_topic, TOPIC) if ending == "delete" else gevent.spawn(life.broker.close)
-    gevent.sleep(0)
-    assert not topic.is_closed
-    gate.set()
-    begun.get(timeout=40)
-    assert path.exists() == (ending == "close")
-    close_descriptors(tmp_path)
+    assert not life.topic.is_closed
+    life.gate.set()
+    ended.get(timeout=40)
+    assert life.path.exists() == (ending == "close")
 
 
 def test_a_file_that_is_written_again_does_not_replace_that_of_a_topic_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It put what was acknowledged since aside, as damaged."""
-    life = Life(tmp_path, lambda *_: None)
-    life.create()
-    life.publish(b"old")
-    topic, broker = life.broker.topics[TOPIC], life.broker
-    assert topic.log is not None
-    (file,) = topic.log.files
+    life = WritingLife(directory, monkeypatch, "salvage")
+    broker = life.broker
     mending = LogFiles(broker.services, broker.topics, broker.removed_files)
-    gate, real = gevent.event.Event(), LogFile.salvage
-    monkeypatch.setattr(LogFile, "salvage", lambda file: gate.wait(40) and real(file))
-    file.path.rename(tmp_path / "moved")
-    file.path.write_bytes(b"of another program")
-    broker.removed_files.check(topic, topic.log, topic.log.files)
-    gevent.sleep(0)
+    life.path.rename(directory / "moved")
+    life.path.write_bytes(b"of another program")
+    life.begin()
     broker.delete_topic(TOPIC)
     life.create()
     life.publish(b"new")
-    gate.set()
-    for _ in range(10):
-        life.settle()
+    life.gate.set()
+    life.settle(40)
     assert mending._greenlet is None
-    assert not list(tmp_path.glob("*.damaged"))
-    assert not list(tmp_path.glob("*.compact"))
+    assert not list(directory.glob("*.damaged"))
+    assert not list(directory.glob("*.compact"))
     log = broker.topics[TOPIC].log
-    assert log is not None
     assert not log.files[0].is_cut()
     assert life.drain("fast") == [b"new"]
-    close_descriptors(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["topic", "channel"])
@@ -153,20 +150,19 @@ def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None
 BEFORE_EPOCHS = Path(__file__).parents[2] / "data" / "standby-before-epochs.tar.gz"
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    close_descriptors(tmp_path)
+def epochs_of(broker: Broker) -> dict[str, Epochs]:
+    return {name: topic.log.epochs for name, topic in broker.topics.items()}
 
 
-def _epochs(broker: Broker) -> dict[str, Epochs]:
-    return {name: topic.log.epochs for name, topic in broker.topics.items() if topic.log is not None}
-
-
-def _later() -> World:
+def start_later(directory: Path) -> Broker:
     world = World()
     world.clock.now_ns += 1
-    return world
+    return start_broker(world, directory)
+
+
+def keep_epochs(broker: Broker) -> None:
+    broker.keeps_epochs = True
+    broker.metadata.persist()
 
 
 def test_without_standbys_there_is_no_file(directory: Path) -> None:
@@ -176,31 +172,22 @@ def test_without_standbys_there_is_no_file(directory: Path) -> None:
     assert not (directory / EPOCHS_FILE).exists()
 
 
-def test_a_log_keeps_its_epoch_over_a_restart(directory: Path) -> None:
+def test_a_log_keeps_its_epoch_over_a_restart_and_a_damaged_file_is_ignored(directory: Path) -> None:
     broker = start_broker(World(), directory)
     broker.get_topic("before")
-    broker.keeps_epochs = True
-    broker.metadata.persist()
+    keep_epochs(broker)
     broker.get_topic("after")
-    before = _epochs(broker)
+    before = epochs_of(broker)
     assert [epoch.first_seq for epoch in before["after"]] == [0]
     broker.close()
-    again = start_broker(_later(), directory)
-    assert _epochs(again) == before
-    again.delete_topic("after")
-    assert again.get_topic("after") and _epochs(again)["after"] > before["after"]
-
-
-def test_a_damaged_file_is_ignored(directory: Path) -> None:
-    broker = start_broker(World(), directory)
-    broker.keeps_epochs = True
-    broker.metadata.persist()
-    broker.get_topic("t")
-    before = _epochs(broker)
-    broker.close()
     content = (directory / EPOCHS_FILE).read_bytes()
+    again = start_later(directory)
+    assert epochs_of(again) == before
+    again.delete_topic("after")
+    assert again.get_topic("after") and epochs_of(again)["after"] > before["after"]
+    again.close()
     (directory / EPOCHS_FILE).write_bytes(content[:-1] + b" ")
-    assert _epochs(start_broker(_later(), directory))["t"] > before["t"]
+    assert epochs_of(start_later(directory))["before"] > before["before"]
 
 
 def test_a_directory_of_an_earlier_version(directory: Path) -> None:
@@ -208,39 +195,23 @@ def test_a_directory_of_an_earlier_version(directory: Path) -> None:
         archive.extractall(directory, filter="data")
     world = World()
     broker = start_broker(world, directory)
-    broker.keeps_epochs = True
-    broker.metadata.persist()
-    given = _epochs(broker)
+    keep_epochs(broker)
+    given = epochs_of(broker)
     assert set(given) == {"orders", "held", "paused"}
     assert all(len(epochs) == 1 and epochs[0].first_seq == 0 for epochs in given.values())
     assert broker.topics["held"].depth == 3
     assert broker.topics["paused"].is_paused
-    consumer = FakeConsumer(world, rdy=100).subscribe(broker.topics["orders"].channels["fast"])
-    world.run()
-    received = consumer.take()
+    received = world.consumer(broker.topics["orders"].channels["fast"], rdy=100).take()
     assert {message.body for message in received} >= {b"order %d" % number for number in range(10)}
     assert {message.attempts for message in received} == {1, 2}
     broker.close()
-    assert _epochs(start_broker(_later(), directory)) == given
+    assert epochs_of(start_later(directory)) == given
 
 
 # ---- a start and a stop cost each topic a few system calls, and a topic that has not changed no write and no sync
 
 FEW, MANY = 16, 32
 CHANGES = ("write", "pwrite", "fsync", "fdatasync", "rename", "unlink", "posix_fallocate")
-
-
-def publish(world: World, broker: Broker, count: int) -> None:
-    for number in range(count):
-        topic = broker.get_topic(f"topic-{number}")
-        broker.get_channel(topic, "c")
-        topic.buffer.publish(sized(b"first", b"second"), 2, 10, FakePublisher(), 0, 0)
-    world.run()
-    for number in range(count):
-        consumer = FakeConsumer(world, rdy=2).subscribe(broker.topics[f"topic-{number}"].channels["c"])
-        consumer.finish(*consumer.take())
-        consumer.leave()
-    world.pass_time(1_000_000_000)
 
 
 def each_topic(tmp_path: Path, act: Callable[[Path, int], Counter[str]]) -> dict[str, float]:
@@ -250,7 +221,7 @@ def each_topic(tmp_path: Path, act: Callable[[Path, int], Counter[str]]) -> dict
 
 
 def counted(directory: Path, work: Callable[[], Any]) -> Counter[str]:
-    calls: Counter[str] = Counter()
+    calls = Counter()
 
     def count(name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         calls[name] += 1
@@ -261,20 +232,28 @@ def counted(directory: Path, work: Callable[[], Any]) -> Counter[str]:
     return calls
 
 
-def make(directory: Path, count: int) -> tuple[World, Broker]:
+def make(directory: Path, count: int) -> Broker:
+    """Topics whose messages are finished."""
     directory.mkdir()
     world = World()
     broker = start_broker(world, directory)
-    publish(world, broker, count)
+    for number in range(count):
+        topic = broker.get_topic(f"topic-{number}")
+        channel = broker.get_channel(topic, "c")
+        world.publish(topic, b"first", b"second")
+        consumer = world.consumer(channel, rdy=2)
+        consumer.finish(*consumer.take())
+        consumer.leave()
+    world.pass_time(1_000_000_000)
     broker.metadata.persist()
-    return world, broker
+    return broker
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(tmp_path: Path, is_killed: bool, stops: bool) -> None:
     def act(directory: Path, count: int) -> Counter[str]:
-        _, broker = make(directory, count)
+        broker = make(directory, count)
         close_descriptors(directory) if is_killed else broker.close()
         if stops:
             return counted(directory, start_broker(World(), directory).close)
@@ -294,7 +273,7 @@ def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(tmp_pat
 
 def test_a_stop_writes_and_syncs_what_changed(tmp_path: Path) -> None:
     def act(directory: Path, count: int) -> Counter[str]:
-        return counted(directory, make(directory, count)[1].close)
+        return counted(directory, make(directory, count).close)
 
     calls = each_topic(tmp_path, act)
     assert (calls.get("rename", 0), calls["fsync"] + calls["fdatasync"]) == (0, 2)  # the journal and the log
@@ -313,7 +292,7 @@ def test_a_stop_syncs_many_topics_at_once(tmp_path: Path) -> None:
             return super().apply(function, arguments)
 
     threads = Threads()
-    _, broker = make(tmp_path / "data", 100)
+    broker = make(tmp_path / "data", 100)
     broker.services.threadpool = threads
     broker.close()
     assert threads.most > 4

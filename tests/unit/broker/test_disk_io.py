@@ -3,77 +3,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic_ns
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import gevent
-import gevent.event
 import pytest
 
-from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, StillReading
+from nsqd_py.broker.disk_io import JournalWriter, SlowReader, StillReading
 from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_speed import DiskSpeed
-from nsqd_py.runtime.threads import Job
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import wait_until
-from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, FakeThreadPool, World, close_descriptors, refuse
-from tests.unit.log_bench import read_all
-from tests.unit.topic_bench import Bench
-
-
-def fail(*_: object) -> Any:
-    raise KeyError("a bug")
-
-
-def fail_not(*_: object) -> None: ...
-
-
-class Large:
-    """A channel whose journal needs a large snapshot, and that snapshot. One of its methods fails."""
-
-    is_closed = wants_snapshot = False
-    wants_large_snapshot = True
-
-    def __init__(self, failing: str) -> None:
-        self.calls: list[str] = []
-        self._failing = failing
-
-    def __getattr__(self, name: str) -> Any:
-        def call() -> Large:
-            self.calls.append(name)
-            return fail() if name == self._failing else self
-
-        return call
+from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, FakeThreadPool, GatedPool, World, publish, refuse
+from tests.unit.topic_bench import SlowBench
 
 
 @pytest.mark.parametrize("failing", ["begin_large_snapshot", "write", "finish"])
 def test_a_bug_in_the_replacement_of_a_journal_is_reported_and_the_next_one_begins(failing: str) -> None:
-    world, channel = World(), Large(failing)
-    disk_speed = DiskSpeed(world.alarms, world.clock, world.clock)
-    services: Any = SimpleNamespace(disk_speed=disk_speed, alarms=world.alarms, clock=world.clock, threadpool=FakeThreadPool())
-    saved: list[SaveResult] = []
-    writer: Any = JournalWriter(services, saved.extend)
+    world, channel = World(), Mock(is_closed=False, wants_snapshot=False)
+    channel.begin_large_snapshot.return_value = channel  # it is its own snapshot
+    getattr(channel, failing).side_effect = KeyError("a bug")
+    saved = []
+    writer = JournalWriter(world, saved.extend)
     for round_number in (1, 2):
         writer.channel_changed(None, channel)
         world.pass_time(SECOND)
         gevent.sleep(0)
-        assert channel.calls.count(failing) == round_number
-        assert channel.calls.count("abandon") == (round_number if failing != "begin_large_snapshot" else 0)
+        assert getattr(channel, failing).call_count == round_number
+        assert channel.abandon.call_count == (round_number if failing != "begin_large_snapshot" else 0)
         assert "internal error " in str(saved[-1][2])
     assert not writer.is_writing
 
 
-def test_a_bug_in_a_read_is_the_error_of_that_read() -> None:
+@pytest.fixture
+def stalled() -> World:
+    """Its disk is slow."""
     world = World()
-    disk_speed = DiskSpeed(world.alarms, world.clock, world.clock)
-    disk_speed.stall(world)
-    woken: list[bool] = []
-    read = SlowReader(FakeThreadPool(), disk_speed, lambda: woken.append(True)).read
-    file: Any = type("File", (), {"pin": fail_not, "unpin": fail_not, "read": fail})()
+    world.disk_speed.stall(world)
+    return world
+
+
+def test_a_bug_in_a_read_is_the_error_of_that_read(stalled: World) -> None:
+    woken = []
+    read = SlowReader(FakeThreadPool(), stalled.disk_speed, lambda: woken.append(True)).read
+    file = Mock()
+    file.read.side_effect = KeyError("a bug")
     with pytest.raises(StillReading):
         read(file, 0, 10)
     gevent.sleep(0)
@@ -82,14 +55,11 @@ def test_a_bug_in_a_read_is_the_error_of_that_read() -> None:
         read(file, 0, 10)
 
 
-def test_what_was_read_before_a_repair_is_read_again() -> None:
+def test_what_was_read_before_a_repair_is_read_again(stalled: World) -> None:
     """Also what a thread is reading at that moment."""
-    world = World()
-    disk_speed = DiskSpeed(world.alarms, world.clock, world.clock)
-    disk_speed.stall(world)
     pool, woken, content = GatedPool(), [], [b"damaged"]
-    reader = SlowReader(pool, disk_speed, lambda: woken.append(True))
-    file: Any = type("File", (), {"pin": fail_not, "unpin": fail_not, "read": lambda *_: content[0]})()
+    reader = SlowReader(pool, stalled.disk_speed, lambda: woken.append(True))
+    file = Mock(read=lambda *_: content[0])
 
     def read() -> bytes:
         """As a channel does: again when it is woken."""
@@ -109,7 +79,7 @@ def test_what_was_read_before_a_repair_is_read_again() -> None:
 
     pool.gate.clear()
     reader.forget()
-    late: list[bytes] = []
+    late = []
     pool.apply = lambda function, arguments: (late.append(function(*arguments)), pool.gate.wait(40))[0]  # type: ignore[method-assign]
     content[0] = b"old"
     with pytest.raises(StillReading):
@@ -125,70 +95,37 @@ def test_what_was_read_before_a_repair_is_read_again() -> None:
 # --- a topic whose disk is slow: it is written to in a thread, in order, and who publishes waits
 
 
-class GatedPool:
-    """A thread that begins when the test says so."""
+class GatedBench(SlowBench):
+    """Its thread begins when the gate is open."""
 
-    def __init__(self) -> None:
-        self.gate = gevent.event.Event()
-
-    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        assert self.gate.wait(40)
-        return function(*arguments)
-
-    def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
-        job = Job(self.apply, (function, arguments), on_done)
-        gevent.spawn(lambda: (job.run(), gevent.get_hub().loop.run_callback(on_done, job)))
-
-
-class SlowBench(Bench):
-    """A topic on a slow disk, with a channel."""
-
-    def __init__(self, directory: Path, max_bytes_per_file: int = 1 << 20) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, GatedPool())
         self.syncer.every = 100
-        self.pool = GatedPool()
-        self.slow = self.topic(max_bytes_per_file=max_bytes_per_file)
-        self.of_slow = self.channel(self.slow)
-        self.put(b"before")
-        assert self.slow.log is not None
-        self.disk_speed = self.slow.disk_speed = DiskSpeed(self.world.alarms, self.world.clock, monotonic_ns)
-        self.slow.slow_writer = SlowWriter(self.slow, self.slow.log, self.pool, self.disk_speed)
-        self.disk_speed.stall(self)
 
     def speed_up(self) -> None:
         self.disk_speed.end_stall(self)
 
     def put(self, *messages: bytes) -> FakePublisher:
-        publisher = self.publish(self.slow, *messages)
-        self.world.run()
+        publisher = super().put(*messages)
         self._wait()
         return publisher
 
     def open_gate(self) -> None:
-        self.pool.gate.set()
+        self.threads.gate.set()
+        gevent.sleep(0)
         self._wait()
 
     def _wait(self) -> None:
-        """Wait until the thread has written everything, if the gate is open."""
-        gevent.sleep(0)
-        if self.pool.gate.is_set():
-            self.slow.slow_writer.join()
-
-
-def bodies(topic: Topic) -> list[bytes]:
-    assert topic.log is not None
-    messages = read_all(topic.log)
-    assert [seq for seq, _ in messages] == list(range(len(messages))), "numbers without a gap"
-    return [body for _, body in messages]
+        if self.threads.gate.is_set():
+            self.writer.join()
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[SlowBench]:
-    yield SlowBench(tmp_path)
-    close_descriptors(tmp_path)
+def bench(directory: Path) -> GatedBench:
+    return GatedBench(directory)
 
 
-def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> None:
+def test_what_waits_is_written_before_it_is_quick_again(bench: GatedBench) -> None:
     bench.put(b"one")
     bench.speed_up()
     assert bench.slow.is_slow
@@ -197,48 +134,43 @@ def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> Non
     bench.open_gate()
     assert not bench.slow.is_slow
     assert bench.put(b"three").holds == 0
-    assert bodies(bench.slow) == [b"before", b"one", b"two", b"three"]
+    assert bench.bodies() == [b"before", b"one", b"two", b"three"]
 
 
-def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
+def test_it_stays_slow_when_the_next_sync_is(bench: GatedBench) -> None:
     bench.put(b"one")
     bench.speed_up()
     bench.disk_speed.stall(bench)
     bench.open_gate()
     assert bench.slow.is_slow
     assert bench.put(b"two").holds == 0, "the gate is open"
-    assert bodies(bench.slow) == [b"before", b"one", b"two"]
+    assert bench.bodies() == [b"before", b"one", b"two"]
 
 
-def test_a_bug_is_not_answered_with_ok(bench: SlowBench) -> None:
-    publisher = bench.publish(bench.slow, b"lost", defer_ns=1 << 63)  # a time that fits no record
-    bench.world.run()
+def test_a_bug_is_not_answered_with_ok(bench: GatedBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = bench.world.publish(bench.slow, b"lost", defer_ns=1 << 63)  # a time that fits no record
     gevent.sleep(0)
-    hub = gevent.get_hub()
-    errors: list[object] = []
-    hub.handle_error, real = lambda *what: errors.append(what), hub.handle_error
-    try:
-        bench.open_gate()
-    finally:
-        hub.handle_error = real
+    errors = []
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *what: errors.append(what))
+    bench.open_gate()
     assert len(publisher.failures) == len(errors) == 1
     assert publisher.holds == 0
     assert not bench.put(b"after").failures
-    assert bodies(bench.slow) == [b"before", b"after"]
+    assert bench.bodies() == [b"before", b"after"]
 
 
-def test_settling(bench: SlowBench) -> None:
-    bench.publish(bench.slow, b"one")
+def test_settling(bench: GatedBench) -> None:
+    publish(bench.slow, b"one")
     settling = gevent.spawn(bench.slow.settle)
     gevent.sleep(0)
-    bench.publish(bench.slow, b"two")
+    publish(bench.slow, b"two")
     assert not settling.ready()
     bench.open_gate()
     settling.get(timeout=40)
-    assert bodies(bench.slow) == [b"before", b"one", b"two"]
+    assert bench.bodies() == [b"before", b"one", b"two"]
 
 
-def test_a_long_publish_is_written_in_a_thread_on_a_quick_disk_too(bench: SlowBench) -> None:
+def test_a_long_publish_is_written_in_a_thread_on_a_quick_disk_too(bench: GatedBench) -> None:
     """Its checksum, and the copy to the page cache, take the loop many milliseconds; what follows waits for it."""
     bench.speed_up()
     assert bench.put(b"short").holds == 0
@@ -248,7 +180,7 @@ def test_a_long_publish_is_written_in_a_thread_on_a_quick_disk_too(bench: SlowBe
     assert bench.of_slow.depth == 2
     bench.open_gate()
     assert (long.holds, short.holds) == (0, 0)
-    assert [len(body) for body in bodies(bench.slow)] == [6, 5, 3_000_000, 3]
+    assert [len(body) for body in bench.bodies()] == [6, 5, 3_000_000, 3]
     assert not bench.slow.is_slow
     assert bench.put(b"three").holds == 0
 
@@ -283,14 +215,12 @@ class SlowLife(Life):
     def on_disk(self) -> int:
         """How many messages are finished, as a start would find it."""
         saved = Journal(self.directory / f"{TOPIC}:fast.cursor").load()
-        assert saved is not None
         return saved.finished.floor
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[SlowLife]:
-    yield SlowLife(tmp_path)
-    close_descriptors(tmp_path)
+def life(directory: Path) -> SlowLife:
+    return SlowLife(directory)
 
 
 def test_what_comes_meanwhile_is_written_next(life: SlowLife) -> None:
@@ -317,7 +247,7 @@ def test_what_could_not_be_written_is_not_forgotten(life: SlowLife, monkeypatch:
 def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.finish_next()
     topic = life.broker.get_topic(TOPIC)
-    emptying: Any = gevent.spawn(life.broker.empty_channel, topic, topic.channels["fast"])
+    emptying = gevent.spawn(life.broker.empty_channel, topic, topic.channels["fast"])
     gevent.sleep(0)
     assert not emptying.ready()
     life.open_gate()

@@ -10,7 +10,7 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import SLOW_NS
-from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
+from tests.unit.fakes import SECOND, World, start_broker
 
 BODY = b"x" * 10_000
 FILE_BYTES = 1 << 20
@@ -25,33 +25,39 @@ ACTS: dict[str, Act] = {
 }
 
 
-def publish(world: World, topic: Topic, count: int) -> None:
-    for _ in range(count):
-        topic.buffer.publish(sized(BODY), 1, len(BODY) + 4, FakePublisher(), 0, 0)
-        world.run()
-
-
 def log_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir() if not path.name.startswith("nsqd."))
+
+
+class Space:
+    """A topic of so many messages, of which an operator frees the space by an act."""
+
+    def __init__(self, directory: Path, act: str, count: int) -> None:
+        self.world = World()
+        self.broker = start_broker(self.world, directory, max_bytes_per_file=FILE_BYTES)
+        self.topic = self.broker.get_topic("t")
+        if "channel" in act:
+            self.broker.get_channel(self.topic, "c")
+        for _ in range(count):
+            self.world.publish(self.topic, BODY)
+        self._act = ACTS[act]
+
+    def free(self) -> None:
+        self._act(self.broker, self.topic)
 
 
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("count", [50, 250], ids=["one file", "several files"])
 @pytest.mark.parametrize("is_slow", [False, True], ids=["fast", "slow"])
 def test_the_space_is_free_at_once(tmp_path: Path, act: str, count: int, is_slow: bool) -> None:
-    world = World()
-    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
-    topic = broker.get_topic("t")
-    if "channel" in act:
-        broker.get_channel(topic, "c")
-    publish(world, topic, count)
+    space = Space(tmp_path, act, count)
     assert log_bytes(tmp_path) > count * len(BODY)
     if is_slow:
-        broker.disk_speed.is_measured = True
-        broker.disk_speed.end(broker, SLOW_NS)
-    ACTS[act](broker, topic)
+        space.broker.disk_speed.is_measured = True
+        space.broker.disk_speed.end(space, SLOW_NS)
+    space.free()
     if is_slow:
-        world.pass_time(20 * SECOND)
+        space.world.pass_time(20 * SECOND)
     assert log_bytes(tmp_path) < KEPT_BYTES
 
 
@@ -60,13 +66,8 @@ def test_the_space_is_free_in_the_end_when_the_removal_of_a_file_takes_long(
     tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk counts as slow from then on, for 10 s, and nothing else happens to the topic."""
-    world = World()
-    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
-    topic = broker.get_topic("t")
-    if "channel" in act:
-        broker.get_channel(topic, "c")
-    publish(world, topic, 350)
-    speed = broker.disk_speed
+    space = Space(tmp_path, act, count=350)
+    speed = space.broker.disk_speed
     speed.is_measured = True
 
     def attempt(remove: Callable[[], object]) -> bool:
@@ -77,7 +78,7 @@ def test_the_space_is_free_in_the_end_when_the_removal_of_a_file_takes_long(
         return True
 
     monkeypatch.setattr(speed, "attempt", attempt)
-    ACTS[act](broker, topic)
+    space.free()
     for _ in range(10):
-        world.pass_time(20 * SECOND)
+        space.world.pass_time(20 * SECOND)
     assert log_bytes(tmp_path) < KEPT_BYTES

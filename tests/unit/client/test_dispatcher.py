@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
@@ -15,7 +16,7 @@ A, B = "a:4150", "b:4150"
 
 def test_the_error_is_there_before_the_publish_is_over() -> None:
     """A thread that waits for the result looks at both without a lock; without the error, it would report success."""
-    seen: list[NsqClientError | None] = []
+    seen = []
 
     class Watched(PendingPublish):
         def __setattr__(self, name: str, value: Any) -> None:
@@ -45,25 +46,19 @@ class Harness:
     def writer(self, address: str) -> ConnectionWriter:
         return self.dispatcher.writers[address]
 
-    def submit(self, count: int = 1, deadline_s: float = 100.0) -> list[PendingPublish]:
-        """Publishes that wait for the end of the turn."""
+    def send(self, count: int = 1, deadline_s: float = 100.0) -> list[PendingPublish]:
+        """Publishes, each in a turn of its own."""
         publishes = [PendingPublish(b"x" * 10, b"", deadline_s) for _ in range(count)]
         for publish in publishes:
             self.dispatcher.submit(publish)
-        return publishes
-
-    def send(self, count: int = 1, deadline_s: float = 100.0) -> list[PendingPublish]:
-        """Publishes, each in a turn of its own."""
-        publishes = []
-        for _ in range(count):
-            publishes += self.submit(1, deadline_s)
             self.pump()
         return publishes
 
-    def pump(self) -> list[tuple[str, PendingPublish]]:
+    def pump(self) -> list[PendingPublish]:
+        """Return what is sent now."""
         sent = []
         while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
-            sent += [(order.writer.address, publish) for publish in order.publishes]
+            sent += order.publishes
         return sent
 
     def ok(self, address: str, count: int = 1) -> list[PendingPublish]:
@@ -75,17 +70,12 @@ class Harness:
     def lose(self, address: str) -> list[PendingPublish]:
         return self.dispatcher.closed(self.writer(address), "gone", self.now_s)
 
-    def reopen(self, address: str) -> list[tuple[str, PendingPublish]]:
+    def reopen(self, address: str) -> list[PendingPublish]:
         self.dispatcher.opened(self.writer(address))
         return self.pump()
 
     def fail_to_open(self, address: str) -> list[PendingPublish]:
         return self.dispatcher.not_opened(self.writer(address), ConnectionFailed(address, "refused"), self.now_s)
-
-
-def error_of(publish: PendingPublish) -> NsqClientError:
-    assert publish.error is not None
-    return publish.error
 
 
 # ---- answers
@@ -96,23 +86,25 @@ STANDBY = "PUB failed nsqd is a standby of a:4150"
 
 def test_what_standbys_refuse_waits_until_one_is_the_primary() -> None:
     harness = Harness(B, retry_unknown=False)
-    harness.dispatcher.not_opened(harness.add(A), ConnectionFailed(A, "refused"), 0.0)
+    harness.add(A)
+    harness.fail_to_open(A)
     publishes = harness.send(3, deadline_s=9.0)
     for _ in range(2 * MAX_LOSSES):
         assert harness.refuse(B, "E_PUB_FAILED", STANDBY) == []
         assert harness.lose(B) == []
-        assert {publish for _, publish in harness.reopen(B)} == set(publishes)
+        assert set(harness.reopen(B)) == set(publishes)
     assert set(harness.ok(B, 3)) == set(publishes)
 
 
 def test_what_standbys_refuse_until_its_time_is_over_says_so() -> None:
     harness = Harness(B)
-    harness.dispatcher.not_opened(harness.add(A), ConnectionFailed(A, "refused"), 0.0)
+    harness.add(A)
+    harness.fail_to_open(A)
     (publish,) = harness.send(1, deadline_s=9.0)
     harness.refuse(B, "E_PUB_FAILED", STANDBY)
     harness.lose(B)
     assert harness.dispatcher.expire(9.0)[0] == [publish]
-    assert str(error_of(publish)) == f"b:4150: E_PUB_FAILED {STANDBY}; a:4150: refused"
+    assert str(publish.error) == f"b:4150: E_PUB_FAILED {STANDBY}; a:4150: refused"
 
 
 def test_the_only_nsqd_is_a_standby() -> None:
@@ -147,13 +139,12 @@ def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
         harness.lose(A)
         harness.reopen(A)
     harness.lose(A)
-    assert harness.dispatcher.pause_s(harness.writer(A), 0.0) == 16.0
+    pause_s = partial(harness.dispatcher.pause_s, harness.writer(A))
+    assert pause_s(0.0) == 16.0
     harness.lose(B)
-    assert harness.dispatcher.pause_s(harness.writer(A), 0.0) == 1.0
-    assert harness.dispatcher.pause_s(harness.writer(A), 0.75) == 0.25
-    assert harness.dispatcher.pause_s(harness.writer(A), 2.0) == 0.0
+    assert list(map(pause_s, (0.0, 0.75, 2.0))) == [1.0, 0.25, 0.0]
     harness.reopen(B)
-    assert harness.dispatcher.pause_s(harness.writer(A), 2.0) == 14.0
+    assert pause_s(2.0) == 14.0
 
 
 # ---- none at all

@@ -5,14 +5,13 @@ from __future__ import annotations
 from nsqd_py.client.consuming.flow import ConsumerBackoff, Phase, exponential, full_jitter
 
 
-def make(most_s: float = 120.0, multiplier_s: float = 1.0) -> ConsumerBackoff:
-    return ConsumerBackoff(exponential(multiplier_s), most_s)
+def make(most_s: float = 120.0) -> ConsumerBackoff:
+    return ConsumerBackoff(exponential(1.0), most_s)
 
 
 def probe(backoff: ConsumerBackoff) -> float:
     """Let the wait pass; the time at which it is over."""
     over_s = backoff.until_s
-    assert over_s is not None
     assert not backoff.expire(over_s - 0.001)
     assert backoff.expire(over_s)
     assert backoff.phase is Phase.PROBING

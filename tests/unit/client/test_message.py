@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from nsqd_py.client.message import AlreadyAnswered, Requeue
+from nsqd_py.client.message import AlreadyAnswered, MessageBatch, Requeue
 from tests.support.subscription import World, message_id
 
 
-def test_answers_leave_together() -> None:
-    world = World()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_answers_leave_together(world: World) -> None:
     first, second, third = world.batch(1, 2, 3).messages()
     world.sent()
     first.finish()
@@ -29,8 +33,7 @@ def test_answers_leave_together() -> None:
 
 
 @pytest.mark.parametrize("ids", [[1, 1], [1, 9], [2], [1, 2]])
-def test_some_are_finished_all_or_none(ids: list[int]) -> None:
-    world = World()
+def test_some_are_finished_all_or_none(world: World, ids: list[int]) -> None:
     batch = world.batch(1, 2, 3)
     batch.finish_some([message_id(2)])
     world.sent()
@@ -40,9 +43,8 @@ def test_some_are_finished_all_or_none(ids: list[int]) -> None:
     assert batch.open_count == 2
 
 
-def test_an_id_that_is_here_twice_counts_once_when_it_is_answered() -> None:
+def test_an_id_that_is_here_twice_counts_once_when_it_is_answered(world: World) -> None:
     """It timed out, and came again before the first was read."""
-    world = World()
     batch = world.batch(1, 1, 2)
     one, same, other = batch.messages()
     one.finish()
@@ -52,8 +54,7 @@ def test_an_id_that_is_here_twice_counts_once_when_it_is_answered() -> None:
     assert world.subscription.in_flight == 0
 
 
-def test_what_timed_out_is_in_flight_no_more_and_its_answers_still_leave() -> None:
-    world = World()
+def test_what_timed_out_is_in_flight_no_more_and_its_answers_still_leave(world: World) -> None:
     batch = world.batch(1, 2)
     world.now_s = 900.0
     world.subscription.tick()
@@ -65,8 +66,7 @@ def test_what_timed_out_is_in_flight_no_more_and_its_answers_still_leave() -> No
     assert world.subscription.in_flight == 0
 
 
-def test_answers_to_a_lost_connection_go_nowhere() -> None:
-    world = World()
+def test_answers_to_a_lost_connection_go_nowhere(world: World) -> None:
     first, second, third = world.batch(1, 2, 3).messages()
     first.finish()
     world.sent()
@@ -81,8 +81,7 @@ def test_answers_to_a_lost_connection_go_nowhere() -> None:
 
 
 @pytest.mark.parametrize("delay", [-5, math.nan, math.inf, 10**400, "30s"])
-def test_a_delay_that_cannot_be_leaves_the_message_open(delay: Any) -> None:
-    world = World()
+def test_a_delay_that_cannot_be_leaves_the_message_open(world: World, delay: Any) -> None:
     batch = world.batch(1, 2)
     message = batch.messages()[0]
     world.sent()
@@ -99,19 +98,20 @@ _MESSAGES = 2000
 
 
 @pytest.fixture
-def threads_change_often() -> Iterator[None]:
+def large_world() -> Iterator[World]:
+    """Threads change often in it."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    yield
+    world = World(max_in_flight=_MESSAGES)
+    world.sent()
+    yield world
     sys.setswitchinterval(interval_s)
 
 
-@pytest.mark.usefixtures("threads_change_often")
-def test_each_message_is_finished_once_by_one_of_many_threads() -> None:
-    world = World(max_in_flight=_MESSAGES)
-    world.sent()
+def test_each_message_is_finished_once_by_one_of_many_threads(large_world: World) -> None:
+    world = large_world
     batch = world.batch(*range(_MESSAGES))
-    sent: list[bytes] = []
+    sent = []
     has_ended = threading.Event()
 
     def take_output() -> None:
@@ -119,7 +119,7 @@ def test_each_message_is_finished_once_by_one_of_many_threads() -> None:
             sent.extend(world.window.take_output().splitlines())
 
     def finish_all() -> int:
-        return sum(batch.finish_if_open(message_id(number)) for number in range(_MESSAGES))
+        return sum(map(batch.finish_if_open, map(message_id, range(_MESSAGES))))
 
     with ThreadPoolExecutor(_THREADS + 1) as pool:
         taking = pool.submit(take_output)
@@ -133,60 +133,52 @@ def test_each_message_is_finished_once_by_one_of_many_threads() -> None:
     assert (world.window.in_flight, world.window.finished, world.window.is_empty) == (0, _MESSAGES, True)
 
 
-@pytest.mark.usefixtures("threads_change_often")
-def test_output_that_comes_while_it_is_taken_is_announced() -> None:
+def test_output_that_comes_while_it_is_taken_is_announced(large_world: World) -> None:
     """Otherwise a FIN would wait until something else wakes the I/O thread."""
-    world = World(max_in_flight=_MESSAGES)
-    world.sent()
-    batch = world.batch(*range(_MESSAGES))
-    finishing = threading.Thread(target=lambda: [batch.finish_one(message_id(number)) for number in range(_MESSAGES)])
+    batch, window = large_world.batch(*range(_MESSAGES)), large_world.window
+    finishing = threading.Thread(target=list, args=[map(batch.finish_one, map(message_id, range(_MESSAGES)))])
     finishing.start()
     while finishing.is_alive():
-        if world.window.has_output:
-            world.window.take_output()
-    assert world.window.has_output or world.window.take_output() == b""
+        if window.has_output:
+            window.take_output()
+    assert window.has_output or window.take_output() == b""
 
 
-@pytest.mark.usefixtures("threads_change_often")
-@pytest.mark.parametrize("way", ["all", "some", "requeue"])
-def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(way: str) -> None:
-    world = World(max_in_flight=_MESSAGES)
-    world.sent()
-    count = 200
+WAYS: dict[str, Callable[[MessageBatch], None]] = {
+    "all": lambda batch: batch.finish(),
+    "some": lambda batch: batch.finish_some(batch.open_ids()[-1:]),
+    "requeue": lambda batch: batch.requeue(0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(large_world: World, way: str) -> None:
+    world, count = large_world, 200
     for _ in range(20):
         batch = world.batch(*range(count))
         assert batch.finish_if_open(message_id(0))  # there is a set of those that are open from now on
 
-        def finish_each(batch: Any = batch) -> None:
-            for number in range(1, count):
-                batch.finish_if_open(message_id(number))
-
-        finishing = threading.Thread(target=finish_each)
+        finishing = threading.Thread(target=list, args=[map(batch.finish_if_open, map(message_id, range(1, count)))])
         finishing.start()
         while finishing.is_alive() and not batch.is_answered:
             with suppress(AlreadyAnswered):
-                if way == "all":
-                    batch.finish()
-                elif way == "some":
-                    batch.finish_some(batch.open_ids()[-1:])
-                else:
-                    batch.requeue(0)
+                WAYS[way](batch)
         finishing.join()
         answered = [answer.split()[1] for answer in world.sent() if answer.split()[0] in (b"FIN", b"REQ")]
         assert sorted(answered) == [message_id(number) for number in range(count)]
 
 
-def test_touches_that_come_too_late_are_time_outs() -> None:
+def test_touches_that_come_too_late_are_time_outs(world: World) -> None:
     """As when the processor was busy: nsqd has timed the messages out, and redelivers them."""
-    world = World()
     batch = world.batch(1, 2)
-    world.now_s = 59.9
-    world.subscription.tick()
-    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (2, 0, True)
-    world.now_s = 119.8
-    world.subscription.tick()
-    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (4, 0, True)
+
+    def tick(now_s: float) -> tuple[int, int, bool]:
+        world.now_s = now_s
+        world.subscription.tick()
+        stats = world.subscription.stats()
+        return stats.touched, stats.timed_out, batch.is_live
+
+    assert tick(59.9) == (2, 0, True)
+    assert tick(119.8) == (4, 0, True)
     batch.finish_one(batch.ids[0])
-    world.now_s = 179.9
-    world.subscription.tick()
-    assert (world.subscription.stats().touched, world.subscription.stats().timed_out, batch.is_live) == (4, 1, False)
+    assert tick(179.9) == (4, 1, False)

@@ -29,7 +29,7 @@ def marked(path: Path) -> set[int]:
     return {number for number, line in enumerate(lines, start=1) if line.endswith("# wrong")}
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("checker", ["mypy", pytest.param("pyright", marks=pytest.mark.slow)])
 def test_a_type_checker_sees_each_mistake(checker: str, tmp_path: Path) -> None:
     pytest.importorskip(CHECKERS[checker][1])
     for name in ("good.py", "bad.py"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import gevent
 import orjson
@@ -16,7 +17,7 @@ from nsqadmin_py.cluster.findings import Findings
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.cluster.upstream import Answer, AnswerBudget, Upstream, UpstreamError
+from nsqd_py.cluster.upstream import Answer, AnswerBudget, UpstreamError
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
 
@@ -51,10 +52,26 @@ class Servers:
         return orjson.loads(self.get_bytes(self.answer(), address, path, query))
 
 
-def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> ClusterPoller:
-    upstream = cast("Upstream", servers)
-    asked.setdefault("asks_info", True)
-    return ClusterPoller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, **asked)
+@pytest.fixture
+def servers() -> Servers:
+    return Servers()
+
+
+MakePoller = Callable[..., ClusterPoller]
+
+
+@pytest.fixture
+def poller(servers: Any) -> Iterator[MakePoller]:
+    """`poller(lookupds=…, nsqds=…)` asks these servers; it has asked once when it is returned."""
+    with ExitStack() as stack:
+
+        def make(*, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> ClusterPoller:
+            made = ClusterPoller(Cluster(), servers, lookupds, nsqds, INTERVAL_S, int, raise_again, **{"asks_info": True} | asked)
+            stack.callback(made.close)
+            made.round()
+            return made
+
+        yield make
 
 
 def raise_again(error: Exception) -> None:
@@ -77,13 +94,13 @@ def depth(asker: ClusterPoller) -> int:
     return int(views.overview(asker.cluster, monotonic(), Findings()).head["depth"])
 
 
-def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be_reached() -> None:
-    servers = Servers()
+def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be_reached(
+    servers: Servers, poller: MakePoller
+) -> None:
     row = {"broadcast_address": "a", "hostname": "h", "tcp_port": 1, "http_port": 2}
     again = [row | {"remote_address": "x:1", "topics": ["t"]}, row | {"remote_address": "x:2", "topics": ["t"]}]
     servers.answers = {"l/nodes": {"producers": again}, "a:2/stats": stats(t=1), "a:3/stats": stats(t=2)}
-    asker = poller(servers, lookupds=("l",))
-    asker.round()
+    asker = poller(lookupds=("l",))
     assert asker.cluster.shared == {}  # one nsqd, with two connections to nsqlookupd
     others = [row | {"remote_address": "x:3", "topics": ["u"]}, row | {"http_port": 3, "topics": []}]
     servers.answers["l/nodes"] = {"producers": again + others}
@@ -93,7 +110,6 @@ def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be
     asker.set_lookupds([])
     asker.round()
     assert asker.cluster.shared == {}
-    asker.close()
 
 
 @pytest.mark.parametrize(
@@ -112,11 +128,9 @@ def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answe
     assert clock_ahead_s(date, 1_700_000_000.0, 1_700_000_002.0) == ahead_s  # 22:13:20 and 22:13:22
 
 
-def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers() -> None:
-    servers = Servers()
+def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
-    asker = poller(servers, lookupds=("l",))
-    asker.round()
+    asker = poller(lookupds=("l",))
     servers.answers["l/nodes"] = named("b")
     asker.round()
     assert (depth(asker), asker.cluster.nodes["a:2"].is_listed) == (3, False)
@@ -128,65 +142,52 @@ def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answer
     assert asker.cluster.nodes["a:2"].failure == "Connection refused"
     asker.round()
     assert asker.cluster.nodes.keys() == {"b:2"}
-    asker.close()
 
 
-def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more() -> None:
-    servers = Servers()
+def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
-    asker = poller(servers, lookupds=("l1", "l2"))
-    asker.round()
+    asker = poller(lookupds=("l1", "l2"))
     asker.set_lookupds(["l2"])
     asker.round()
     assert asker.cluster.nodes.keys() == {"b:2"}
-    asker.close()
 
 
-def test_an_nsqd_that_was_late_once_is_waited_for_again() -> None:
-    servers = Servers()
+def test_an_nsqd_that_was_late_once_is_waited_for_again(servers: Servers, poller: MakePoller) -> None:
     servers.answers["n1:1/info"] = {"broadcast_address": "n1", "http_port": 1, "tcp_port": 2, "hostname": "n1"}
     slow = Event()
     servers.answers["n1:1/stats"] = slow
-    asking = poller(servers, nsqds=("n1:1",))
-    asking.round()
+    asking = poller(nsqds=("n1:1",))
     (node,) = asking.cluster.nodes.values()
     assert node.is_late
     slow.set()
     servers.answers["n1:1/stats"], servers.delay_s = stats(orders=1), 0.001
-    for _ in range(3):
-        gevent.sleep(0.01)
-        asking.round()
-    assert not node.is_late
+    with gevent.Timeout(40):
+        while node.is_late:
+            asking.round()
 
 
-def test_only_a_topic_and_its_nsqds_may_be_asked_for() -> None:
-    servers = Servers()
+def test_only_a_topic_and_its_nsqds_may_be_asked_for(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"l/lookup": named("a"), "a:2/stats": stats(t=1), "m/lookup": UpstreamError("no", "", 404)}
-    asker = poller(servers, lookupds=("l", "m"), topic="t", channel="c")
-    asker.round()
+    asker = poller(lookupds=("l", "m"), topic="t", channel="c")
     assert (depth(asker), asker.cluster.failed_lookups) == (1, {})
     others = {"include_clients": "false", "include_mem": "false"}
     assert servers.queries == [{"topic": "t"}] * 2 + [{"format": "json", "topic": "t", "channel": "c"} | others]
 
 
-def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:
-    servers = Servers()
+def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": {"topics": 5}, "b:2/stats": stats(t=1)}
-    asker = poller(servers, lookupds=("l",))
-    asker.round()
+    asker = poller(lookupds=("l",))
     assert "not that of an nsqd" in asker.cluster.nodes["a:2"].failure
     assert depth(asker) == 1
     servers.answers["a:2/stats"] = stats(t=2)
     asker.round()
     assert (asker.cluster.nodes["a:2"].failure, depth(asker)) == ("", 3)
-    asker.close()
 
 
-def test_a_bug_ends_one_round_and_not_all() -> None:
-    servers = Servers()
+def test_a_bug_ends_one_round_and_not_all(servers: Any) -> None:
     servers.answers = {"a:2/info": {"broadcast_address": "a", "http_port": 2}, "a:2/stats": stats(t=1)}
     rounds = 0
-    bugs: list[str] = []
+    bugs = []
     done = Event()
 
     def on_round() -> None:
@@ -196,12 +197,9 @@ def test_a_bug_ends_one_round_and_not_all() -> None:
             raise ZeroDivisionError("a bug")
         done.set()
 
-    asker = ClusterPoller(
-        Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error))
-    )
+    asker = ClusterPoller(Cluster(), servers, (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error)))
     asker.start()
     assert done.wait(40)
-    asker.close()
     assert bugs == ["ZeroDivisionError('a bug')"]
 
 
@@ -214,13 +212,11 @@ def stats_of_standby() -> dict[str, Any]:
     return stats() | {"standby": {"primary": "a:1", "state": "following", "is_complete": True}}
 
 
-def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it() -> None:
-    servers = Servers()
+def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"a:2/stats": stats_of_primary("b:2"), "a:2/info": {"tcp_port": 1}, "b:2/info": {"tcp_port": 1}}
     servers.answers |= {"b:2/stats": stats_of_standby()}
-    asker = poller(servers, nsqds=("a:2",))
-    for _ in range(2):
-        asker.round()
+    asker = poller(nsqds=("a:2",))
+    asker.round()
     servers.answers["b:2/stats"] = UpstreamError("refused")
     asker.round()
     asker.round()
@@ -229,16 +225,13 @@ def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it()
     asker.round()
     asker.round()
     assert asker.cluster.nodes.keys() == {"a:2"}
-    asker.close()
 
 
-def test_a_standby_of_a_primary_that_is_gone_can_be_named() -> None:
-    servers = Servers()
+def test_a_standby_of_a_primary_that_is_gone_can_be_named(servers: Servers, poller: MakePoller) -> None:
     servers.answers = {"l/nodes": named(), "b:2/stats": stats_of_standby(), "b:2/info": {"tcp_port": 1}}
     servers.answers["c:2/stats"] = UpstreamError("refused")
-    asker = poller(servers, lookupds=("l",))
+    asker = poller(lookupds=("l",))
     asker.add_standbys(["b:2", "c:2"])
     for _ in range(2):
         asker.round()
     assert asker.cluster.nodes.keys() == {"b:2"}
-    asker.close()

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, place_of
-from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url
-
-
-class FakeClient:
-    """Answers by URL; an exception is raised."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self._answers = answers
-        self.asked: list[str] = []
-
-    def exchange(self, method: str, url: Url, *_: Any) -> bytes:
-        self.asked.append(f"{method} {url.place}{url.path}")
-        answer = self._answers[url.place]
-        if isinstance(answer, Exception):
-            raise answer
-        assert isinstance(answer, bytes)
-        return answer
-
-
-def upstream_to(answers: dict[str, Any]) -> tuple[Upstream, FakeClient]:
-    client = FakeClient(answers)
-    return Upstream(cast("HttpClient", client)), client
+from nsqd_py.net.http.client import BadStatus, Unreachable
 
 
 def test_a_server_that_wants_https_is_asked_so() -> None:
     refusal = BadStatus(403, "Forbidden", b'{"message": "TLS_REQUIRED", "https_port": 2}')
-    upstream, client = upstream_to({"http://a:1": refusal, "https://a:2": b"5"})
-    assert upstream.get("a:1", "/stats", {"topic": "t"}) == 5
-    assert client.asked == ["GET http://a:1/stats?topic=t", "GET https://a:2/stats?topic=t"]
+    client = Mock(**{"exchange.side_effect": [refusal, b"5"]})
+    assert Upstream(client).get("a:1", "/stats", {"topic": "t"}) == 5
+    asked = [f"{method} {url.place}{url.path}" for method, url, *_ in (call.args for call in client.exchange.mock_calls)]
+    assert asked == ["GET http://a:1/stats?topic=t", "GET https://a:2/stats?topic=t"]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +26,8 @@ def test_a_server_that_wants_https_is_asked_so() -> None:
     ],
 )
 def test_what_fails_names_server_and_reason(answer: Exception, error: str, reason: str) -> None:
-    upstream, _ = upstream_to({"http://a:1": answer})
     with pytest.raises(UpstreamError) as caught:
-        upstream.get("a:1", "/stats")
+        Upstream(Mock(**{"exchange.side_effect": answer})).get("a:1", "/stats")
     assert (str(caught.value), caught.value.reason) == (error, reason)
 
 

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import pytest
 from nsqd_py.batch import Batch
 from nsqd_py.broker.housekeeping import living
 from nsqd_py.diskqueue.compaction import Compaction, alive_bytes, is_worth_moving, moved_bytes, retained_seq
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, Segment
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, make_batch, sized, start_broker
-from tests.unit.log_bench import Disk, append_to, flip
+from tests.unit.fakes import SECOND, Received, World, close_descriptors, make_batch, start_broker
+from tests.unit.log_bench import Disk, append_to, clear, flip
 
 TOPIC = "orders"
 HOUR = 3600 * SECOND
@@ -40,35 +41,29 @@ class Orders:
     def start(self) -> None:
         self.world = World()
         self.broker = start_broker(self.world, self.directory, max_bytes_per_file=self.file_bytes, mem_queue_size=5)
-        self.topic = self.broker.get_topic(TOPIC)
+        self.topic: Any = self.broker.get_topic(TOPIC)
         self.channel = self.broker.get_channel(self.topic, "ch")
-        self.consumer = FakeConsumer(self.world, rdy=1 << 30).subscribe(self.channel)
-        self.world.run()
+        self.consumer = self.world.consumer(self.channel, rdy=1 << 30)
 
     def restart_after_kill(self) -> None:
         close_descriptors(self.directory)
         self.start()
 
     def publish(self, count: int = 1) -> None:
-        messages = [b"%012d" % (self.published + i) * (BODY_BYTES // 12) for i in range(count)]
+        numbers = range(self.published, self.published + count)
+        self.world.publish(self.topic, *[b"%012d" % number * (BODY_BYTES // 12) for number in numbers])
         self.published += count
-        self.topic.buffer.publish(sized(*messages), count, BODY_BYTES + 4, None, 0)
-        self.world.run()
 
-    def publish_singly(self, count: int) -> None:
+    def go_on(self, count: int, *kept: int) -> None:
+        """Publish, one by one; the consumer finishes what it has, but for these numbers, which it puts off for an hour."""
         for _ in range(count):
             self.publish()
-
-    def finish_but(self, *kept: int) -> list[Received]:
-        """The consumer finishes what it has, but for these numbers; those it puts off for an hour."""
-        received = self.consumer.take()
-        for message in received:
+        for message in self.consumer.take():
             if number_of(message) in kept:
                 self.consumer.requeue(message, HOUR)
             else:
                 self.consumer.finish(message)
         self.channel.save_changes()
-        return [message for message in received if number_of(message) in kept]
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)
@@ -77,7 +72,7 @@ class Orders:
 
     def received_in_the_end(self) -> list[int]:
         """What comes, and is finished, until nothing is put off any more."""
-        received: list[Received] = []
+        received = []
         for _ in range(70):
             received += self.consumer.received
             self.consumer.finish(*self.consumer.take())
@@ -86,7 +81,6 @@ class Orders:
 
     def shapes(self) -> list[tuple[int, int]]:
         """(first number, messages) of each file."""
-        assert self.topic.log is not None
         return [(file.first_seq, file.message_count) for file in self.topic.log.files]
 
     def log_bytes(self) -> int:
@@ -104,8 +98,8 @@ def number_of(message: Received) -> int:
 def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, per_second: int) -> None:
     """Twice what is alive and two files, with one message in so many put off for an hour, in steady traffic."""
     orders = Orders(directory, file_bytes=32 * 1024)
-    put_off: dict[int, Received] = {}
-    come_again: dict[int, Received] = {}
+    put_off = {}
+    come_again = {}
     for _ in range(480):
         orders.publish(10 * per_second)
         for message in orders.consumer.take():
@@ -133,8 +127,7 @@ def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, pe
 
 def test_a_sparse_file_becomes_smaller_again(directory: Path) -> None:
     orders = Orders(directory)
-    orders.publish_singly(25)
-    orders.finish_but(0, 1, 2, 13)
+    orders.go_on(25, 0, 1, 2, 13)
     orders.compact()
     assert orders.shapes() == [(0, 4), (20, 5)]
     orders.world.pass_time(HOUR)
@@ -147,8 +140,7 @@ def test_a_sparse_file_becomes_smaller_again(directory: Path) -> None:
 
 def test_sparse_files_grow_up_to_half_a_file(directory: Path) -> None:
     orders = Orders(directory)
-    orders.publish_singly(105)
-    orders.finish_but(*range(0, 100, 5))
+    orders.go_on(105, *range(0, 100, 5))
     orders.compact()
     sparse = [count for _, count in orders.shapes()[:-1]]
     assert sum(sparse) == 20
@@ -173,19 +165,16 @@ class Killer:
         self.left = after
         self.torn = torn
         for name in self.CALLS:
-            patched.setattr(os, name, self._wrapped(name, getattr(os, name)))
+            patched.setattr(os, name, partial(self._call, name, getattr(os, name)))
 
-    def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            self.left -= 1
-            if self.left >= 0:
-                return real(*arguments, **named)
-            if self.left == -1 and self.torn and name == "pwrite":
-                fd, data, offset = arguments
-                real(fd, data[: len(data) * 2 // 3], offset)
-            raise Killed
-
-        return call
+    def _call(self, name: str, real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            return real(*arguments, **named)
+        if self.left == -1 and self.torn and name == "pwrite":
+            fd, data, offset = arguments
+            real(fd, data[: len(data) * 2 // 3], offset)
+        raise Killed
 
 
 @pytest.mark.parametrize("torn", [False, True])
@@ -194,12 +183,10 @@ def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, h
     alive = [3, 16, 17] if has_neighbour else [3]
     for kill_after in range(100):
         orders = Orders(directory)
-        orders.publish_singly(15)
-        orders.finish_but(3)
+        orders.go_on(15, 3)
         if has_neighbour:
             orders.compact()
-            orders.publish_singly(10)
-            orders.finish_but(16, 17)
+            orders.go_on(10, 16, 17)
         orders.world.pass_time(SECOND)
         with monkeypatch.context() as patched:
             killer = Killer(patched, kill_after, torn=torn)
@@ -208,16 +195,13 @@ def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, h
         orders.restart_after_kill()
         assert not list(directory.glob(f"*{COMPACT_SUFFIX}"))
         orders.compact()
-        orders.publish_singly(3)
-        orders.finish_but()
+        orders.go_on(3)
         orders.restart_after_kill()
         assert orders.received_in_the_end() == alive, f"killed after {kill_after} calls"
         assert orders.channel.lost_count == 0
         assert orders.world.log.errors == []
         assert orders.topic.next_seq == (28 if has_neighbour else 18)
-        close_descriptors(directory)
-        for path in directory.iterdir():
-            path.unlink()
+        clear(directory)
         if killer.left >= 0:
             assert kill_after > 5
             return
@@ -227,22 +211,14 @@ def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, h
 # ---- what happens in the meantime
 
 
-def begun(orders: Orders) -> tuple[Compaction, LogFile]:
+def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
     """All of the first file's living messages are copied, but the file is still there."""
-    log = orders.topic.log
-    assert log is not None
-    file = log.files[0]
-    compaction = Compaction(log, file, living(orders.topic, file.first_seq, file.end_seq), None)
+    orders = Orders(directory)
+    orders.go_on(15, 3)
+    file = orders.topic.log.files[0]
+    compaction = Compaction(orders.topic.log, file, living(orders.topic, file.first_seq, file.end_seq), None)
     while not compaction.is_done:
         compaction.step()
-    return compaction, file
-
-
-def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
-    orders = Orders(directory)
-    orders.publish_singly(15)
-    orders.finish_but(3)
-    compaction, _ = begun(orders)
     orders.broker.delete_topic(TOPIC)
     assert compaction.settle([]) is None
     compaction.abandon()
@@ -254,8 +230,7 @@ def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
 
 def test_what_cannot_be_read_stays_where_it_is(directory: Path) -> None:
     orders = Orders(directory)
-    orders.publish_singly(25)
-    orders.finish_but(3, 5, 13)
+    orders.go_on(25, 3, 5, 13)
     path = next(directory.glob("*00.log"))
     flip(path, FILE_HEADER_BYTES + 3 * RECORD_BYTES + RECORD_HEADER_BYTES + 20)
     orders.compact()
@@ -272,28 +247,23 @@ def test_what_cannot_be_read_stays_where_it_is(directory: Path) -> None:
 
 def test_a_damaged_byte_in_a_sparse_file_loses_one_message(directory: Path) -> None:
     alive = [1, 6, 7, 14]
-    for place in range(0, RECORD_HEADER_BYTES + 8, 2):
+    for place in range(0, RECORD_HEADER_BYTES + 8, 5):
         orders = Orders(directory)
-        orders.publish_singly(25)
-        orders.finish_but(*alive)
+        orders.go_on(25, *alive)
         orders.compact()
         assert orders.shapes() == [(0, 4), (20, 5)]
         close_descriptors(directory)
         flip(next(directory.glob("*00.log")), FILE_HEADER_BYTES + RECORD_BYTES + place)
         orders.start()
         assert orders.received_in_the_end() == [1, 7, 14], f"byte {place}"
-        close_descriptors(directory)
-        for path in directory.iterdir():
-            path.unlink()
+        clear(directory)
 
 
 def test_a_full_disk_leaves_all_as_it_was(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = Orders(directory)
-    orders.publish_singly(25)
-    orders.finish_but(3)
+    orders.go_on(25, 3)
     orders.compact()
-    orders.publish_singly(10)
-    orders.finish_but(27)
+    orders.go_on(10, 27)
     orders.world.pass_time(SECOND)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", lambda fd, data, offset, write=os.pwrite: write(fd, data[:5], offset))
@@ -374,7 +344,7 @@ def test_the_first_message_of_a_time_or_later(disk: Disk, reopen: bool) -> None:
     chooser = random.Random(7)
     disk.new_log(max_file_bytes=1_500_000)
     now_ns = 1_000
-    times: list[int] = []
+    times = []
     for _ in range(300):
         now_ns += chooser.choice([0, 3, 5, 8, -40 if chooser.random() < 0.2 else 1])
         count = chooser.randrange(1, 4)
@@ -395,9 +365,5 @@ def test_behind_damage_it_is_rather_too_early(disk: Disk) -> None:
     """What is older may be dropped: never count a message older than it is."""
     for seq in range(10):
         append_to(disk.log, batch_at(seq, 1_000 + seq, b"x" * 50))
-    path = disk.paths()[0]
-    data = bytearray(path.read_bytes())
-    record_bytes = RECORD_HEADER_BYTES + 54
-    data[64 + 4 * record_bytes] ^= 1  # the magic of the fifth
-    path.write_bytes(data)
+    flip(disk.paths()[0], 64 + 4 * (RECORD_HEADER_BYTES + 54))  # the magic of the fifth
     assert [disk.log.seq_at(1_000 + seq) for seq in range(11)] == [0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 10]

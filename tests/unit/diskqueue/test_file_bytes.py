@@ -89,14 +89,18 @@ def unreadable_from(bad: int) -> Callable[..., Any]:
     return instead
 
 
-def test_a_start_says_what_it_cannot_read_and_changes_nothing(tmp_path: Path) -> None:
-    world, directory = World(), tmp_path / "data"
-    directory.mkdir()
-    written = TopicLog(directory, TOPIC, 1_000_000, lambda text: None)
-    for seq in range(100):
+def write_log(directory: Path, count: int) -> Path:
+    written = TopicLog(directory, TOPIC, 10_000_000, pytest.fail)
+    for seq in range(count):
         append_to(written, make_batch(seq, b"%0100d" % seq))
     close_descriptors(directory)
-    (log,) = directory.glob("*.log")
+    (path,) = directory.glob("*.log")
+    return path
+
+
+def test_a_start_says_what_it_cannot_read_and_changes_nothing(directory: Path) -> None:
+    world = World()
+    log = write_log(directory, 100)
     before = log.read_bytes()
     refusal = rf"failed to read topic {TOPIC} - .*Input/output error at byte 4096: '{log}'"
     with watched(directory, unreadable_from(4096)), pytest.raises(StartError, match=refusal):
@@ -108,12 +112,7 @@ def test_a_start_says_what_it_cannot_read_and_changes_nothing(tmp_path: Path) ->
 
 def test_a_walk_keeps_its_file_open(tmp_path: Path) -> None:
     """nsqd may have too few descriptors, and close files that nothing uses."""
-    written = TopicLog(tmp_path, TOPIC, 10_000_000, lambda text: None)
-    for seq in range(3000):
-        append_to(written, make_batch(seq, b"%0100d" % seq))
-    close_descriptors(tmp_path)
-    (path,) = tmp_path.glob("*.log")
-    file = LogFile.open(path)
+    file = LogFile.open(write_log(tmp_path, 3000))
     file.mark_clean()
 
     def close_and_read(name: str, path: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.hostile_schedule import run_hostile
+from tests.support.together import run_in_threads
 from tests.unit.fakes import make_batch
 from tests.unit.log_bench import append_to, close_log, read_all, sync_log
 
@@ -43,11 +45,16 @@ def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
     append_to(log, make_batch(log.next_seq, body))
 
 
-def log_of_one_file(directory: Path) -> tuple[TopicLog, LogFile]:
-    log = make_log(directory, "t")
+def synced_log(directory: Path, topic: str = "t") -> TopicLog:
+    """A log of one message, which is on the disk."""
+    log = make_log(directory, topic)
     append(log)
     sync_log(log)
-    return log, log.files[0]
+    return log
+
+
+def synced_logs(directory: Path, count: int) -> list[TopicLog]:
+    return [synced_log(directory, f"t{place}") for place in range(count)]
 
 
 def open_count(logs: list[TopicLog]) -> int:
@@ -74,15 +81,12 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)}
 
 
-def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
+def test_what_waits_for_a_sync_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
     asked = []
-    OPEN_FILES.on_full = lambda: asked.append(1)
-    try:
-        for log in logs:
-            append(log)
-    finally:
-        OPEN_FILES.on_full = lambda: None
+    monkeypatch.setattr(OPEN_FILES, "on_full", lambda: asked.append(1))
+    for log in logs:
+        append(log)
     assert open_count(logs) == 8
     assert OPEN_FILES.is_full
     assert asked
@@ -96,17 +100,13 @@ def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
 
 
 def test_a_held_file_stays_open(tmp_path: Path) -> None:
-    logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
-    append(logs[0])
-    sync_log(logs[0])
-    held = logs[0].files[0]
+    log = synced_log(tmp_path, "held")
+    (held,) = log.files
     held.pin()
-    for log in logs[1:]:
-        append(log)
-        sync_log(log)
+    synced_logs(tmp_path, 8)
     assert held.is_open
     descriptor = held.fileno()
-    logs[0].remove()
+    log.remove()
     assert os.fstat(descriptor).st_size, "a thread may use it"
     held.unpin()
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
@@ -114,7 +114,8 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
 
 
 def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
-    log, file = log_of_one_file(tmp_path)
+    log = synced_log(tmp_path)
+    (file,) = log.files
     allocated = file.path.stat().st_size
     assert allocated > file.end_offset
     assert file.rest()
@@ -128,7 +129,8 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
-    log, file = log_of_one_file(tmp_path)
+    log = synced_log(tmp_path)
+    (file,) = log.files
     assert file.rest()
     file.path.unlink()
     with pytest.raises(FileNotFoundError):
@@ -143,20 +145,18 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
 
 
 def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
-    log, file = log_of_one_file(tmp_path)
+    log = synced_log(tmp_path)
+    (file,) = log.files
     file.path.unlink()
     assert not file.rest()
     assert bodies(log) == [b"x" * 8]
 
 
 def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = [make_log(tmp_path, f"t{place}") for place in range(3)]
-    for log in logs:
-        append(log)
-        sync_log(log)
+    logs = synced_logs(tmp_path, 3)
     path = logs[0].files[0].path
     real = os.open
-    calls: list[object] = []
+    calls = []
 
     def scarce(*arguments: object, **more: object) -> int:
         calls.append(arguments)
@@ -219,11 +219,8 @@ DEADLINE_S = 5.0
 def test_an_open_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_log, other_log = make_log(tmp_path, "slow"), make_log(tmp_path, "other")
-    for log in (slow_log, other_log):
-        append(log)
-        sync_log(log)
-    slow, other = slow_log.files[0], other_log.files[0]
+    logs = synced_logs(tmp_path, 2)
+    slow, other = (log.files[0] for log in logs)
     assert slow.rest()
     disk = SlowDisk(monkeypatch, open_files, "open_file")
     with ThreadPoolExecutor(2) as pool:
@@ -239,7 +236,7 @@ def test_an_open_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
         assert reading.result(60) == slow.header.encode()
     assert len(os.listdir("/proc/self/fd")) <= open_files_before, "the second descriptor of the file is closed"
     assert slow._pin_count == 0
-    for log in (slow_log, other_log):
+    for log in logs:
         close_log(log)
     assert len(OPEN_FILES) == 0
 
@@ -264,7 +261,8 @@ def use(file: LogFile) -> None:
 def test_a_file_that_is_closed_for_good_while_a_thread_opens_it_is_closed_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, file = log_of_one_file(tmp_path)
+    log = synced_log(tmp_path)
+    (file,) = log.files
     assert file.rest()
     disk = SlowDisk(monkeypatch, open_files, "open_file")
     with ThreadPoolExecutor(1) as pool:
@@ -282,20 +280,14 @@ def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last close of a removed file frees all of it."""
-    slow_log, other_log = make_log(tmp_path, "slow"), make_log(tmp_path, "other")
-    for log in (slow_log, other_log):
-        append(log)
-        sync_log(log)
+    slow_log, other_log = synced_logs(tmp_path, 2)
     with monkeypatch.context() as patch:
         disk = SlowDisk(patch, os, "close")
         with ThreadPoolExecutor(1) as pool:
             closing = pool.submit(slow_log.files[0].close)
             try:
                 assert disk.began.wait(60)
-                taker = threading.Thread(target=pinned_read, args=[other_log.files[0]])
-                taker.start()
-                taker.join(DEADLINE_S)
-                assert not taker.is_alive()
+                run_in_threads([partial(pinned_read, other_log.files[0])], DEADLINE_S)
             finally:
                 disk.go_on.set()
             closing.result(60)
@@ -305,26 +297,22 @@ def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
 
 def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is slow: threads read. They close no file, as the event loop may be using it."""
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(OPEN_FILES, "on_crowded", lambda: asked.append(threading.get_ident()))
-    logs = [make_log(tmp_path, f"t{place}") for place in range(2 * MOST)]
-    for log in logs:
-        append(log)
-        sync_log(log)
+    logs = synced_logs(tmp_path, 2 * MOST)
+
+    def read_all_in_a_thread() -> None:
+        assert open_count(logs) == 0
+        run_in_threads([lambda: [log.files[0].read(0, FILE_HEADER_BYTES) for log in logs]])
+
     OPEN_FILES.most = 0
     OPEN_FILES.make_room()
     OPEN_FILES.most = MOST
-    assert open_count(logs) == 0
-    with ThreadPoolExecutor(1) as pool:
-        for log in logs:
-            pool.submit(log.files[0].read, 0, FILE_HEADER_BYTES).result(40)
+    read_all_in_a_thread()
     assert len(asked) == 1 and asked[0] != threading.get_ident(), "it is asked once until it has done so"
     assert open_count(logs) == 2 * MOST
     OPEN_FILES.make_room()
-    assert open_count(logs) == 0
-    with ThreadPoolExecutor(1) as pool:
-        for log in logs:
-            pool.submit(log.files[0].read, 0, FILE_HEADER_BYTES).result(40)
+    read_all_in_a_thread()
     assert len(asked) == 2
     for log in logs:
         close_log(log)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from nsqd_py.diskqueue.ranges import (
     ByteRanges,
     EndedLog,
-    EndedLogs,
     Epoch,
     EpochNumbers,
     Epochs,
@@ -26,7 +25,7 @@ UNIVERSE = 60
 
 
 def naive_runs(numbers: set[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
+    runs = []
     for number in sorted(numbers):
         if runs and runs[-1][1] == number:
             runs[-1] = (runs[-1][0], number + 1)
@@ -113,7 +112,7 @@ def test_the_file_says_what_was_written() -> None:
 
 
 def test_the_logs_that_ended_last_are_remembered() -> None:
-    ended: EndedLogs = {}
+    ended = {}
     for number in range(1001):
         ended = with_ended(ended, f"t{number}", EndedLog(number, 1))
     for number in range(40):
@@ -148,7 +147,7 @@ def test_what_is_no_such_file(content: bytes) -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, UNIVERSE), st.integers(1, 12)), max_size=25))
 def test_bytes_of_a_file_against_a_plain_set(steps: list[tuple[bool, int, int]]) -> None:
     ranges = ByteRanges()
-    plain: set[int] = set()
+    plain = set()
     for is_added, start, length in steps:
         end = start + length
         these = set(range(start, end))

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
-from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, sized, start_broker
-from tests.unit.log_bench import TOPIC, adopt, append_to, flip, read_all
+from nsqd_py.queue.channel import Channel
+from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, start_broker
+from tests.unit.log_bench import TOPIC, adopt, append_to, clear, flip, read_all
 
 MESSAGE = b"message %02d"
 RECORD_BYTES = RECORD_HEADER_BYTES + 4 + len(MESSAGE % 0)
@@ -20,15 +20,11 @@ FILE_BYTES = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES
 
 def write_log(directory: Path, count: int) -> list[Path]:
     """`count` records of one message each, in files of four; left as by a crash."""
-    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    log = TopicLog(directory, TOPIC, FILE_BYTES, pytest.fail)
     for seq in range(count):
         append_to(log, make_batch(seq, MESSAGE % seq))
     close_descriptors(directory)
     return sorted(directory.glob("*.log"))
-
-
-def _no_damage(text: str) -> None:
-    raise AssertionError(text)
 
 
 def expected(*ranges: range) -> list[tuple[int, bytes]]:
@@ -56,24 +52,21 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
     whole = path.read_bytes()[: place_of(3)]
     for cut in range(place_of(2), place_of(3)):
         path.write_bytes(whole[:cut].ljust(FILE_BYTES if ending == "zeros" else 0, b"\0"))
-        damage: list[str] = []
+        damage = []
         log = adopt(directory, FILE_BYTES, damage)
-        assert read_all(log) == expected(range(2))
-        assert log.next_seq == 2
+        assert (read_all(log), log.next_seq) == (expected(range(2)), 2)
         append_to(log, make_batch(2, b"another"))
-        assert read_all(log) == [*expected(range(2)), (2, b"another")]
+        whole_again = [*expected(range(2)), (2, b"another")]
+        assert read_all(log) == whole_again
         close_descriptors(directory)
-        again = adopt(directory, FILE_BYTES, damage)
-        assert read_all(again) == [*expected(range(2)), (2, b"another")]
+        assert read_all(adopt(directory, FILE_BYTES, damage)) == whole_again
         # A header that is whole can be recognised: what is cut off is kept and reported.
         if cut >= place_of(2) + RECORD_HEADER_BYTES:
             assert len(damage) == 1
             (aside,) = directory.glob("*.damaged")
             assert aside.read_bytes().startswith(whole[place_of(2) : cut])
         assert not [text for text in damage if "torn" not in text]
-        for aside in directory.glob("*.damaged"):
-            aside.unlink()
-        close_descriptors(directory)
+        clear(directory)
 
 
 LITTLE = 64 * 1024
@@ -97,14 +90,13 @@ def test_a_little_preallocated_space_stays(directory: Path, end: str) -> None:
     append_to(log, make_batch(2, MESSAGE % 2))
     assert read_all(log) == expected(range(3))
     close_descriptors(directory)
-    again = adopt(directory, FILE_BYTES, [])
-    assert read_all(again) == expected(range(3))
+    assert read_all(adopt(directory, FILE_BYTES, [])) == expected(range(3))
 
 
 def test_without_preallocation_no_space_stays(directory: Path) -> None:
     (path,) = write_log(directory, 2)
     assert path.stat().st_size == FILE_BYTES
-    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    log = TopicLog(directory, TOPIC, FILE_BYTES, pytest.fail)
     log.allocate_ahead(wanted=False)
     log.adopt(recover_file(LogFile.open(path), is_last=True), is_last=True)
     assert path.stat().st_size == place_of(2)
@@ -120,7 +112,7 @@ def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, b
     for place in range(place_of(1), place_of(2)):
         path.write_bytes(good)
         flip(path, place, bits)
-        damage: list[str] = []
+        damage = []
         log = adopt(directory, FILE_BYTES, damage)
         assert read_all(log) == expected(range(1), range(2, 4)), place
         assert damage
@@ -139,9 +131,7 @@ def test_a_damaged_byte_in_a_closed_file_loses_one_record(directory: Path, bits:
         flip(directory / log_file_name(TOPIC, 0), place_of(1) + place, bits)
         others = [MESSAGE % seq for seq in range(10) if seq != 1]
         assert received(directory, b"new") == [*others, b"new"], f"byte {place}"
-        close_descriptors(directory)
-        for path in directory.iterdir():
-            path.unlink()
+        clear(directory)
 
 
 def received(directory: Path, *published: bytes) -> list[bytes]:
@@ -150,11 +140,10 @@ def received(directory: Path, *published: bytes) -> list[bytes]:
     broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
     topic = broker.topics[TOPIC]
     channel = broker.get_channel(topic, "ch")
-    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
+    consumer = world.consumer(channel, rdy=100)
     next_seq = topic.next_seq
     for body in published:
-        topic.buffer.publish(sized(body), 1, 4 + len(body), None, 0)
-    world.run()
+        world.publish(topic, body)
     assert topic.next_seq == next_seq + len(published)
     assert channel.depth == 0
     return consumer.bodies()
@@ -165,7 +154,7 @@ def received(directory: Path, *published: bytes) -> list[bytes]:
 
 def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
     """The new file's records lie over the old ones; the rest of the old ones lies right behind them."""
-    log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
+    log = TopicLog(directory, TOPIC, FILE_BYTES, pytest.fail)
     for seq in range(2 * PER_FILE):
         append_to(log, make_batch(seq, MESSAGE % seq))
     log.drop_unneeded(lambda low, high: False)
@@ -198,17 +187,6 @@ def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory:
 # --- files that are missing or cannot be read at all
 
 
-def make_topic(world: World, directory: Path, count: int) -> Broker:
-    """A broker whose topic has one channel and messages in files of four."""
-    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
-    topic = broker.get_topic(TOPIC)
-    broker.get_channel(topic, "ch")
-    for seq in range(count):
-        topic.buffer.publish(sized(MESSAGE % seq), 1, 4 + len(MESSAGE % seq), None, 0)
-        world.run()
-    return broker
-
-
 @pytest.mark.parametrize("is_all", [True, False], ids=["all", "header"])
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_file_whose_header_cannot_be_read_is_set_aside(directory: Path, index: int, is_all: bool) -> None:
@@ -236,11 +214,15 @@ def test_a_file_under_the_name_of_another_is_set_aside(directory: Path) -> None:
 
 def test_lost_messages_that_were_waiting_are_finished_once(directory: Path) -> None:
     """Messages that a journal says are waiting, in records that are gone: neither queued nor counted."""
-    world = World()
-    broker = make_topic(world, directory, 8)
-    channel = broker.topics[TOPIC].channels["ch"]
-    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
-    world.run()
+
+    def start() -> tuple[Channel, FakeConsumer]:
+        world = World()
+        broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
+        channel = broker.get_channel(broker.get_topic(TOPIC), "ch")
+        return channel, world.consumer(channel, rdy=100)
+
+    write_log(directory, 8)
+    channel, consumer = start()
     consumer.finish(*consumer.received[4:])
     consumer.requeue(consumer.received[1])
     consumer.requeue(consumer.received[2], delay_ns=10**12)
@@ -248,10 +230,6 @@ def test_lost_messages_that_were_waiting_are_finished_once(directory: Path) -> N
     close_descriptors(directory)
     overwrite(directory / log_file_name(TOPIC, 0), place_of(1), b"\xaa" * 2 * RECORD_BYTES)
 
-    world = World()
-    channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
-    assert (channel.depth, channel.deferred_count) == (2, 0)
-    consumer = FakeConsumer(world, rdy=100).subscribe(channel)
-    world.run()
+    channel, consumer = start()
+    assert (channel.depth, channel.deferred_count, channel.in_flight_count) == (0, 0, 2)
     assert consumer.bodies() == [MESSAGE % 0, MESSAGE % 3]
-    assert channel.depth == 0

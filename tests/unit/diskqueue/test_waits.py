@@ -18,7 +18,7 @@ waits = st.lists(runs.map(lambda run: (run[0], run[0] + run[1], run[2], run[3]))
 
 def states(given_waits: list[Wait]) -> States:
     """The last state of each message, in the order of their last requeue."""
-    found: States = {}
+    found = {}
     for low, high, due_ns, attempts in given_waits:
         for seq in range(low, high):
             found.pop(seq, None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from collections.abc import Callable
+from unittest.mock import Mock
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look, Note
@@ -16,28 +18,26 @@ TTL_S = 1.5
 
 
 class Store:
-    """One lease. `is_away`: the store refuses all requests; `hangs`: it answers none.
+    """One lease. `is_away`: the store refuses all requests; `answers`: it answers at all.
 
-    Without an owner, the last one has released the lease, unless `is_unknown`.
+    Without an owner, the last one has released the lease.
     """
 
     key = "nsqd-py/orders"
 
     def __init__(self) -> None:
         self.owner = ""
-        self.number = 0
-        self.is_unknown = False
-        self.lives_s: float | None = None
+        self.number = self.looks = 0
         self.is_away = False
-        self.hangs = False
-        self.renewed = 0
-        self.refused = 0
+        self.answers = Event()
+        self.answers.set()
 
     def look(self, handle: str = "") -> Look:
         self._answer()
+        self.looks += 1
         if not self.owner:
-            return Look(turn=self.number + 1, is_released=not self.is_unknown)
-        return Look(self.number, "lease", self.owner, turn=self.number, lives_s=self.lives_s if handle else None)
+            return Look(turn=self.number + 1, is_released=True)
+        return Look(self.number, "lease", self.owner, turn=self.number)
 
     def acquire(self, holder: str, look: Look) -> Lease | None:
         self._answer()
@@ -51,7 +51,6 @@ class Store:
         self._answer()
         if not self.owner or lease.number != self.number:
             raise LeaseLost("another holder has the lease")
-        self.renewed += 1
 
     def release(self, lease: Lease) -> None:
         self._answer()
@@ -64,23 +63,18 @@ class Store:
         return revision + 1
 
     def _answer(self) -> None:
-        while self.hangs:
-            gevent.sleep(0.01)
+        self.answers.wait()
         if self.is_away:
-            self.refused += 1
             raise LeaseError("no answer")
 
 
 class Side:
     """A keeper, and what it has said."""
 
-    def __init__(self, store: Store, name: str, ttl_s: float = TTL_S) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self.said: list[str] = []
-        self.offset_s = 0.0
         self.may_take = True
-        self.keeper = LeaseKeeper(
-            store, name, ttl_s, FakeLog(), lambda: self.may_take, self._changed, lambda: monotonic() + self.offset_s
-        )
+        self.keeper = LeaseKeeper(store, name, TTL_S, FakeLog(), lambda: self.may_take, self._changed)
         self.keeper.start()
 
     def _changed(self) -> None:
@@ -91,12 +85,8 @@ class Side:
         until(lambda: self.said == list(said), f"{said}, is {self.said}")
 
 
-def until(condition: object, what: str) -> None:
-    def ask() -> bool:
-        gevent.sleep(0.01)
-        return bool(condition())  # type: ignore[operator]
-
-    wait_until(ask, 40, what)
+def until(condition: Callable[[], object], what: str) -> None:
+    wait_until(lambda: gevent.sleep(0.01) or condition(), 40, what)
 
 
 @pytest.fixture
@@ -104,15 +94,18 @@ def store() -> Store:
     return Store()
 
 
-@pytest.mark.parametrize("how", ["is_away", "hangs"])
-def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(store: Store, how: str) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(store: Store, hangs: bool) -> None:
     side = Side(store, "first")
     side.wait_for("taken")
-    setattr(store, how, True)
+    store.is_away = True
+    if hangs:
+        store.answers.clear()
     assert side.keeper.remaining_s <= TTL_S * (1 - MARGIN)
     side.wait_for("taken", "free")
     assert not side.keeper.is_held
-    store.is_away = store.hangs = False
+    store.is_away = False
+    store.answers.set()
     store.owner = ""  # it has ended there too
     side.wait_for("taken", "free", "taken")
     side.keeper.close()
@@ -121,17 +114,14 @@ def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(st
 @pytest.mark.parametrize("answer", [False, LeaseError("no answer")])
 def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(store: Store, answer: bool | LeaseError) -> None:
     """Another holder may have come and gone between the question and the lease."""
-    asked: list[str] = []
+    asked = []
+    answers = Mock(side_effect=[True, answer, True, True])
 
     def may_take() -> bool:
         asked.append(store.owner)
-        if asked.count("first") > 1 or not store.owner:
-            return True
-        if isinstance(answer, LeaseError):
-            raise answer
-        return answer
+        return answers()
 
-    held: list[bool] = []
+    held = []
     keeper = LeaseKeeper(store, "first", TTL_S, FakeLog(), may_take, lambda: held.append(keeper.is_held))
     keeper.start()
     until(lambda: held, "the lease")
@@ -156,7 +146,7 @@ def test_who_may_not_take_the_lease_leaves_it_to_others(store: Store) -> None:
 def test_a_lease_of_the_last_life_is_nobody_elses(store: Store) -> None:
     store.owner = "first"
     side = Side(store, "first")
-    gevent.sleep(TTL_S)
+    until(lambda: store.looks > 2, "it to look")
     assert side.said == []
     store.owner = ""
     side.wait_for("taken")

@@ -55,16 +55,19 @@ def nobody(endpoint: Endpoint) -> bool:
     return False
 
 
-def test_the_first_family_is_used_alone() -> None:
-    selection = EndpointSelection()
+@pytest.fixture
+def selection() -> EndpointSelection:
+    return EndpointSelection()
+
+
+def test_the_first_family_is_used_alone(selection: EndpointSelection) -> None:
     assert selection.in_use == selection.all == ()
     selection.resolved([V4, V6, OTHER_V4, V4], nobody)
     assert selection.in_use == (V4, OTHER_V4)
     assert selection.all == (V4, V6, OTHER_V4)
 
 
-def test_the_other_family_where_the_first_cannot_be_connected() -> None:
-    selection = EndpointSelection()
+def test_the_other_family_where_the_first_cannot_be_connected(selection: EndpointSelection) -> None:
     selection.resolved([V6, V4], nobody)
     assert selection.change_family()
     assert selection.in_use == (V4,)
@@ -74,15 +77,13 @@ def test_the_other_family_where_the_first_cannot_be_connected() -> None:
     assert selection.in_use == (V6,)
 
 
-def test_a_family_that_vanished_is_replaced() -> None:
-    selection = EndpointSelection()
+def test_a_family_that_vanished_is_replaced(selection: EndpointSelection) -> None:
     selection.resolved([V6], nobody)
     selection.resolved([V4], nobody)
     assert selection.in_use == selection.all == (V4,)
 
 
-def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
-    selection = EndpointSelection()
+def test_an_endpoint_that_vanished_stays_while_it_is_connected(selection: EndpointSelection) -> None:
     selection.resolved([V4], nobody)
     selection.resolved([OTHER_V4], lambda endpoint: endpoint == V4)
     assert selection.in_use == selection.all == (OTHER_V4, V4)
@@ -99,15 +100,14 @@ def test_after_a_bug_in_what_follows_an_attempt_comes_the_next_one(what: str) ->
         raise KeyError("a bug")
 
     if what == "host":
-        started: Any = LookupHost(parse_address("name:4160"), lambda *_: [V4], log, time.monotonic, nobody, fail)
+        started = LookupHost(parse_address("name:4160"), lambda *_: [V4], log, time.monotonic, nobody, fail)
     else:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             address = parse_address(f"127.0.0.1:{closed.getsockname()[1]}")
-        assert address.endpoint is not None
-        context: Any = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
+        context = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
         started = LookupPeer(address.endpoint, address, context)
     started.start()
     with gevent.Timeout(40):
         while len(attempts) < 3:
-            gevent.sleep(0.01)
+            gevent.sleep(0)
     started.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any
 
 import gevent
 import pytest
@@ -39,8 +38,8 @@ class Leaving(Stream):
 def test_others_are_served_between_them(is_reset: bool) -> None:
     hub, log = gevent.get_hub(), Log("[test] ")
     iteration = LoopIteration(hub, log)
-    ended: list[str] = []
-    theirs: list[Any] = []
+    ended = []
+    theirs = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         for _ in range(COUNT):
             client = socket.create_connection(server.getsockname())
@@ -51,7 +50,7 @@ def test_others_are_served_between_them(is_reset: bool) -> None:
             client.send(b"x")
             theirs.append(client)
     gevent.sleep(0.01)
-    served: list[int] = []
+    served = []
 
     def neighbour() -> None:
         while len(ended) < COUNT:

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import Any
+from unittest.mock import Mock
 
 import gevent
 import pytest
 
 from nsqd_py.net import listeners
 from nsqd_py.net.listeners import Listeners
+from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import FakeLog
 
-PAUSE_S = 0.3
-
-
-class NoDescriptors:
-    """A socket that no process can accept from; `times` are those of the attempts."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def accept(self) -> Any:
-        self.times.append(time.monotonic())
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    def close(self) -> None: ...
+PAUSE_S = 0.2
 
 
 def test_each_rest_is_a_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "_PAUSE_WITHOUT_DESCRIPTORS_S", PAUSE_S)
     made = Listeners(None, {"TCP": bytes}, gevent.get_hub().loop, FakeLog())  # type: ignore[arg-type]
-    listener: Any = made.add("TCP", "127.0.0.1:0", lambda *_: None)
-    socket, listener._sock = listener._sock, NoDescriptors()
+    listener = made.add("TCP", "127.0.0.1:0", lambda *_: None)
+    socket, listener._sock = listener._sock, Mock()
+    listener._sock.accept.side_effect = OSError(errno.EMFILE, "Too many open files")
+    watcher = listener._watcher
     try:
-        listener._on_readable()
-        began_s = time.monotonic()
-        for _ in range(2):  # the watcher starts again after each
-            gevent.sleep(PAUSE_S * 1.5)
+        for _ in range(3):  # the watcher starts again after each
+            gevent.sleep(0)
+            began_s = time.monotonic()
             listener._on_readable()
-        gevent.sleep(PAUSE_S / 3)
-        assert not listener._watcher.active
-        assert time.monotonic() - began_s > PAUSE_S
+            assert not watcher.active
+            wait_until(lambda: gevent.sleep(PAUSE_S / 10) or watcher.active)
+            assert time.monotonic() - began_s > PAUSE_S / 2
     finally:
         listener._sock = socket
         made.close()

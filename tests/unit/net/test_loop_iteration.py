@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from unittest.mock import Mock
 
 import gevent
 import pytest
@@ -13,19 +13,6 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from tests.unit.fakes import MS, FakeClock, FakeLog
 
 
-class Worker:
-    """Counts its calls."""
-
-    def __init__(self) -> None:
-        self.deliveries = self.flushes = 0
-
-    def deliver(self) -> None:
-        self.deliveries += 1
-
-    def flush(self) -> None:
-        self.flushes += 1
-
-
 class BusyLoop:
     """An iteration whose loop has other input, or none."""
 
@@ -33,7 +20,7 @@ class BusyLoop:
         self.clock = FakeClock()
         self.has_input = True
         monkeypatch.setattr(loop_iteration, "monotonic_ns", self.clock)
-        log: Any = FakeLog()
+        log = FakeLog()
         self.iteration = LoopIteration(gevent.get_hub(), log)
         self.iteration._poll_loop = lambda timeout_ms: [(0, 1)] * self.has_input
 
@@ -44,82 +31,63 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> BusyLoop:
 
 
 def test_a_patient_delivery_waits_while_other_input_is_ready(loop: BusyLoop) -> None:
-    patient, other = Worker(), Worker()
+    patient, other = Mock(), Mock()
     loop.iteration.add_patient_deliverer(patient)
     loop.iteration.add_deliverer(other)
     loop.iteration.end()
-    assert (patient.deliveries, other.deliveries) == (0, 1)
+    assert (patient.deliver.call_count, other.deliver.call_count) == (0, 1)
     loop.has_input = False
-    loop.iteration.end()
-    assert patient.deliveries == 1
-    loop.iteration.end()
-    assert patient.deliveries == 1
+    for _ in range(2):
+        loop.iteration.end()
+        assert patient.deliver.call_count == 1
 
 
 def test_it_waits_for_a_millisecond_at_most(loop: BusyLoop) -> None:
-    patient = Worker()
+    patient = Mock()
     for _ in range(2):
         loop.iteration.add_patient_deliverer(patient)
         loop.iteration.end()
         loop.clock.now_ns += MS - 1
         loop.iteration.end()
-        before = patient.deliveries
+        patient.deliver.assert_not_called()
         loop.clock.now_ns += 1
         loop.iteration.end()
-        assert patient.deliveries == before + 1
+        patient.deliver.assert_called_once()
+        patient.reset_mock()
 
 
-def test_answers_are_sent_before_it(loop: BusyLoop) -> None:
-    publisher = Worker()
-
-    class Patient(Worker):
-        def deliver(self) -> None:
-            super().deliver()
-            self.flushed_before = publisher.flushes
-
-    patient = Patient()
+def test_the_order_within_an_iteration(loop: BusyLoop) -> None:
+    """Publishers are answered between the write and the release, and what must be checked before that is."""
+    all_of_them = Mock()
     loop.has_input = False
-    loop.iteration.add_patient_deliverer(patient)
-    loop.iteration.add_flusher(publisher)
+    loop.iteration.add_patient_deliverer(all_of_them.patient)
+    loop.iteration.before_output = all_of_them.check
+    loop.iteration.add_committer(all_of_them.topic)
+    loop.iteration.add_flusher(all_of_them.publisher)
     loop.iteration.end()
-    assert patient.flushed_before == 1
-
-
-def test_publishers_are_answered_between_the_write_and_the_release(loop: BusyLoop) -> None:
-    publisher = Worker()
-    flushed: list[int] = []
-
-    class Topic:
-        def write(self) -> None:
-            flushed.append(publisher.flushes)
-
-        accept = write
-
-    loop.iteration.add_committer(Topic())
-    loop.iteration.add_flusher(publisher)
-    loop.iteration.end()
-    assert flushed == [0, 1]
+    names = [name for name, _, _ in all_of_them.mock_calls]
+    assert list(dict.fromkeys(names)) == ["topic.write", "check", "publisher.flush", "topic.accept", "patient.deliver"]
 
 
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: Any = FakeLog()
+    log = FakeLog()
     hub = gevent.get_hub()
     monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 50 * MS)
-    iteration, patient = LoopIteration(hub, log), Worker()
+    iteration, patient = LoopIteration(hub, log), Mock()
     reader, writer = os.pipe()
     watcher = hub.loop.io(reader, 1)
-    reads: list[int] = []
+    reads = []
 
     def on_readable() -> None:
         if not reads:
             iteration.add_patient_deliverer(patient)
-        reads.append(patient.deliveries)
+        reads.append(patient.deliver.call_count)
 
     watcher.start(on_readable)
     os.write(writer, b"x")
     try:
         with gevent.Timeout(40):
-            while not patient.deliveries:
+            while not patient.deliver.called:
                 gevent.sleep(0)
     finally:
         watcher.stop()
@@ -127,23 +95,3 @@ def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest
         os.close(reader)
         os.close(writer)
     assert reads.count(0) > 1
-
-
-def test_what_must_be_checked_before_output_leaves_is_checked_after_the_log_is_written(loop: BusyLoop) -> None:
-    happened: list[str] = []
-
-    class Both:
-        def write(self) -> None:
-            happened.append("write")
-
-        def accept(self) -> None:
-            happened.append("accept")
-
-        def flush(self) -> None:
-            happened.append("flush")
-
-    loop.iteration.before_output = lambda: happened.append("check")
-    loop.iteration.add_committer(Both())
-    loop.iteration.add_flusher(Both())
-    loop.iteration.end()
-    assert happened[:3] == ["write", "check", "flush"]

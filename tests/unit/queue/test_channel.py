@@ -23,20 +23,17 @@ def bench() -> Bench:
 def test_lone_messages_go_around(bench: Bench) -> None:
     consumers = [bench.consumer(rdy=5) for _ in range(3)]
     for i in range(6):
-        bench.release(b"%d" % i)
-        bench.run()
+        bench.deliver(b"%d" % i)
     assert [len(consumer.received) for consumer in consumers] == [2, 2, 2]
 
 
 def test_while_nsqd_stops_nothing_is_delivered_and_answers_count(bench: Bench) -> None:
     consumer = bench.consumer(rdy=1)
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     bench.channel.end_delivery()
     assert bench.channel.finish(consumer, [consumer.received[0].id]) == []
     bench.channel.client_ready(consumer)
-    bench.release(b"late")
-    bench.run()
+    bench.deliver(b"late")
     assert bench.statistics() == (3, 0, 0)
     assert consumer.bodies() == numbered(1)
 
@@ -58,8 +55,7 @@ def test_a_ready_consumer_makes_no_room_twice(bench: Bench) -> None:
     """RDY that was lowered since is no room, and takes none away either."""
     bench.new_channel("ch#ephemeral")
     consumer = bench.consumer(rdy=10)
-    bench.release(*numbered(5))
-    bench.run()
+    bench.deliver(*numbered(5))
     consumer.rdy = 1
     bench.release(*numbered(10))
     assert bench.statistics() == (10, 5, 0)
@@ -76,7 +72,7 @@ def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Benc
     assert bench.channel.depth <= 10
 
 
-# --- empty
+# --- attempts
 
 
 def test_attempts_stay_within_their_field(bench: Bench) -> None:
@@ -117,12 +113,8 @@ def test_a_client_that_takes_nothing_keeps_nobody_waiting(bench: Bench) -> None:
     second = bench.consumer(rdy=1)
     bench.run()
     first.rdy = 0
-    bench.release(b"one")
-    bench.run()
+    bench.deliver(b"one")
     assert (first.bodies(), second.bodies()) == ([], [b"one"])
-
-
-# ---- channels: bodies that cannot be read
 
 
 # --- bodies that cannot be read
@@ -183,8 +175,7 @@ def test_a_channel_is_stalled_while_its_consumers_finish_nothing(bench: Bench) -
     clock.now_ns += 100 * SECOND
     consumer = bench.consumer(rdy=1, msg_timeout_ns=1000 * SECOND)
     began_ns = clock.now_ns
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     clock.now_ns += 9 * SECOND
     assert channel.stalled_ns == 0
     clock.now_ns += 2 * SECOND
@@ -201,8 +192,7 @@ def test_a_channel_is_stalled_while_its_consumers_finish_nothing(bench: Bench) -
 
 def become_due(bench: Bench) -> None:
     consumer = bench.consumer(rdy=3)
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     consumer.rdy = 1
     for message in consumer.take():
         consumer.requeue(message, 100 * SECOND)
@@ -211,8 +201,7 @@ def become_due(bench: Bench) -> None:
 
 def come_back_after_a_seek(bench: Bench) -> None:
     consumer = bench.consumer(rdy=3)
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     consumer.finish(*consumer.take())
     consumer.rdy = 1
     bench.pass_time(100 * SECOND)
@@ -223,8 +212,7 @@ def come_back_after_a_seek(bench: Bench) -> None:
 def time_out_after_their_consumer_has_left(bench: Bench) -> None:
     other = bench.consumer(rdy=0)
     leaving = bench.consumer(rdy=3, msg_timeout_ns=100 * SECOND)
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     leaving.leave()
     other.set_rdy(1)
     bench.pass_time(100 * SECOND)
@@ -232,8 +220,7 @@ def time_out_after_their_consumer_has_left(bench: Bench) -> None:
 
 def are_requeued(bench: Bench) -> None:
     consumer = bench.consumer(rdy=3, msg_timeout_ns=200 * SECOND)
-    bench.release(*numbered(3))
-    bench.run()
+    bench.deliver(*numbered(3))
     consumer.rdy = 1
     bench.pass_time(100 * SECOND)
     for message in consumer.take():

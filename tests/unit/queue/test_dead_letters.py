@@ -15,7 +15,7 @@ from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy, dead_letter
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.types import ByTopic
-from tests.unit.fakes import SECOND, FakeConsumer, World, refuse, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, refuse, start_broker
 
 
 class Bench:
@@ -40,16 +40,13 @@ class Bench:
         return self.broker.topics["orders.dead"]
 
     def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
-        self.topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
-        self.world.run()
+        self.world.publish(self.topic, *bodies, defer_ns=delay_ns)
 
     def consumer(self, channel: Channel | None = None, rdy: int = 10) -> FakeConsumer:
-        consumer = FakeConsumer(self.world, rdy, 900 * SECOND).subscribe(channel or self.channel)
-        self.world.run()
-        return consumer
+        return self.world.consumer(channel or self.channel, rdy, 900 * SECOND)
 
-    def dead_consumer(self, rdy: int = 10) -> FakeConsumer:
-        return self.consumer(self.broker.get_channel(self.dead, "ch"), rdy)
+    def dead_consumer(self) -> FakeConsumer:
+        return self.consumer(self.broker.get_channel(self.dead, "ch"))
 
     def requeue_all(self, consumer: FakeConsumer, delay_ns: int = 0, times: int = 1) -> None:
         for _ in range(times):
@@ -57,8 +54,17 @@ class Bench:
                 consumer.requeue(message, delay_ns)
             self.world.run()
 
-    def statistics(self) -> tuple[int, int, int]:
-        return self.channel.depth, self.channel.in_flight_count, self.channel.deferred_count
+    def kill_all(self, *channels: Channel) -> None:
+        """What waits in these channels is tried too often."""
+        for channel in channels:
+            consumer = self.consumer(channel)
+            self.requeue_all(consumer, times=2)
+            consumer.leave()
+
+    def statistics(self, channel: Channel | None = None) -> tuple[int, int, int]:
+        """depth, in flight, deferred"""
+        channel = channel or self.channel
+        return channel.depth, channel.in_flight_count, channel.deferred_count
 
 
 @pytest.fixture
@@ -67,11 +73,8 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_a_dead_topic_says_where_a_limited_number_comes_from(bench: Bench) -> None:
-    consumer = bench.consumer()
     bench.publish(*[b"%d" % i for i in range(150)])
-    consumer.set_rdy(200)
-    bench.world.run()
-    bench.requeue_all(consumer, times=2)
+    bench.requeue_all(bench.consumer(rdy=200), times=2)
     assert (len(bench.dead.dead_letters), bench.channel.dead_letter_count) == (MOST_REMEMBERED, 150)
 
 
@@ -97,8 +100,8 @@ def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     bench, consumer = with_a_dead_one(tmp_path, b"poison")
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.fdatasync", refuse)
-        patch.setattr("os.fsync", refuse)
+        for name in ("os.fdatasync", "os.fsync"):
+            patch.setattr(name, refuse)
         gevent.idle()
     bench.world.run()
     assert [message.attempts for message in consumer.take()] == [3]
@@ -119,39 +122,30 @@ def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(benc
     """Both have one id, by which a consumer answers."""
     other = bench.broker.get_channel(bench.topic, "other")
     bench.publish(b"poison", b"second")
-    for channel in (bench.channel, other):
-        consumer = bench.consumer(channel)
-        bench.requeue_all(consumer, times=2)
-        consumer.leave()
+    bench.kill_all(bench.channel, other)
     channel = bench.broker.get_channel(bench.dead, "ch")
     reader = bench.dead_consumer()
     assert reader.bodies() == [b"poison", b"second"]
-    assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (0, 2, 2)
+    assert bench.statistics(channel) == (0, 2, 2)
     assert channel.finish(reader, list(reader.in_flight.table)) == []
     reader.become_ready()
     bench.world.pass_time(2 * SECOND)
     last = reader.take()
     assert [message.body for message in last] == [b"poison", b"second"]
     assert reader.finish(*last) == []
-    assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (0, 0, 0)
+    assert bench.statistics(channel) == (0, 0, 0)
     assert channel.position.finished.floor == 4
-    again = bench.consumer(bench.channel)
     bench.publish(b"third")
-    bench.requeue_all(again, times=2)
-    again.leave()
-    again = bench.consumer(other)
-    bench.requeue_all(again, times=2)
+    bench.kill_all(bench.channel, other)
     assert reader.bodies() == [b"third"]
-    assert (channel.in_flight_count, channel.deferred_count) == (1, 1)
+    assert bench.statistics(channel) == (0, 1, 1)
 
 
 def test_a_topic_of_dead_letters_keeps_its_own(bench: Bench) -> None:
     bench.publish(b"poison")
-    consumer = bench.consumer()
-    bench.requeue_all(consumer, times=2)
+    bench.kill_all(bench.channel)
     reader = bench.dead_consumer()
-    for _ in range(5):
-        bench.requeue_all(reader)
+    bench.requeue_all(reader, times=5)
     assert [message.attempts for message in reader.take()] == [6]
     assert set(bench.broker.topics) == {"orders", "orders.dead"}
 

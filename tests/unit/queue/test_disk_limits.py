@@ -65,7 +65,7 @@ class Room:
 
     @property
     def refusals_told(self) -> int:
-        errors: list[str] = self.life.world.log.errors
+        errors = self.life.world.log.errors
         return sum("publishing is refused" in error for error in errors)
 
     def pass_look(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_reads
-from tests.unit.fakes import SECOND, World, sized
+from tests.unit.fakes import SECOND, World
 from tests.unit.queue.test_dead_letters import Bench
 
 TTL_NS = 60 * SECOND
@@ -43,9 +43,7 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: ExpiryBench)
     bench.publish(b"now")
     bench.publish(b"later", delay_ns=30 * SECOND)
     bench.world.pass_time(31 * SECOND)
-    consumer = bench.consumer()
-    for message in consumer.take():
-        consumer.requeue(message)
+    bench.requeue_all(bench.consumer())
     bench.restart()
     assert len(bench.channel.position.requeued) == 1
     bench.world.pass_time(35 * SECOND)
@@ -56,15 +54,10 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: ExpiryBench)
 
 def test_setting_the_clock_makes_no_message_old(bench: ExpiryBench) -> None:
     wall_ns = bench.world.clock
-    offset_ns = [0]
-    bench.broker.services.wall_clock = lambda: wall_ns() + offset_ns[0]
-    bench.publish(b"before")
-    offset_ns[0] = 3600 * SECOND
-    bench.world.pass_time(10 * SECOND)
-    bench.publish(b"in the future")
-    offset_ns[0] = -3600 * SECOND
-    bench.world.pass_time(10 * SECOND)
-    bench.publish(b"in the past")
+    for offset_ns in (0, 3600 * SECOND, -3600 * SECOND):
+        bench.broker.services.wall_clock = lambda offset_ns=offset_ns: wall_ns() + offset_ns
+        bench.world.pass_time(10 * SECOND)
+        bench.publish(b"x")
     bench.world.pass_time(2 * SECOND)
     assert bench.counts() == (3, 0, 0, 0)
 
@@ -98,8 +91,7 @@ def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
 def test_a_bug_with_one_topic_does_not_end_the_sweeps(bench: ExpiryBench) -> None:
     bench.publish(b"old")
     other = bench.broker.get_topic("other")
-    other.buffer.publish(sized(b"old"), 1, 0, None, 0, 0)
-    bench.world.run()
+    bench.world.publish(other, b"old")
     bench.topic.unreleased_deferred.append(cast(Any, None))
     for _ in range(int(TTL_NS / SECOND) + 2):
         with pytest.raises(TypeError):

@@ -15,9 +15,12 @@ TIMEOUT = 60
 MAX_TIMEOUT = 100
 
 
-def deliver(table: InFlightTable, first: int, count: int, now_ns: int = 0, attempts: int = 1) -> list[bytes]:
+DELIVERY = Delivery(BATCH, BATCH.timestamp_ns, 1, 0, TIMEOUT)
+
+
+def deliver(table: InFlightTable, first: int, count: int) -> list[bytes]:
     ids = hex_ids(BATCH.base_id + first, count)
-    table.add(ids, first, Delivery(BATCH, BATCH.timestamp_ns, attempts, now_ns, now_ns + TIMEOUT))
+    table.add(ids, first, DELIVERY)
     return ids
 
 
@@ -46,11 +49,10 @@ def test_an_id_that_is_in_flight_is_not_added_again() -> None:
     ids = deliver(table, 10, 3)
     table.touch(ids[1], 10, TIMEOUT, MAX_TIMEOUT)
     for low, count in ((12, 2), (10, 1), (11, 1), (9, 2)):
-        again = hex_ids(BATCH.base_id + low, count)
-        assert not table.add(again, 50, Delivery(BATCH, BATCH.timestamp_ns, 1, 0, TIMEOUT))
+        assert not table.add(hex_ids(BATCH.base_id + low, count), 50, DELIVERY)
     assert sorted(seq for seq, _ in table.entries()) == [10, 11, 12]
     assert table.finish(ids) == ([10, 11, 12], [])
-    assert table.add(ids, 50, Delivery(BATCH, BATCH.timestamp_ns, 1, 0, TIMEOUT))
+    assert table.add(ids, 50, DELIVERY)
 
 
 # --- percentiles of the time from publish to finish: what counts, for how long, and how exactly
@@ -59,26 +61,31 @@ def test_an_id_that_is_in_flight_is_not_added_again() -> None:
 WINDOW_NS = 10 * SECOND
 
 
-def make_meter(clock: FakeClock, *percentiles: float) -> LatencyMeter:
-    return LatencyMeter(percentiles or (0.5,), WINDOW_NS, clock, clock)
+class Meter:
+    """A meter with a clock that stands still until it is set."""
 
+    def __init__(self, *percentiles: float, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self._meter = LatencyMeter(percentiles or (0.5,), WINDOW_NS, self.clock, self.clock)
 
-def finish_after(meter: LatencyMeter, clock: FakeClock, latency_ns: int, count: int = 1) -> None:
-    """Messages that were published so long ago are finished now."""
-    batch = make_batch(0, *[b"m"] * count)
-    batch.timestamp_ns = clock.now_ns - latency_ns
-    meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): count})
+    def finish_after(self, latency_ns: int, count: int = 1) -> None:
+        """Messages that were published so long ago are finished now."""
+        batch = make_batch(0, *[b"m"] * count)
+        batch.timestamp_ns = self.clock.now_ns - latency_ns
+        self._meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): count})
 
+    def statistics(self, *others: Meter) -> dict[str, Any]:
+        return self._meter.statistics([other._meter for other in others])
 
-def count(meter: LatencyMeter) -> Any:
-    return meter.statistics()["count"]
+    @property
+    def count(self) -> Any:
+        return self.statistics()["count"]
 
 
 def test_percentiles_are_right_to_one_percent() -> None:
-    clock = FakeClock()
-    meter = make_meter(clock, 1.0, 0.99, 0.5, 0.01)
+    meter = Meter(1.0, 0.99, 0.5, 0.01)
     for latency_ms in range(1, 1001):
-        finish_after(meter, clock, latency_ms * MS)
+        meter.finish_after(latency_ms * MS)
     statistics = meter.statistics()
     assert statistics["count"] == 1000
     values_ms = [entry["value"] / MS for entry in statistics["percentiles"]]
@@ -86,32 +93,26 @@ def test_percentiles_are_right_to_one_percent() -> None:
 
 
 def test_the_window_forgets_half_of_itself_at_a_time() -> None:
-    clock = FakeClock()
-    meter = make_meter(clock)
-    finish_after(meter, clock, MS)
-    clock.now_ns = START_NS + WINDOW_NS // 2
-    finish_after(meter, clock, MS)
-    finish_after(meter, clock, MS)
-    clock.now_ns = START_NS + WINDOW_NS - 1
-    assert count(meter) == 3
-    clock.now_ns += 1
-    assert count(meter) == 2
-    clock.now_ns = START_NS + WINDOW_NS * 3 // 2
-    assert count(meter) == 0
+    meter = Meter()
+    meter.finish_after(MS)
+    meter.clock.now_ns = START_NS + WINDOW_NS // 2
+    meter.finish_after(MS, count=2)
+    for after_ns, count in ((WINDOW_NS - 1, 3), (WINDOW_NS, 2), (WINDOW_NS * 3 // 2, 0)):
+        meter.clock.now_ns = START_NS + after_ns
+        assert meter.count == count
 
 
 def test_figures_of_several_meters_leave_each_as_it_was() -> None:
-    clock = FakeClock()
-    one, other = make_meter(clock), make_meter(clock)
-    finish_after(one, clock, MS, count=2)
-    finish_after(other, clock, SECOND, count=3)
-    assert one.statistics([other])["count"] == 5
-    assert one.statistics([other])["percentiles"][0]["value"] == pytest.approx(SECOND, rel=0.02)
-    assert (count(one), count(other)) == (2, 3)
+    one = Meter()
+    other = Meter(clock=one.clock)
+    one.finish_after(MS, count=2)
+    other.finish_after(SECOND, count=3)
+    assert one.statistics(other)["count"] == 5
+    assert one.statistics(other)["percentiles"][0]["value"] == pytest.approx(SECOND, rel=0.02)
+    assert (one.count, other.count) == (2, 3)
 
 
 def test_a_wall_clock_that_was_set_back_gives_no_negative_latency() -> None:
-    clock = FakeClock()
-    meter = make_meter(clock)
-    finish_after(meter, clock, -SECOND)
+    meter = Meter()
+    meter.finish_after(-SECOND)
     assert meter.statistics() == {"count": 1, "percentiles": [{"quantile": 0.5, "value": 0.0}]}

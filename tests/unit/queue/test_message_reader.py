@@ -8,14 +8,14 @@ import random
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from unittest.mock import Mock
 
 import pytest
 
-from nsqd_py.batch import Batch
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
 from tests.unit.channel_bench import Bench
-from tests.unit.fakes import SECOND, FakeConsumer, World, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, start_broker
 
 
 @pytest.fixture
@@ -33,17 +33,11 @@ def defer_in_any_order(bench: Bench, count: int) -> list[bytes]:
     return [b"%05d" % i for i in sorted(range(count), key=order.__getitem__)]
 
 
-def reads_of(bench: Bench) -> list[int]:
-    """The numbers that are read, from now on."""
-    reads: list[int] = []
+def count_reads(bench: Bench) -> Mock:
+    """A mock that is asked for each message by its number, from now on."""
     by_seq = {batch.first_seq: batch for batch in bench.source.batches}
-
-    def batch_at(seq: int) -> Batch | None:
-        reads.append(seq)
-        return by_seq[seq]
-
-    bench.source.batch_at = batch_at  # type: ignore[method-assign]
-    return reads
+    bench.source.batch_at = Mock(side_effect=by_seq.__getitem__)
+    return bench.source.batch_at
 
 
 def take_all(bench: Bench, consumer: FakeConsumer) -> list[bytes]:
@@ -57,11 +51,11 @@ def take_all(bench: Bench, consumer: FakeConsumer) -> list[bytes]:
 
 def test_a_late_turn_goes_on_in_the_next_one(bench: Bench) -> None:
     expected = defer_in_any_order(bench, 1_000)
-    reads_of(bench)
+    count_reads(bench)
     bench.pass_time(2 * SECOND)
     consumer = bench.consumer(rdy=1_000)
     turns = 0
-    bodies: list[bytes] = []
+    bodies = []
     while len(bodies) < 1_000:
         bench.world.iteration.looks_left = 300  # then it is late
         before = len(bodies)
@@ -94,13 +88,13 @@ def test_no_more_is_read_ahead_than_the_most_bytes(bench: Bench) -> None:
     now_ns = bench.world.clock()
     for i in range(30):
         bench.release(b"%05d" % i * 100_000, due_ns=now_ns + SECOND - i)
-    reads = reads_of(bench)
+    reads = count_reads(bench)
     bench.pass_time(2 * SECOND)
     consumer = bench.consumer(rdy=1)
     bench.run()
-    assert len(reads) <= 7
+    assert reads.call_count <= 7
     assert [body[:5] for body in take_all(bench, consumer)] == [b"%05d" % i for i in reversed(range(30))]
-    assert len(reads) <= 60
+    assert reads.call_count <= 60
 
 
 # --- a bad place on the disk: what lies there waits, and everything else is delivered
@@ -138,15 +132,13 @@ def broker(world: World, tmp_path: Path) -> Broker:
     topic = broker.get_topic("orders")
     broker.get_channel(topic, "ch")
     for low in range(0, COUNT, 10):
-        topic.buffer.publish(sized(*(b"%06d" % i + b"x" * SIZE for i in range(low, low + 10))), 10, 0, None, 0)
-        world.run()
+        world.publish(topic, *[b"%06d" % i + b"x" * SIZE for i in range(low, low + 10)])
     return broker
 
 
 def consume(world: World, channel: Channel) -> list[int]:
     """All that comes now."""
-    consumer = FakeConsumer(world, COUNT).subscribe(channel)
-    world.run()
+    consumer = world.consumer(channel, COUNT)
     world.pass_time(SECOND // 2)
     received = consumer.take()
     consumer.finish(*received)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, refuse, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, publish, refuse, start_broker
 from tests.unit.topic_bench import Bench, drain
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    yield Bench(tmp_path)
-    close_descriptors(tmp_path)
-
-
-# --- one turn
+def bench(directory: Path) -> Bench:
+    return Bench(directory)
 
 
 # --- lone messages
@@ -32,8 +27,7 @@ def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -
     bench.syncer.every = every
     topic = bench.topic()
     for _ in range(every):
-        bench.publish(topic, b"x")
-        bench.world.run()
+        bench.world.publish(topic, b"x")
     assert [unsynced for unsynced, _ in bench.syncer.calls] == [1, every]
 
 
@@ -41,7 +35,7 @@ def test_emptying_a_paused_topic_lets_go_of_its_files(bench: Bench) -> None:
     topic = bench.topic()
     bench.channel(topic)
     topic.pause()
-    bench.publish(topic, b"dropped", b"dropped too")
+    publish(topic, b"dropped", b"dropped too")
     topic.empty()
     assert not topic.is_needed(0, 2)
 
@@ -52,8 +46,7 @@ def test_what_a_paused_topic_held_does_not_stall_its_channels_at_once(bench: Ben
     channel = bench.channel(topic)
     FakeConsumer(bench.world).subscribe(channel)
     topic.pause()
-    bench.publish(topic, b"1", b"2")
-    bench.world.run()
+    bench.world.publish(topic, b"1", b"2")
     bench.world.pass_time(100 * SECOND)
     topic.unpause()
     bench.world.run()
@@ -69,7 +62,7 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
     """Deferred messages are batches of their own, also when they come in one iteration."""
     topic = bench.topic("orders#ephemeral", mem_queue_size=2)
     for i in range(5):
-        bench.publish(topic, b"%d" % i, defer_ns=SECOND + i)
+        publish(topic, b"%d" % i, defer_ns=SECOND + i)
     bench.world.run()
     assert topic.depth == 2
     assert drain(topic) == [b"0", b"1"]
@@ -82,11 +75,10 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
 def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
     """A time that fits no record: the publisher must hear of it, and those who come later must not suffer."""
     topic = bench.topic()
-    publisher = bench.publish(topic, b"lost", defer_ns=1 << 63)
+    publisher = publish(topic, b"lost", defer_ns=1 << 63)
     with pytest.raises(Exception):  # noqa: B017 - whichever it is
         bench.world.run()
-    bench.publish(topic, b"after")
-    bench.world.run()
+    bench.world.publish(topic, b"after")
     assert drain(topic) == [b"after"]
     assert publisher.failures
 
@@ -113,8 +105,7 @@ def test_a_channel_whose_journal_cannot_be_written_does_not_exist(
     broker: Broker, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.get_topic("orders")
-    bench.publish(topic, b"one")
-    bench.world.run()
+    bench.world.publish(topic, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", refuse)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from werkzeug.test import Client
 
 from nsqadmin_py.web.app import App
 from nsqd_py.errors import InternalError, bug_number
@@ -38,6 +39,12 @@ def fail(*_: object) -> Any:
     return [][0]
 
 
+def bug_of(code: Callable[[], object]) -> LookupError:
+    with pytest.raises(LookupError) as raised:
+        code()
+    return raised.value
+
+
 def number_in(text: str) -> str:
     found = re.search(r"internal error ([0-9a-f]{6}), see the server's log", text)
     assert found, text
@@ -52,56 +59,36 @@ def check_line(lines: Lines, number: str) -> None:
 
 
 def test_an_http_handler(lines: Lines) -> None:
-    request: Any = SimpleNamespace(app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x")
+    request = SimpleNamespace(app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x")
     reply = perform(request, "127.0.0.1:1", lines.log)
     assert reply.status == 500
     check_line(lines, number_in(reply.body.decode()))
 
 
 def test_nsqadmin(lines: Lines) -> None:
-    access: Any = SimpleNamespace(check_site=fail, add_headers=lambda _: None)
+    access = SimpleNamespace(check_site=fail, add_headers=lambda _: None)
     app = App({}, "", access, lines.log)
-    environ = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": "/",
-        "wsgi.input": io.BytesIO(),
-        "wsgi.url_scheme": "http",
-        "SERVER_NAME": "a",
-    }
-    statuses: list[str] = []
-    body = b"".join(app(environ | {"SERVER_PORT": "1"}, lambda status, *_: statuses.append(status)))
-    assert statuses == ["500 Internal Server Error"]
-    check_line(lines, number_in(body.decode()))
+    response = Client(app).get("/")
+    assert response.status_code == 500
+    check_line(lines, number_in(response.text))
 
 
 def test_the_event_loop(lines: Lines) -> None:
-    hub: Any = SimpleNamespace()
+    hub = SimpleNamespace()
     log_uncaught_errors(hub, lines.log)
-    try:
-        fail()
-    except IndexError as bug:
-        hub.print_exception("a callback", type(bug), bug, bug.__traceback__)
-        check_line(lines, bug_number(bug))
+    bug = bug_of(fail)
+    hub.print_exception("a callback", type(bug), bug, bug.__traceback__)
+    check_line(lines, bug_number(bug))
 
 
 def test_the_same_bug_has_one_number_and_another_one_another() -> None:
-    bugs: list[Exception] = []
-    for code in (fail, fail, lambda: {}[0]):
-        try:
-            code()
-        except LookupError as bug:
-            bugs.append(bug)
-    first, same, other = map(bug_number, bugs)
+    first, same, other = (bug_number(bug_of(code)) for code in (fail, fail, lambda: {}[0]))
     assert first == same != other
 
 
 def test_lines_of_one_bug_are_limited_and_hide_no_other_bug(lines: Lines) -> None:
     for code in (*[fail] * 100, lambda: {}[0]):
-        try:
-            code()
-        except LookupError as bug:
-            error = report_bug(lines.log, "a test", bug)
-            assert isinstance(error, InternalError)
+        assert isinstance(report_bug(lines.log, "a test", bug_of(code)), InternalError)
     written = lines.read()
     assert 0 < written.count("IndexError('list") < 50
     assert written.count("KeyError(0) - a test") == 1

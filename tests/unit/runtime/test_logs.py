@@ -9,12 +9,27 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from nsqd_py.runtime import logs
-from nsqd_py.runtime import logs as log_module
+from nsqd_py.runtime.logs import (
+    CLIENT_BURST,
+    DEBUG,
+    ERROR,
+    FATAL,
+    INFO,
+    JSON,
+    KEPT_BYTES,
+    MAX_CLIENT_CHARACTERS,
+    TEXT,
+    WARNING,
+    ClientLines,
+    Lines,
+    LineSink,
+    Log,
+)
 from tests.support.hostile_schedule import run_hostile
 from tests.support.nsqd_process import wait_until
 
@@ -28,17 +43,14 @@ class Pipe:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
-    def log(self, level: int = log_module.INFO, prefix: str = "[nsqd] ", form: str = log_module.TEXT) -> log_module.Log:
-        return log_module.Log(prefix, level, form=form, descriptor=self.writer, clock=lambda: NOON_S)
+    def log(self, level: int = INFO, prefix: str = "[nsqd] ", form: str = TEXT) -> Log:
+        return Log(prefix, level, form=form, descriptor=self.writer, clock=lambda: NOON_S)
 
     def text(self) -> str:
         try:
             return os.read(self.reader, 65536).decode()
         except BlockingIOError:
             return ""
-
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.text().splitlines()]
 
 
 @pytest.fixture
@@ -50,28 +62,13 @@ def pipe() -> Iterator[Pipe]:
     os.close(pipe.writer)
 
 
-class LoopIteration:
-    """The end of an iteration that a test decides on."""
-
-    def __init__(self) -> None:
-        self.flushers: list[log_module.Log] = []
-
-    def add_flusher(self, flusher: log_module.Log) -> None:
-        self.flushers.append(flusher)
-
-    def end(self) -> None:
-        for flusher in self.flushers:
-            flusher.flush()
-        self.flushers.clear()
-
-
 def test_what_clients_say_begins_no_line(pipe: Pipe) -> None:
     pipe.log().info("IDENTIFY: %s", "a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
     [line] = pipe.text().splitlines()
     assert line.endswith(r"INFO: IDENTIFY: a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
 
 
-@pytest.mark.parametrize("form", [log_module.TEXT, log_module.JSON])
+@pytest.mark.parametrize("form", [TEXT, JSON])
 def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> None:
     pipe.log(form=form).info("%s", "\U0001f600" + "x" * 5_000_000)
     text = pipe.text()
@@ -82,11 +79,11 @@ def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> No
 @pytest.mark.parametrize(
     ("level", "written"),
     [
-        (log_module.DEBUG, ["DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]),
-        (log_module.INFO, ["INFO", "WARNING", "ERROR", "FATAL"]),
-        (log_module.WARNING, ["WARNING", "ERROR", "FATAL"]),
-        (log_module.ERROR, ["ERROR", "FATAL"]),
-        (log_module.FATAL, ["FATAL"]),
+        (DEBUG, ["DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]),
+        (INFO, ["INFO", "WARNING", "ERROR", "FATAL"]),
+        (WARNING, ["WARNING", "ERROR", "FATAL"]),
+        (ERROR, ["ERROR", "FATAL"]),
+        (FATAL, ["FATAL"]),
     ],
 )
 def test_a_level_silences_those_below(pipe: Pipe, level: int, written: list[str]) -> None:
@@ -96,19 +93,15 @@ def test_a_level_silences_those_below(pipe: Pipe, level: int, written: list[str]
     assert re.findall(r"([A-Z]+): text\n", pipe.text()) == written
 
 
-def fail() -> None:
-    raise ZeroDivisionError("by 100%")
-
-
-@pytest.mark.parametrize("form", [log_module.TEXT, log_module.JSON])
+@pytest.mark.parametrize("form", [TEXT, JSON])
 def test_an_exception_comes_with_its_traceback(pipe: Pipe, form: str) -> None:
     """In JSON it is a field."""
     try:
-        fail()
+        raise ZeroDivisionError("by 100%")
     except ZeroDivisionError as error:
         pipe.log(form=form).exception("client %s - %r", "a", error)
-    if form == log_module.JSON:
-        [line] = pipe.objects()
+    if form == JSON:
+        line = json.loads(pipe.text())
         first, *lines = [f"{line['level'].upper()}: {line['message']}", *line["traceback"].splitlines()]
     else:
         first, *lines = pipe.text().splitlines()
@@ -123,19 +116,20 @@ def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
 
 @pytest.mark.parametrize("write", ["error", "fatal", "exception"])
 def test_an_error_does_not_wait_for_the_end_of_the_turn(pipe: Pipe, write: str) -> None:
-    log, iteration = pipe.log(), LoopIteration()
+    log, iteration = pipe.log(), Mock()
     log.gather(iteration)
     log.info("before")
     getattr(log, write)("it failed")
     assert re.findall(r"before|it failed", pipe.text()) == ["before", "it failed"]
-    iteration.end()
+    iteration.add_flusher.assert_called_with(log)
+    log.flush()
     assert pipe.text() == ""
 
 
 def test_a_closed_reader_raises_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    log = log_module.Log(descriptor=writer)
+    log = Log(descriptor=writer)
     log.info("into a broken pipe")
     os.close(writer)
     log.info("into nothing")
@@ -151,7 +145,7 @@ def test_a_full_pipe_raises_nothing(pipe: Pipe) -> None:
 # --- a reader that does not read
 
 
-def read_until_losses_are_reported(pipe: Pipe, log: log_module.Log) -> str:
+def read_until_losses_are_reported(pipe: Pipe, log: Log) -> str:
     """Waiting lines are written, and then the number of lost ones is reported with the next line."""
     text = ""
 
@@ -176,15 +170,15 @@ def test_lines_that_were_lost_are_counted_and_none_is_torn(pipe: Pipe) -> None:
     assert kept == sorted(kept)
     assert text.count("line ") == len(kept)
     assert len(kept) + sum(lost) == 1000
-    assert len(kept) * 1000 > log_module.KEPT_BYTES
+    assert len(kept) * 1000 > KEPT_BYTES
 
 
 def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
     log = pipe.log()
-    log.exception("broken", error=ValueError("x" * 2 * log_module.KEPT_BYTES))
+    log.exception("broken", error=ValueError("x" * 2 * KEPT_BYTES))
     log.info("next")
     text = read_until_losses_are_reported(pipe, log)
-    assert f"ValueError: {'x' * 2 * log_module.KEPT_BYTES}\n" in text
+    assert f"ValueError: {'x' * 2 * KEPT_BYTES}\n" in text
     assert "INFO: next" not in text
 
 
@@ -192,14 +186,11 @@ def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
 
 
 def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
-    log = pipe.log(form=log_module.JSON)
+    log = pipe.log(form=JSON)
     log.info('a\nb "%s" \u2028 \x00', b"\xff\xe9".decode(errors="surrogateescape"))
     text = pipe.text()
     assert text.count("\n") == 1
     assert json.loads(text)["message"] == 'a\nb "\\udcff\\udce9" \u2028 \x00'
-
-
-# --- levels
 
 
 def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> None:
@@ -215,77 +206,78 @@ def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> N
 # --- log lines that clients can cause: a burst of each text, then one a second, and a count of the others
 
 
-class Written(log_module.Lines):
+class Written(Lines):
     """Lines, and a clock that the test sets."""
 
     def __init__(self) -> None:
-        super().__init__(log_module.INFO)
+        super().__init__(INFO)
         self.now_s = 100.0
         self.texts: list[str] = []
-        self.lines = log_module.ClientLines(self, lambda: self.now_s)
+        self.lines = ClientLines(self, lambda: self.now_s)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
         self.texts.append(text + trace())
 
+    def flood(self) -> None:
+        for _ in range(CLIENT_BURST * 2):
+            self.lines.info("one")
 
-def test_a_burst_is_written_as_it_comes() -> None:
-    written = Written()
-    for number in range(log_module.CLIENT_BURST):
+
+@pytest.fixture
+def written() -> Written:
+    return Written()
+
+
+def test_a_burst_is_written_as_it_comes(written: Written) -> None:
+    for number in range(CLIENT_BURST):
         written.lines.info("client(%d) is here", number)
-    assert written.texts == [f"client({number}) is here" for number in range(log_module.CLIENT_BURST)]
+    assert written.texts == [f"client({number}) is here" for number in range(CLIENT_BURST)]
 
 
-def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
-    written = Written()
+def test_after_a_burst_one_line_a_second_says_how_many_were_left_out(written: Written) -> None:
     for second in range(5):
         written.now_s = 100.0 + second
         for number in range(1_000):
             written.lines.error("client(%d) is wrong", number)
     assert (
-        written.texts[log_module.CLIENT_BURST :]
-        == [f"client(0) is wrong ({1_000 - log_module.CLIENT_BURST} more like this were left out)"]
+        written.texts[CLIENT_BURST:]
+        == [f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"]
         + ["client(0) is wrong (999 more like this were left out)"] * 3
     )
-    written.now_s += log_module.CLIENT_BURST
-    for _ in range(2 * log_module.CLIENT_BURST):
+    written.now_s += CLIENT_BURST
+    for _ in range(2 * CLIENT_BURST):
         written.lines.error("client(%d) is wrong", 0)
-    assert len(written.texts) == 2 * log_module.CLIENT_BURST + 4, "a burst again"
+    assert len(written.texts) == 2 * CLIENT_BURST + 4, "a burst again"
 
 
-def test_a_line_that_is_left_out_has_no_traceback() -> None:
-    written = Written()
-    for _ in range(2 * log_module.CLIENT_BURST):
+def test_a_line_that_is_left_out_has_no_traceback(written: Written) -> None:
+    for _ in range(2 * CLIENT_BURST):
         try:
             raise ValueError("bug")
         except ValueError as error:
             written.lines.exception("panic - %r", error)
-    assert [text.count("Traceback") for text in written.texts] == [1] * log_module.CLIENT_BURST
+    assert [text.count("Traceback") for text in written.texts] == [1] * CLIENT_BURST
 
 
-def test_a_flood_of_one_kind_hides_no_other() -> None:
-    written = Written()
-    for _ in range(log_module.CLIENT_BURST * 2):
-        written.lines.info("one")
+def test_a_flood_of_one_kind_hides_no_other(written: Written) -> None:
+    written.flood()
     written.lines.info("another")
     assert written.texts[-1] == "another"
 
 
-def test_what_is_below_the_level_is_neither_written_nor_counted() -> None:
-    written = Written()
-    written.level = log_module.ERROR
-    for _ in range(log_module.CLIENT_BURST * 2):
-        written.lines.info("one")
-    written.level = log_module.INFO
+def test_what_is_below_the_level_is_neither_written_nor_counted(written: Written) -> None:
+    written.level = ERROR
+    written.flood()
+    written.level = INFO
     written.lines.info("one")
     assert written.texts == ["one"]
 
 
-def test_a_line_is_one_line_of_bounded_length() -> None:
-    written = Written()
+def test_a_line_is_one_line_of_bounded_length(written: Written) -> None:
     written.lines.info("client %s", "a\nb\r" + "x" * 100_000)
     (text,) = written.texts
     assert text.startswith(r"client a\nb\rxxx")
-    assert len(text) <= log_module.MAX_CLIENT_CHARACTERS + 3
+    assert len(text) <= MAX_CLIENT_CHARACTERS + 3
 
 
 # --- a log file on a disk that is slow: whoever logs does not wait for it
@@ -298,7 +290,7 @@ class SlowFile:
         self.path = path
         self.gate = threading.Event()
         self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-        self.sink = log_module.LineSink(self.fd)
+        self.sink = LineSink(self.fd)
         self._real = os.write
         monkeypatch.setattr(os, "write", self._write)
 
@@ -306,9 +298,6 @@ class SlowFile:
         if fd == self.fd and threading.current_thread() is not threading.main_thread():
             assert self.gate.wait(40)
         return self._real(fd, data)
-
-    def is_written(self) -> bool:
-        return not self.sink.is_clogged
 
 
 @pytest.fixture
@@ -321,13 +310,14 @@ def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.
         times = iter((0.0, 1.0))
         patch.setattr(logs, "monotonic", lambda: next(times))
         file.sink.write(b"slow\n")
-    for number in range(100):
-        file.sink.write(b"%d\n" % number)
+    lines = [b"%d\n" % number for number in range(100)]
+    for line in lines:
+        file.sink.write(line)
     assert file.sink.is_clogged
     assert file.path.read_bytes() == b"slow\n"
     file.gate.set()
-    wait_until(file.is_written)
-    assert file.path.read_bytes() == b"slow\n" + b"".join(b"%d\n" % number for number in range(100))
+    wait_until(lambda: not file.sink.is_clogged)
+    assert file.path.read_bytes() == b"".join([b"slow\n", *lines])
     assert file.sink.lost_count == 0
 
 

@@ -89,7 +89,7 @@ def test_what_the_environment_says_is_not_for_children(variables: dict[str, str]
 
 def read_unit(name: str) -> dict[str, list[tuple[str, str]]]:
     """Sections with their settings, which may repeat."""
-    sections: dict[str, list[tuple[str, str]]] = {}
+    sections = {}
     for line in (UNITS / name).read_text().splitlines():
         if line.startswith("["):
             settings = sections[line.strip("[]")] = []

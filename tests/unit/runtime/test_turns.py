@@ -62,7 +62,7 @@ def test_a_crowd_is_served_in_its_order(crowd: Served) -> None:
 
 
 def test_timers_ring_in_between(crowd: Served) -> None:
-    served_by_then: list[int] = []
+    served_by_then = []
     gevent.spawn_later(0.0, lambda: served_by_then.append(len(crowd.order)))
     crowd.place_of("crowd0")
     assert served_by_then[0] <= SOON

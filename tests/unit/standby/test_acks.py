@@ -36,7 +36,6 @@ def test_two_must_have_it() -> None:
 def test_who_has_waited_too_long() -> None:
     answers, publishers, _ = held(1, 3)
     deadline_ns = answers.next_deadline_ns
-    assert deadline_ns is not None
     answers.refuse_overdue(deadline_ns - 1, TimeoutError())
     assert waiting(publishers) == [1, 1, 1]
     answers.refuse_overdue(deadline_ns + 10, TimeoutError())

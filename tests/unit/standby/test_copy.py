@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,49 +63,55 @@ def log_bytes(*bodies: bytes, salt: int = 7) -> bytes:
     return FileHeader(salt, 0, 0).encode() + b"".join(records)
 
 
-def copy_of(directory: Path, content: bytes, *, was_primary: bool) -> Copy:
+class Copied(Copy):
+    """Takes messages in few words."""
+
+    def take(self, kind: int, offset: int = 0, data: bytes = b"", name: str = LOG) -> None:
+        self.apply(FileMessage(kind, name, offset, memoryview(data)))
+
+
+def copy_of(directory: Path, content: bytes, *, was_primary: bool = False) -> Copied:
     """The copy in a directory with one log file, of the epoch in which it was created."""
     (directory / LOG).write_bytes(content)
     (directory / EPOCHS_FILE).write_bytes(encode_epoch_file(0, {"t": CREATED}))
-    copy = Copy(directory, "now", was_primary=was_primary)
+    copy = Copied(directory, "now", was_primary=was_primary)
     copy.read()
     return copy
 
 
+ONE, TWO = log_bytes(b"one"), log_bytes(b"one", b"two")
+
+
 def test_a_torn_end_is_not_offered(tmp_path: Path) -> None:
-    whole = log_bytes(b"one", b"two")
-    copy = copy_of(tmp_path, whole + b"NSQr torn", was_primary=False)
-    assert copy.offer("").logs["t"].files[LOG].end_offset == len(whole)
+    copy = copy_of(tmp_path, TWO + b"NSQr torn")
+    assert copy.offer("").logs["t"].files[LOG].end_offset == len(TWO)
 
 
 def test_a_new_version_takes_the_place_of_the_file_at_its_commit(tmp_path: Path) -> None:
-    before, after = log_bytes(b"one", b"two"), log_bytes(b"one", salt=8)
-    copy = copy_of(tmp_path, before, was_primary=False)
-    copy.apply(FileMessage(BEGIN, LOG, 0, memoryview(b"")))
-    copy.apply(FileMessage(PART, LOG, 0, memoryview(after)))
-    assert (tmp_path / LOG).read_bytes() == before
-    copy.apply(FileMessage(COMMIT, LOG, 0, memoryview(b"")))
+    after = log_bytes(b"one", salt=8)
+    copy = copy_of(tmp_path, TWO)
+    copy.take(BEGIN)
+    copy.take(PART, 0, after)
+    assert (tmp_path / LOG).read_bytes() == TWO
+    copy.take(COMMIT)
     assert (tmp_path / LOG).read_bytes() == after
     assert copy.offer("").logs["t"].files[LOG].salt == 8
     copy.close()
 
 
 def test_a_file_grows_in_its_new_version(tmp_path: Path) -> None:
-    before, after = log_bytes(b"one", b"two"), log_bytes(b"one", salt=8)
-    copy = copy_of(tmp_path, before, was_primary=False)
-    for kind, offset, data in (
-        (WRITE, len(before), b"three"),
-        (WRITE, len(before) + 5, b"four"),
-        (BEGIN, 0, b""),
-        (PART, 0, after),
-        (COMMIT, 0, b""),
-        (WRITE, len(after), b"five"),
-        (WRITE, len(after) + 4, b"six"),
-    ):
-        copy.apply(FileMessage(kind, LOG, offset, memoryview(data)))
+    after = log_bytes(b"one", salt=8)
+    copy = copy_of(tmp_path, TWO)
+    copy.take(WRITE, len(TWO), b"three")
+    copy.take(WRITE, len(TWO) + 5, b"four")
+    copy.take(BEGIN)
+    copy.take(PART, 0, after)
+    copy.take(COMMIT)
+    copy.take(WRITE, len(after), b"five")
+    copy.take(WRITE, len(after) + 4, b"six")
     assert (tmp_path / LOG).read_bytes() == after + b"fivesix"
     with pytest.raises(BadStandbyMessage, match="does not continue"):
-        copy.apply(FileMessage(WRITE, LOG, len(after), memoryview(b"x")))
+        copy.take(WRITE, len(after), b"x")
     copy.close()
 
 
@@ -119,13 +125,13 @@ def test_what_came_after_the_promotion_of_another_is_set_aside(tmp_path: Path, w
 
 
 def test_what_the_primary_lost_in_a_power_cut_is_set_aside(tmp_path: Path) -> None:
-    copy = copy_of(tmp_path, log_bytes(b"both", b"only here"), was_primary=False)
+    copy = copy_of(tmp_path, log_bytes(b"both", b"only here"))
     copy.list_topic(TopicListing("t", CREATED, 1, {LOG: 0}))
     assert copy.alone_count == 1
 
 
 def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
-    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
+    copy = copy_of(tmp_path, TWO)
     copy.list_topic(TopicListing("t", CREATED, 2, {log_file_name("t", 2): 0}))
     assert copy.alone_count == 0
     assert not (tmp_path / LOG).exists()
@@ -133,7 +139,7 @@ def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("was_primary", "count"), [(False, 0), (True, 2)])
 def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(tmp_path: Path, was_primary: bool, count: int) -> None:
-    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=was_primary)
+    copy = copy_of(tmp_path, TWO, was_primary=was_primary)
     copy.end_list()
     assert copy.alone_count == count
     assert not (tmp_path / LOG).exists()
@@ -144,8 +150,8 @@ def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
     """Directories that are older go when the next one is made; what this nsqd had alone stays."""
     for name in ("standby-removed-20010101", "standby-removed-20010101T000000Z", "standby-alone-20010101T000000Z"):
         (tmp_path / name).mkdir()
-    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
-    copy.apply(FileMessage(REMOVE, LOG, 0, memoryview(b"")))
+    copy = copy_of(tmp_path, TWO)
+    copy.take(REMOVE)
     assert copy.end_round(1.0) == copy.alone_count == 0
     assert copy.set_aside_count == 2
     assert copy.end_round(4.0) == copy.alone_count == copy.set_aside_count == 2
@@ -157,14 +163,13 @@ def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", ["in the round", "a moment later"])
 def test_what_is_finished_is_not_set_aside(tmp_path: Path, finished: int, at: str) -> None:
     """The cursor that says so may come a little after the removal."""
-    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
-    (tmp_path / "t:c.cursor").write_bytes(encode_entry(SNAPSHOT, 0, [], []))
+    copy, cursor = copy_of(tmp_path, TWO), tmp_path / "t:c.cursor"
+    cursor.write_bytes(encode_entry(SNAPSHOT, 0, [], []))
     copy.read()
-    copy.apply(FileMessage(REMOVE, LOG, 0, memoryview(b"")))
+    copy.take(REMOVE)
     if at == "a moment later":
         assert copy.end_round(1.0) == 0
-    entry = encode_entry(CHANGE, finished, [], [])
-    copy.apply(FileMessage(WRITE, "t:c.cursor", (tmp_path / "t:c.cursor").stat().st_size, memoryview(entry)))
+    copy.take(WRITE, cursor.stat().st_size, encode_entry(CHANGE, finished, [], []), cursor.name)
     assert copy.set_aside_count == 2
     assert [copy.end_round(2.0), copy.end_round(5.0)] == [0, 2 - finished]
     assert copy.set_aside_count == 2 - finished
@@ -174,15 +179,14 @@ def test_what_is_finished_is_not_set_aside(tmp_path: Path, finished: int, at: st
 @pytest.mark.parametrize("offset", [1, 1 << 20, 1 << 60])
 @pytest.mark.parametrize("name", [LOG, "t:c.cursor", "nsqd.dat"])
 def test_a_file_only_grows_at_its_end(tmp_path: Path, name: str, offset: int) -> None:
-    copy = copy_of(tmp_path, log_bytes(b"one"), was_primary=False)
-    before = (tmp_path / LOG).read_bytes()
+    copy = copy_of(tmp_path, ONE)
     with pytest.raises(BadStandbyMessage):
-        copy.apply(FileMessage(WRITE, name, offset, memoryview(b"x")))
-    copy.apply(FileMessage(BEGIN, name, 0, memoryview(b"")))
+        copy.take(WRITE, offset, b"x", name)
+    copy.take(BEGIN, name=name)
     with pytest.raises(BadStandbyMessage):
-        copy.apply(FileMessage(PART, name, offset, memoryview(b"x")))
+        copy.take(PART, offset, b"x", name)
     copy.close()
-    assert (tmp_path / LOG).read_bytes() == before
+    assert (tmp_path / LOG).read_bytes() == ONE
 
 
 @pytest.mark.parametrize("kind", [PART, COMMIT])
@@ -195,34 +199,21 @@ def test_what_a_failed_sync_was_to_cover_is_written_again_and_synced(tmp_path: P
     """It was forgotten, so that the next round was acknowledged as if it were on the disk."""
     copy = Copy(tmp_path, "now", was_primary=False)
     copy.list_topic(TopicListing("t", CREATED))
-    content = log_bytes(b"one", b"two")
-    copy.apply(FileMessage(WRITE, LOG, 0, memoryview(content)))
-    calls: list[tuple[str, object]] = []
-    real_pwrite, real_sync = os.pwrite, os.fdatasync
-
-    def fail(fd: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def noted_write(fd: int, data: memoryview, offset: int) -> int:
-        calls.append(("write", bytes(data)))
-        return real_pwrite(fd, data, offset)
-
-    def noted_sync(fd: int) -> None:
-        calls.append(("sync", fd))
-        real_sync(fd)
-
+    copy.apply(FileMessage(WRITE, LOG, 0, memoryview(TWO)))
+    disk = Mock(**{"write.side_effect": os.pwrite, "sync.side_effect": OSError("bad disk")})
+    monkeypatch.setattr(os, "pwrite", disk.write)
+    monkeypatch.setattr(os, "fdatasync", disk.sync)
     follower = Follower.__new__(Follower)
     follower._copy, follower._threadpool, follower._directory = copy, FakeThreadPool(), tmp_path
     follower._options = read_options([])
-    monkeypatch.setattr(os, "fdatasync", fail)
     for _ in range(2):
-        with pytest.raises(OSError, match="Input/output error"):
+        with pytest.raises(OSError, match="bad disk"):
             follower._sync()
-    monkeypatch.setattr(os, "fdatasync", noted_sync)
-    monkeypatch.setattr(os, "pwrite", noted_write)
+    disk.reset_mock()
+    disk.sync.side_effect = None
     follower._sync()
-    assert [name for name, _ in calls] == ["write", "sync"]
-    assert calls[0][1] == content
-    calls.clear()
+    assert [name for name, _, _ in disk.mock_calls] == ["write", "sync"]
+    assert bytes(disk.write.call_args.args[1]) == TWO
+    disk.reset_mock()
     follower._sync()
-    assert calls == [], "once"
+    assert disk.mock_calls == [], "once"

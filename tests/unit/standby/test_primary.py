@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,23 +18,28 @@ from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
 from tests.support.nsqd_process import wait_until
 from tests.support.standby_link import StandbyLink, replay
-from tests.unit.fakes import SECOND, FakeThreadPool
+from tests.unit.fakes import SECOND, FakeConsumer, FakeThreadPool, Received
 
 TIMEOUT = {"standby_timeout_ns": SECOND, "standby_on_timeout": "refuse"}
 
 
-def begin(tmp_path: Path, copy: str, **options: Any) -> tuple[Life, Standbys]:
-    """A primary in `primary` with a topic for dead letters, whose log comes first; `copy` is made for a standby."""
-    for name in ("primary", copy):
+def begin(tmp_path: Path, *copies: str, election: Any = None, **options: Any) -> tuple[Life, Standbys]:
+    """A primary in `primary` with a topic for dead letters, whose log comes first; the copies are made for standbys."""
+    for name in ("primary", *copies):
         (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, **options)
+    life = Life(tmp_path / "primary", lambda *_: None, **{"lease": "", "standby_acks": 0} | TIMEOUT | options)
     life.broker.get_topic(f"{TOPIC}.dead").is_started = True
     life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
     return life, replication
 
 
-def before_each_frame(link: StandbyLink, act: Callable[[bytes], None]) -> None:
+def wait_for_round(life: Life, *links: StandbyLink) -> None:
+    while not all(link.last_round for link in links):
+        life.settle()
+
+
+def before_each_frame(link: StandbyLink, act: Callable[[bytes], object]) -> None:
     send = link.send
 
     def act_and_send(frame: bytes) -> None:
@@ -43,27 +49,37 @@ def before_each_frame(link: StandbyLink, act: Callable[[bytes], None]) -> None:
     link.send = act_and_send  # type: ignore[method-assign]
 
 
+def move(life: Life, consumer: FakeConsumer, message: Received) -> None:
+    """Once, to the topic of dead letters."""
+    if message.id in consumer.in_flight:
+        consumer.requeue(message)
+        life.world.run()
+        life.broker.journals.save_now(life.broker.topics[TOPIC])
+
+
 def life_after_first_round(sent: list[bytes | None], path: Path) -> Life:
     """A broker on the copy that the first round makes."""
     first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
+    return life_after(sent[:first_round], path)
+
+
+def life_after(sent: list[bytes | None], path: Path) -> Life:
     path.mkdir()
-    replay(sent[:first_round], path)
+    replay(sent, path)
     return Life(path, lambda *_: None)
 
 
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
-    life, replication = begin(tmp_path, "0")
-    (tmp_path / "1").mkdir()
-    closed: list[str] = []
+    life, replication = begin(tmp_path, "0", "1")
+    closed = []
     links = []
     for number, acknowledges in enumerate((True, False)):
         link = StandbyLink(replication, tmp_path / str(number), [])
         link.acknowledges = acknowledges
         link.close = lambda reason, link=link: (closed.append(reason), link.end())  # type: ignore[method-assign]
         links.append(link.connect())
-    while not all(link.last_round for link in links):
-        life.settle()
+    wait_for_round(life, *links)
     with monkeypatch.context() as patch, pytest.raises(TypeError):
         patch.setattr(StandbyStream, "tick", None)  # a bug that ends one round of checks
         life.pass_time(SECOND)
@@ -80,21 +96,13 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
 
 def test_no_round_follows_one_that_could_not_be_read(tmp_path: Path) -> None:
     """The standby would acknowledge what it does not have."""
-    for name in ("primary", "standby"):
-        (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=1, **TIMEOUT)
-    life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
-    closed: list[str] = []
+    life, replication = begin(tmp_path, "standby", standby_acks=1)
+    closed = []
     link = StandbyLink(replication, tmp_path / "standby", []).connect()
-    while not link.last_round:
-        life.settle()
+    wait_for_round(life, link)
     link.close = lambda reason: (closed.append(reason), link.end())  # type: ignore[method-assign]
 
-    def fail(frame: bytes) -> None:
-        raise OSError("bad disk")
-
-    before_each_frame(link, fail)
+    before_each_frame(link, Mock(side_effect=OSError("bad disk")))
     publisher = life.publish(b"first")
     wait_until(lambda: life.settle() or closed, what="the end of the connection")  # type: ignore[func-returns-value]
     assert closed == ["failed to read what the standby needs - bad disk"]
@@ -103,12 +111,9 @@ def test_no_round_follows_one_that_could_not_be_read(tmp_path: Path) -> None:
 
 
 def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: Path) -> None:
-    for name in ("primary", "a", "b"):
-        (tmp_path / name).mkdir()
     own, other = GroupMember("1", "a:4150"), GroupMember("2", "b:4150")
-    life = Life(tmp_path / "primary", lambda *_: None, lease="etcd://a:1/b", standby_acks=1, **TIMEOUT)
-    election: Any = SimpleNamespace(member=own, write_members=lambda _: True)
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
+    election = SimpleNamespace(member=own, write_members=lambda _: True)
+    life, replication = begin(tmp_path, "a", "b", election=election, lease="etcd://a:1/b", standby_acks=1)
 
     def link(name: str, member: GroupMember | None) -> StandbyLink:
         made = StandbyLink(replication, tmp_path / name, [])
@@ -134,13 +139,7 @@ def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> N
     (poison,) = consumer.take()
     link = StandbyLink(replication, tmp_path / "backup", [], is_backup=True)
 
-    def move(frame: bytes) -> None:
-        if poison.body in frame and consumer.in_flight:
-            consumer.requeue(poison)
-            life.world.run()
-            life.broker.journals.save_now(life.broker.topics[TOPIC])
-
-    before_each_frame(link, move)
+    before_each_frame(link, lambda frame: poison.body in frame and move(life, consumer, poison))
     link.connect()
     while not link.is_over:
         life.settle()
@@ -160,19 +159,12 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
     consumer = life.consumer("fast", rdy=2)
     life.settle()
     poison, other = sorted(consumer.take(), key=lambda message: message.body, reverse=True)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "standby", sent).connect()
-    while not link.last_round:
-        life.settle()
+    wait_for_round(life, link)
     complete = len(sent)
 
-    def move(frame: bytes) -> None:
-        if b"trigger" in frame and poison.id in consumer.in_flight:
-            consumer.requeue(poison)
-            life.world.run()
-            life.broker.journals.save_now(life.broker.topics[TOPIC])
-
-    before_each_frame(link, move)
+    before_each_frame(link, lambda frame: b"trigger" in frame and move(life, consumer, poison))
     consumer.finish(other)
     life.world.pass_time(SECOND)  # its journal is written, and is in the same round
     life.publish(b"trigger")
@@ -182,10 +174,7 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
     link.end()
     life.end()
     for end in range(complete, len(sent) + 1):
-        path = tmp_path / str(end)
-        path.mkdir()
-        replay(sent[:end], path)
-        promoted = Life(path, lambda *_: None)
+        promoted = life_after(sent[:end], tmp_path / str(end))
         dead = promoted.broker.topics[f"{TOPIC}.dead"].next_seq
         assert b"poison" in promoted.drain("fast") or dead == 1, end
         promoted.end()
@@ -198,22 +187,19 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
     for name in CHANNELS:
         assert life.drain(name) == [b"finished"]
     life.pass_time(SECOND)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "copy", sent, is_backup=is_backup)
     channels = dict(life.broker.topics[TOPIC].channels)
 
     def replace(frame: bytes) -> None:
         for name in [name for name in channels if b".cursor" in frame and f":{name}.".encode() not in frame]:
             channel = channels.pop(name)
-            assert channel.journal is not None
             before = channel.journal.version
             channel.save_snapshot()
             assert channel.journal.version != before
 
     before_each_frame(link, replace)
-    link.connect()
-    while not link.last_round:
-        life.settle()
+    wait_for_round(life, link.connect())
     link.end()
     life.end()
     again = life_after_first_round(sent, tmp_path / "first")
@@ -231,14 +217,13 @@ def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp
     life.settle()
     received = consumer.take()
     log, housekeeper = life.broker.topics[TOPIC].log, life.broker.housekeeper
-    assert log is not None
     first, second = log.files[:2]
     consumer.finish(*received[: first.end_seq - 1])
     life.pass_time(SECOND)
     housekeeper.run()  # the last message of the first file is alone in it now
     consumer.finish(*received[first.end_seq : second.end_seq - 1])
     life.pass_time(SECOND)
-    sent: list[bytes | None] = []
+    sent = []
     link = StandbyLink(replication, tmp_path / "copy", sent).connect()
 
     def move(frame: bytes) -> None:
@@ -248,8 +233,7 @@ def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp
             assert log.files[0].end_seq == second.end_seq and second not in log.files
 
     before_each_frame(link, move)
-    while not link.last_round:
-        life.settle()
+    wait_for_round(life, link)
     link.end()
     life.end()
     again = life_after_first_round(sent, tmp_path / "first")

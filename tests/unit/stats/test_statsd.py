@@ -76,12 +76,12 @@ def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
 
 
 def test_after_a_bug_in_a_report_comes_the_next_one() -> None:
-    bugs: list[object] = []
+    bugs = []
     log = SimpleNamespace(info=print, exception=lambda *line: bugs.append(line))
     options = SimpleNamespace(
         statsd_prefix="", statsd_exclude_ephemeral=False, statsd_interval_ns=1_000_000, statsd_address="127.0.0.1:8125"
     )
-    broker: Any = SimpleNamespace(options=options, log=log)  # of which a report needs more
+    broker = SimpleNamespace(options=options, log=log)  # of which a report needs more
     reporter = StatsdReporter(broker)
     with gevent.Timeout(40):
         while len(bugs) < 2:

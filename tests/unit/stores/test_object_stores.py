@@ -29,6 +29,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new bucket. AWS_ALLOW_HTTP is not set: an endpoint that begins with http:// says it."""
+    for name, value in ("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("ENDPOINT_URL", endpoint):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    return make_bucket(endpoint)
+
+
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     with written_store() as endpoint:
@@ -102,11 +110,8 @@ def test_settings_for_tables() -> None:
     assert delta_options("/archive") == iceberg_properties("/archive") == {}
 
 
-def test_reading_and_writing_with_the_variables_alone(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AWS_ALLOW_HTTP is not among them: an endpoint that begins with http:// says it."""
-    for name, value in ("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("ENDPOINT_URL", endpoint):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    url = f"{make_bucket(endpoint)}/archive"
+def test_reading_and_writing_with_the_variables_alone(bucket: str, tmp_path: Path) -> None:
+    url = f"{bucket}/archive"
     (tmp_path / "a.log").write_bytes(b"1\n")
     check_store(url)
     upload(tmp_path / "a.log", url, "day/a b.log")
@@ -116,19 +121,16 @@ def test_reading_and_writing_with_the_variables_alone(endpoint: str, tmp_path: P
         assert [info.path for info in list_files([path], Storage())] == [f"{path}/day/a b.log"]
 
 
-def test_a_bucket_that_is_not_there(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("ENDPOINT_URL", endpoint):
-        monkeypatch.setenv(f"AWS_{name}", value)
+def test_a_bucket_that_is_not_there(bucket: str) -> None:
     for path in "gone", "gone/archive", "gone/archive/a.log":
         with pytest.raises(OSError, match=f"s3://{path}: there is no bucket gone"):
             check_store(f"s3://{path}")
     for path in "gone", "gone/archive", "gone/*.log", "gone/archive/**":
         with pytest.raises(ArchiveError, match="there is no bucket gone"):
             list_files([f"s3a://{path}"], Storage())
-    there = make_bucket(endpoint)
-    check_store(f"{there}/not/yet")
+    check_store(f"{bucket}/not/yet")
     with pytest.raises(ArchiveError, match="not/yet is not there"):
-        list_files([f"{there}/not/yet"], Storage())
+        list_files([f"{bucket}/not/yet"], Storage())
 
 
 # ---- Azure
