@@ -234,7 +234,9 @@ class Registry:
 
     def _unregistering_channels(self, peer: Peer, topic: str) -> Iterator[Name | None]:
         for number, channel in enumerate(self.channels(topic)):
-            if self.unregister_channel(peer, topic, channel):
+            # An ephemeral channel that the peer never had may have no peer: it stays.
+            if peer in self._producers(topic, channel):
+                self.unregister_channel(peer, topic, channel)
                 yield topic, channel
                 if not peer.topics.get(topic):  # that was the last one
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import Registry
 
 
@@ -13,3 +14,13 @@ def test_a_channel_that_is_created_again_while_its_topic_is_deleted_stays_an_unu
     assert list(removal) == ["channel"]
     assert list(registry.unused) == [("topic", "channel"), ("topic", "")]
     assert registry.names == 2
+
+
+def test_an_nsqd_that_leaves_takes_no_ephemeral_channel_that_it_never_had() -> None:
+    registry = Registry(0, 0)
+    registry.create("topic", "unused#ephemeral")
+    peer = Peer("127.0.0.1:1", {"broadcast_address": "host", "http_port": 1}, 0)
+    registry.add_peer(peer)
+    registry.register(peer, "topic", "own")
+    assert list(registry.removing_peer(peer)) == [("topic", "own"), ("topic", "")]
+    assert sorted(registry.channels("topic")) == ["own", "unused#ephemeral"]
