@@ -156,9 +156,9 @@ def test_what_nsqd_would_refuse_does_not_leave(nsqd, make_producer, topic):
         (TypeError, "int", partial(producer.multi_publish, topic, [b"a", 1])),
         (TypeError, "list", partial(producer.multi_publish, topic, b"abc")),
         (BadName, "bad topic", partial(producer.publish, "bad topic", b"x")),
-        (BadBody, "", partial(producer.publish_soon, topic, b"")),
-        (BadBody, "", partial(producer.multi_publish, topic, [])),
-        (BadBody, "", partial(producer.send_mpub_body, topic, mpub_body([b"a"]), 2)),
+        (BadBody, "empty message", partial(producer.publish_soon, topic, b"")),
+        (BadBody, "nothing to publish", partial(producer.multi_publish, topic, [])),
+        (BadBody, "begins with the number", partial(producer.send_mpub_body, topic, mpub_body([b"a"]), 2)),
         (ValueError, "deferred", partial(producer.publish, topic, b"x", defer_s=-1)),
     ):
         with pytest.raises(error, match=text):
