@@ -66,13 +66,19 @@ class BuildWithPage(build_py):
 
 
 # Where `man` looks for them: in a virtual environment too, if its bin is on PATH.
-MAN_PAGES = ("share/man/man1", [f"contrib/man/{path.name}" for path in sorted(Path("contrib/man").glob("*.1"))])
+MAN_PAGES = (
+    "share/man/man1",
+    [f"contrib/man/{path.name}" for path in sorted(Path("contrib/man").glob("*.1"))],
+)
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
     packages=[name for names in packages.values() for name in names] + list(CONTRIB),
     package_dir={
-        name: f"{folder}/{name}" for folder, names in packages.items() for name in names if folder != "." and "." not in name
+        name: f"{folder}/{name}"
+        for folder, names in packages.items()
+        for name in names
+        if folder != "." and "." not in name
     }
     | CONTRIB,
     data_files=[MAN_PAGES],

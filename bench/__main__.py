@@ -39,9 +39,27 @@ def _options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--peer-nsqd", type=_command, metavar="PATH", help="the other nsqd: a program, or a command")
-    add("--nsqd", type=_command, default=OURS, metavar="CMD", help="our nsqd (default: python -m nsq_apps.nsqd)")
-    add("--load", type=_command, default=OWN_LOAD, metavar="CMD", help="another load generator (default: bench.load)")
-    add("--only", type=re.compile, default=re.compile(""), metavar="RE", help="sections and rows whose name matches")
+    add(
+        "--nsqd",
+        type=_command,
+        default=OURS,
+        metavar="CMD",
+        help="our nsqd (default: python -m nsq_apps.nsqd)",
+    )
+    add(
+        "--load",
+        type=_command,
+        default=OWN_LOAD,
+        metavar="CMD",
+        help="another load generator (default: bench.load)",
+    )
+    add(
+        "--only",
+        type=re.compile,
+        default=re.compile(""),
+        metavar="RE",
+        help="sections and rows whose name matches",
+    )
     add("--rounds", type=int, default=3, help="runs of each side (default: 3)")
     add("--seconds", type=float, default=1.0, help="length of a run (default: 1)")
     add("--results", type=Path, default=record.RESULTS, metavar="DIR", help="folder of the record")

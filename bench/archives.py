@@ -44,7 +44,8 @@ _PER_BATCH = 2500
 _IS_ERROR = '"level":"error"'
 _ERRORS_EVERY = 100
 _JSON_DDL = (
-    "timestamp BIGINT, id STRING, attempts INT, topic STRING, channel STRING, nsqd STRING, body STRING, body_base64 STRING"
+    "timestamp BIGINT, id STRING, attempts INT, topic STRING, channel STRING, nsqd STRING, body STRING, "
+    "body_base64 STRING"
 )
 
 # ---- rows
@@ -80,7 +81,12 @@ class Row(NamedTuple):
 # Each query, and the columns of `format("nsq")` that it needs.
 _FILTER, _COUNT = "filter on the body", "count()"
 _NEEDED = {_FILTER: "body BINARY", _COUNT: "position BIGINT"}
-_SPARK, _ARCHIVE, _SOURCE, _NAMED = SIDES = ("Spark", "nsq_archive", 'format("nsq")', 'format("nsq"), columns named')
+_SPARK, _ARCHIVE, _SOURCE, _NAMED = SIDES = (
+    "Spark",
+    "nsq_archive",
+    'format("nsq")',
+    'format("nsq"), columns named',
+)
 
 
 def rows(messages: int) -> Iterator[Row]:
@@ -252,7 +258,9 @@ def _table(spark: Any, side: str, form: str, query: str, directory: str) -> Any:
 # ---- all runs
 
 
-def measured(spark: Any, row: Row, sides: list[str], rounds: int, directory: Path) -> dict[str, list[Measured]]:
+def measured(
+    spark: Any, row: Row, sides: list[str], rounds: int, directory: Path
+) -> dict[str, list[Measured]]:
     """Run all sides in turn, in an order that changes with each round."""
     runs: dict[str, list[Measured]] = {side: [] for side in sides}
     order = list(sides)
@@ -260,7 +268,9 @@ def measured(spark: Any, row: Row, sides: list[str], rounds: int, directory: Pat
         for side in order:
             runs[side].append(measure(spark, side, row, directory))
         order.reverse()
-    expected = row.archive.messages if row.query == _COUNT else len(range(0, row.archive.messages, _ERRORS_EVERY))
+    expected = (
+        row.archive.messages if row.query == _COUNT else len(range(0, row.archive.messages, _ERRORS_EVERY))
+    )
     if wrong := {one.found for some in runs.values() for one in some} - {expected}:
         sys.exit(f"{row.name}: {wrong.pop()} messages found, and not {expected}")
     return runs
@@ -269,7 +279,9 @@ def measured(spark: Any, row: Row, sides: list[str], rounds: int, directory: Pat
 def lines(row: Row, runs: dict[str, list[Measured]]) -> Iterator[str]:
     """Yield a line of a table in Markdown for each side. A ratio is the median of the ratios of neighbouring runs."""
     for side, some in runs.items():
-        cpu_s, driver_mb, workers_mb = (statistics.median(getattr(one, name) for one in some) for name in Measured._fields[1:])
+        cpu_s, driver_mb, workers_mb = (
+            statistics.median(getattr(one, name) for one in some) for name in Measured._fields[1:]
+        )
         ratio = ""
         if _SPARK in runs and side != _SPARK:
             ratios = [ours.cpu_s / sparks.cpu_s for ours, sparks in zip(some, runs[_SPARK], strict=True)]
@@ -285,7 +297,11 @@ def session() -> Iterator[Any]:
             os.environ["JAVA_HOME"] = home
         os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        spark = builder.config("spark.ui.showConsoleProgress", "false").config("spark.local.dir", scratch).getOrCreate()
+        spark = (
+            builder.config("spark.ui.showConsoleProgress", "false")
+            .config("spark.local.dir", scratch)
+            .getOrCreate()
+        )
         spark.sparkContext.setLogLevel("ERROR")
         register(spark)
         spark.range(1).count()
@@ -294,13 +310,20 @@ def session() -> Iterator[Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.archives", allow_abbrev=False, description=__doc__.partition(":")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.archives", allow_abbrev=False, description=__doc__.partition(":")[0]
+    )
     add = parser.add_argument
     add("--messages", type=int, default=2_000_000, help="messages of an archive (default: 2,000,000)")
     add("--only", type=re.compile, default=re.compile(""), metavar="RE", help="rows whose name matches")
     add("--sides", type=re.compile, default=re.compile(""), metavar="RE", help="sides whose name matches")
     add("--rounds", type=int, default=3, help="runs of each side (default: 3)")
-    add("--directory", type=Path, metavar="DIR", help="where to write archives: 5 GB (default: that of temporary files)")
+    add(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where to write archives: 5 GB (default: that of temporary files)",
+    )
     options = parser.parse_args()
     chosen = [row for row in rows(options.messages) if options.only.search(row.name)]
     sides = [side for side in SIDES if options.sides.search(side)]
@@ -308,7 +331,9 @@ def main() -> None:
         parser.error("--only, --sides: nothing matches")
     # Workers that outlive their parents become children of this process: else their processor time would be lost.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    print(f"{this_machine()}; commit {commit()}; {datetime.now(UTC):%Y-%m-%d}; {options.rounds} runs of each side")
+    print(
+        f"{this_machine()}; commit {commit()}; {datetime.now(UTC):%Y-%m-%d}; {options.rounds} runs of each side"
+    )
     with session() as spark:
         print(f"Spark's start: {procfs.cpu_with_ended_s(os.getpid()):.1f} CPU s")
         print("| archive and query | reader | CPU s | ratio | driver and JVM, MB | workers, MB |")

@@ -38,7 +38,10 @@ def changes(old: Rows, new: Rows) -> Iterator[tuple[str, str]]:
             kind = "worse" if share < 0 else "better"
             if min(len(before), len(after)) < 2 or (max(before) >= min(after) and max(after) >= min(before)):
                 kind = "uncertain"
-            yield kind, f"{kind}: {share:+.0%}  {name[0]}, compared with {name[1]}: {_text(before)} → {_text(after)}"
+            yield (
+                kind,
+                f"{kind}: {share:+.0%}  {name[0]}, compared with {name[1]}: {_text(before)} → {_text(after)}",
+            )
 
 
 def _text(values: list[float]) -> str:

@@ -149,7 +149,9 @@ def answer(pipe: Connection) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.load", description="Publish to an nsqd and consume from it.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.load", description="Publish to an nsqd and consume from it."
+    )
     parser.add_argument("-addr", required=True, metavar="HOST:PORT")
     parser.add_argument("-mode", choices=("pub", "mpub"), default="pub")
     for name, default, text in (

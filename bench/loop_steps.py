@@ -98,7 +98,9 @@ def longest_after(path: Path, since_s: float) -> list[float]:
     return sorted(chain.from_iterable(found), reverse=True)[:_LONGEST]
 
 
-def _measure(name: str, way: str, count: int, act: Callable[["subprocess.Popen[bytes]"], None], steps: Path, nsqd: Nsqd) -> None:
+def _measure(
+    name: str, way: str, count: int, act: Callable[["subprocess.Popen[bytes]"], None], steps: Path, nsqd: Nsqd
+) -> None:
     port = nsqd.tcp_port if way == "subscribe" else nsqd.http_port
     words = [sys.executable, "-m", __spec__.name, f"--{way}={port}", f"--count={count}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:

@@ -15,7 +15,9 @@ from bench.client import LoadError, fill
 from bench.rows import Row
 from bench.server import Nsqd
 
-Run = dict[str, float]  # value, elapsed_s, messages, and CPU seconds of the server, the load and all other processes
+Run = dict[
+    str, float
+]  # value, elapsed_s, messages, and CPU seconds of the server, the load and all other processes
 OWN_LOAD = (sys.executable, "-m", "bench.load")
 _SPARK = (sys.executable, "-m", "bench.spark")
 _LONGEST_S = 900.0
@@ -122,7 +124,14 @@ def start(nsqd: Nsqd, row: Row, command: Sequence[str], seconds: float) -> Run:
 
 
 def _load(nsqd: Nsqd, row: Row, command: Sequence[str], seconds: float) -> list[str]:
-    return [*command, "-addr", f"127.0.0.1:{nsqd.tcp_port}", "-seconds", f"{seconds:g}", *shlex.split(row.arguments)]
+    return [
+        *command,
+        "-addr",
+        f"127.0.0.1:{nsqd.tcp_port}",
+        "-seconds",
+        f"{seconds:g}",
+        *shlex.split(row.arguments),
+    ]
 
 
 LOADS: dict[str, Callable[[Nsqd, Row, Sequence[str], float], Run]] = {

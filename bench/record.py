@@ -35,7 +35,9 @@ def read_all(directory: Path = RESULTS) -> list[tuple[Path, dict[str, Any]]]:
     """Return the records and their contents, the newest first; not the records of other programs."""
     found = [(path, json.loads(path.read_text())) for path in directory.glob("*.json")]
     records = [(path, content) for path, content in found if isinstance(content.get("results"), list)]
-    return sorted(records, key=lambda one: (one[1].get("recorded_at", one[1]["date"]), one[0].name), reverse=True)
+    return sorted(
+        records, key=lambda one: (one[1].get("recorded_at", one[1]["date"]), one[0].name), reverse=True
+    )
 
 
 def columns(runs: list[dict[str, float]]) -> dict[str, list[float]]:
@@ -73,7 +75,11 @@ def line(entry: dict[str, Any]) -> str:
     """Return a row of a table: medians, with the lowest and the highest ratio."""
     sides = [entry["runs"].get(role) for role in (OURS, OTHER)]
     values = [short(statistics.median(side["value"]), entry["unit"]) if side else "" for side in sides]
-    cpu = [f"{statistics.median(side['server_cpu_us']):.3g}" for side in sides if side and "server_cpu_us" in side]
+    cpu = [
+        f"{statistics.median(side['server_cpu_us']):.3g}"
+        for side in sides
+        if side and "server_cpu_us" in side
+    ]
     found = ratios(entry)
     ratio = f"{statistics.median(found):.2f} × ({min(found):.2f}–{max(found):.2f})" if found else ""
     failures = "; ".join(f"{role} failed: {text}" for role, text in entry["failures"].items())

@@ -36,7 +36,9 @@ ROWS = (
         Row("publishing", f"pub-{count}", f"PUB, connections that wait: {count}", arguments=f"-conns {count}")
         for count in (1, 16, 64, 500)
     ),
-    Row("publishing", "pub-pipelined", "PUB, 4 connections, 100 in the pipe", arguments="-conns 4 -window 100"),
+    Row(
+        "publishing", "pub-pipelined", "PUB, 4 connections, 100 in the pipe", arguments="-conns 4 -window 100"
+    ),
     *(
         Row(
             "publishing",
@@ -113,8 +115,26 @@ ROWS = (
     ),
     Row("size", "memory-empty", "resident memory without messages", "memory", "0", "MB"),
     Row("size", "memory-1m", "the same with 1,000,000 messages in a topic", "memory", "1000000", "MB"),
-    Row("size", "start-empty", "from the start to the first OK, empty data path", "start", "0", "s", (), _ON_DISK),
-    Row("size", "start-100mb", "the same after SIGKILL, 100 MB in the log", "start", "100000", "s", (), _ON_DISK),
+    Row(
+        "size",
+        "start-empty",
+        "from the start to the first OK, empty data path",
+        "start",
+        "0",
+        "s",
+        (),
+        _ON_DISK,
+    ),
+    Row(
+        "size",
+        "start-100mb",
+        "the same after SIGKILL, 100 MB in the log",
+        "start",
+        "100000",
+        "s",
+        (),
+        _ON_DISK,
+    ),
     Row("spark", "spark-read", "counting the rows of an archive, `local[2]`", "spark", "read", "rows/s"),
     Row("spark", "spark-write", "writing 200,000 rows to nsqd, `local[2]`", "spark", "write", "rows/s"),
 )

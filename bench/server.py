@@ -26,7 +26,9 @@ class Nsqd:
     with_standby: another nsqd follows it.
     """
 
-    def __init__(self, command: Sequence[str], flags: Sequence[str] = (), *, with_standby: bool = False) -> None:
+    def __init__(
+        self, command: Sequence[str], flags: Sequence[str] = (), *, with_standby: bool = False
+    ) -> None:
         self._command = [*command, *flags]
         self._standby_command: list[str] | None = None
         if with_standby:
@@ -44,13 +46,17 @@ class Nsqd:
             if self._standby_command:
                 follows = f"--standby-of=127.0.0.1:{self.tcp_port}"
                 self._start([*self._standby_command, follows], others[0], others[1], "standby")
-                self._wait(lambda: '"is_following":true' in (self.get("/stats?format=json") or "").replace(" ", ""))
+                self._wait(
+                    lambda: '"is_following":true' in (self.get("/stats?format=json") or "").replace(" ", "")
+                )
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """SIGKILL: on SIGTERM an nsqd writes its memory queues to disk, which can take longer than the run."""
         self.kill()
         self._directory.cleanup()
@@ -94,13 +100,17 @@ class Nsqd:
         ]
         with (self._path / "log").open("ab") as log:
             # In a session of its own: Ctrl-C reaches only the bench, which then ends it.
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         self._processes.append(process)
 
     def _wait(self, is_ready: Any) -> None:
         deadline_s = time.monotonic() + _READY_WITHIN_S
         while not is_ready():
-            if time.monotonic() > deadline_s or any(process.poll() is not None for process in self._processes):
+            if time.monotonic() > deadline_s or any(
+                process.poll() is not None for process in self._processes
+            ):
                 log = (self._path / "log").read_text(errors="replace")
                 raise LoadError(f"nsqd did not become ready: {log.strip()[-500:]}")
             time.sleep(0.02)

@@ -23,7 +23,10 @@ _START_NS = 1_700_000_000_000_000_000
 
 def write_archive(path: Path, messages: int) -> None:
     """Write an archive as nsq-to-file does with --format=framed: messages of 200 bytes of JSON, 2500 in a record."""
-    bodies = [f'{{"level":"info","number":{number},"text":"'.ljust(198, "x").encode() + b'"}' for number in range(2500)]
+    bodies = [
+        f'{{"level":"info","number":{number},"text":"'.ljust(198, "x").encode() + b'"}'
+        for number in range(2500)
+    ]
     ids = [b"%016x" % number for number in range(_PER_RECORD)]
     attempts = [1] * _PER_RECORD
     with path.open("wb") as file:

@@ -48,6 +48,8 @@ if __name__ == "__main__":
     # Up to 2,500 messages come at once. One handler at a time, because a DuckDB connection serves one thread.
     with (
         suppress(KeyboardInterrupt),
-        Consumer("orders", "duckdb", batch_handler=insert, nsqd_tcp_addresses=NSQD, max_in_flight=2500) as consumer,
+        Consumer(
+            "orders", "duckdb", batch_handler=insert, nsqd_tcp_addresses=NSQD, max_in_flight=2500
+        ) as consumer,
     ):
         consumer.wait()

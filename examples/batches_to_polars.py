@@ -44,7 +44,9 @@ def write() -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    consumer = Consumer("orders", "parquet", batch_handler=collected.put, nsqd_tcp_addresses=NSQD, max_in_flight=MESSAGES)
+    consumer = Consumer(
+        "orders", "parquet", batch_handler=collected.put, nsqd_tcp_addresses=NSQD, max_in_flight=MESSAGES
+    )
     try:
         consumer.start()
         while True:

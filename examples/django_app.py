@@ -27,7 +27,9 @@ DATABASE = os.environ.get("DATABASE", "shop.db")
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE, "OPTIONS": {"timeout": 20}}},
+    DATABASES={
+        "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE, "OPTIONS": {"timeout": 20}}
+    },
     ROOT_URLCONF=__name__,
 )
 django.setup()

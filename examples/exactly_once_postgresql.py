@@ -52,6 +52,8 @@ if __name__ == "__main__":
         connection.execute(TABLES)
     with (
         suppress(KeyboardInterrupt),
-        Consumer("orders", "postgresql", handle, nsqd_tcp_addresses=NSQD, max_in_flight=20, concurrency=4) as consumer,
+        Consumer(
+            "orders", "postgresql", handle, nsqd_tcp_addresses=NSQD, max_in_flight=20, concurrency=4
+        ) as consumer,
     ):
         consumer.wait()

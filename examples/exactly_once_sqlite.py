@@ -52,5 +52,8 @@ if __name__ == "__main__":
     connection = sqlite3.connect(DATABASE)
     connection.executescript(TABLES)
     connection.close()
-    with suppress(KeyboardInterrupt), Consumer("orders", "sqlite", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10) as consumer:
+    with (
+        suppress(KeyboardInterrupt),
+        Consumer("orders", "sqlite", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10) as consumer,
+    ):
         consumer.wait()

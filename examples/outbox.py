@@ -31,12 +31,16 @@ def place_order(database: sqlite3.Connection, customer: str) -> None:
     order = {"id": uuid.uuid4().hex, "customer": customer}
     with database:  # a transaction: both rows or none
         database.execute("INSERT INTO orders VALUES (:id, :customer)", order)
-        database.execute("INSERT INTO outbox (topic, body) VALUES (?, ?)", ["orders", json.dumps(order).encode()])
+        database.execute(
+            "INSERT INTO outbox (topic, body) VALUES (?, ?)", ["orders", json.dumps(order).encode()]
+        )
 
 
 def relay(database: sqlite3.Connection, producer: Producer) -> int:
     """Publish the oldest messages of the outbox, and return how many."""
-    rows = database.execute("SELECT position, topic, body FROM outbox ORDER BY position LIMIT ?", [BATCH]).fetchall()
+    rows = database.execute(
+        "SELECT position, topic, body FROM outbox ORDER BY position LIMIT ?", [BATCH]
+    ).fetchall()
     for position, topic, body in rows:
         producer.publish(topic, body)  # returns when nsqd has stored it
         with database:

@@ -33,7 +33,10 @@ def pagerduty_event(report: dict[str, Any]) -> dict[str, Any]:
             "source": report["source"],
             "custom_details": {"advice": report["advice"]},
         },
-        "links": [{"href": report["url"], "text": "nsqadmin"}, {"href": report["runbook_url"], "text": "Runbook"}],
+        "links": [
+            {"href": report["url"], "text": "nsqadmin"},
+            {"href": report["runbook_url"], "text": "Runbook"},
+        ],
     }
 
 

@@ -19,7 +19,9 @@ JOBS = 40
 
 
 def count_primes(limit: int) -> int:
-    return sum(all(number % divisor for divisor in range(2, int(number**0.5) + 1)) for number in range(2, limit))
+    return sum(
+        all(number % divisor for divisor in range(2, int(number**0.5) + 1)) for number in range(2, limit)
+    )
 
 
 def work(stopping: Event) -> None:
@@ -40,7 +42,9 @@ def main() -> None:
     for process in processes:
         process.start()
     with Producer(NSQD) as producer:
-        producer.multi_publish("jobs", [str(limit).encode() for limit in range(1000, 1000 * (JOBS + 1), 1000)])
+        producer.multi_publish(
+            "jobs", [str(limit).encode() for limit in range(1000, 1000 * (JOBS + 1), 1000)]
+        )
     for count, message in enumerate(Consumer("results", "screen", nsqd_tcp_addresses=NSQD), start=1):
         print(message.body.decode(), flush=True)
         if count == JOBS:

@@ -45,6 +45,8 @@ def handle(message: Message) -> None:
 if __name__ == "__main__":
     with (
         suppress(KeyboardInterrupt),
-        Consumer("emails", "sender", handle, nsqd_tcp_addresses=NSQD, max_in_flight=8, concurrency=4) as consumer,
+        Consumer(
+            "emails", "sender", handle, nsqd_tcp_addresses=NSQD, max_in_flight=8, concurrency=4
+        ) as consumer,
     ):
         consumer.wait()

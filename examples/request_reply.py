@@ -36,7 +36,12 @@ class Caller:
         """Return the reply. Raises TimeoutError."""
         request_id = uuid.uuid4().hex
         future = self._waiting[request_id] = Future()
-        request = {"id": request_id, "reply_to": self._reply_to, "until_s": time.time() + timeout_s, "arguments": arguments}
+        request = {
+            "id": request_id,
+            "reply_to": self._reply_to,
+            "until_s": time.time() + timeout_s,
+            "arguments": arguments,
+        }
         try:
             self._producer.publish(REQUESTS, json.dumps(request).encode())
             return future.result(timeout_s)
@@ -66,7 +71,9 @@ def serve() -> None:
 
     with (
         suppress(KeyboardInterrupt),
-        Consumer(REQUESTS, "servers", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10, concurrency=4) as consumer,
+        Consumer(
+            REQUESTS, "servers", handle, nsqd_tcp_addresses=NSQD, max_in_flight=10, concurrency=4
+        ) as consumer,
     ):
         consumer.wait()
 

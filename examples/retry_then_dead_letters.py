@@ -34,7 +34,11 @@ def handle(message: Message) -> None:
         if message.attempts < ATTEMPTS:
             # 1, 4 and 16 s. Without back-off, the consumer gets other messages in the meantime.
             raise Requeue(FIRST_DELAY_S * 4 ** (message.attempts - 1), backoff=False) from error
-        letter = {"error": repr(error), "id": message.id.decode(), "body": message.body.decode(errors="replace")}
+        letter = {
+            "error": repr(error),
+            "id": message.id.decode(),
+            "body": message.body.decode(errors="replace"),
+        }
         # If this fails, the handler raises, and the message comes again.
         producer.publish("orders.dead", json.dumps(letter).encode())
 
@@ -43,6 +47,8 @@ if __name__ == "__main__":
     # max_attempts=0: the client itself never gives up.
     with (
         suppress(KeyboardInterrupt),
-        Consumer("orders", "billing", handle, nsqd_tcp_addresses=NSQD, max_in_flight=100, max_attempts=0) as consumer,
+        Consumer(
+            "orders", "billing", handle, nsqd_tcp_addresses=NSQD, max_in_flight=100, max_attempts=0
+        ) as consumer,
     ):
         consumer.wait()

@@ -41,7 +41,9 @@ def main() -> None:
     # max_attempts=0: each deferral is an attempt.
     with (
         suppress(KeyboardInterrupt),
-        Consumer("reminders", "screen", handle, nsqd_tcp_addresses=NSQD, max_in_flight=50, max_attempts=0) as consumer,
+        Consumer(
+            "reminders", "screen", handle, nsqd_tcp_addresses=NSQD, max_in_flight=50, max_attempts=0
+        ) as consumer,
     ):
         consumer.wait()
 

@@ -25,7 +25,14 @@ from nsqd_py.settings.declaration import (
     urls,
 )
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import (
+    OBSOLETE_VERBOSE,
+    VERBOSE,
+    LogOptions,
+    Program,
+    ProgramOptions,
+    log_prefix_setting,
+)
 from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqadmin] "

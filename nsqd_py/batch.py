@@ -37,7 +37,14 @@ class Batch:
     __slots__ = ("_starts", "base_id", "body", "count", "due_ns", "first_seq", "stride", "timestamp_ns")
 
     def __init__(
-        self, first_seq: int, base_id: int, timestamp_ns: int, due_ns: int, count: int, stride: int, body: bytes
+        self,
+        first_seq: int,
+        base_id: int,
+        timestamp_ns: int,
+        due_ns: int,
+        count: int,
+        stride: int,
+        body: bytes,
     ) -> None:
         self.first_seq = first_seq
         self.base_id = base_id
@@ -83,7 +90,15 @@ class Batch:
         """Return the messages with index `low` to `high` (not included) as another batch."""
         starts = self.starts
         body = self.body[starts[low] - SIZE_BYTES : starts[high] - SIZE_BYTES]
-        return Batch(self.first_seq + low, self.base_id + low, self.timestamp_ns, self.due_ns, high - low, self.stride, body)
+        return Batch(
+            self.first_seq + low,
+            self.base_id + low,
+            self.timestamp_ns,
+            self.due_ns,
+            high - low,
+            self.stride,
+            body,
+        )
 
     def message(self, index: int) -> bytes:
         """Return the body of one message."""
@@ -108,7 +123,9 @@ def uniform_stride(body: bytes, count: int) -> int:
     if rest or stride <= SIZE_BYTES or _read_size(body, 0)[0] != stride - SIZE_BYTES:
         return 0
     alike = count == body[::stride].count(body[0]) == body[1::stride].count(body[1])
-    return stride if alike and count == body[2::stride].count(body[2]) == body[3::stride].count(body[3]) else 0
+    return (
+        stride if alike and count == body[2::stride].count(body[2]) == body[3::stride].count(body[3]) else 0
+    )
 
 
 # ---- message ids
@@ -215,7 +232,15 @@ class PublishBuffer:
     _sealed: list[Batch] = field(default_factory=list)
     _publishers: Tickets = field(default_factory=list)
 
-    def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
+    def publish(
+        self,
+        body: bytes,
+        count: int,
+        stride: int,
+        publisher: Publisher | None,
+        ticket: int,
+        defer_ns: int = 0,
+    ) -> None:
         """Add `count` messages, encoded as a batch's body. They are written at the end of this event-loop iteration.
 
         They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
@@ -255,7 +280,11 @@ class PublishBuffer:
         self._on_first, self._owner = _ignore, None
 
     def publish_parts(
-        self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0
+        self,
+        parts: Sequence[tuple[bytes, int, int]],
+        publisher: Publisher | None,
+        ticket: int,
+        defer_ns: int = 0,
     ) -> None:
         """Add one publish of several batches (body, count, stride). All are written, or none."""
         for body, count, stride in parts:
@@ -271,7 +300,11 @@ class PublishBuffer:
             self._seal()
         if not self._is_waiting:
             self._start()
-        self._sealed.append(Batch(self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body))
+        self._sealed.append(
+            Batch(
+                self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body
+            )
+        )
         self.end_seq += batch.count
         self._publishers.append((publisher, ticket))
 

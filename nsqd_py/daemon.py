@@ -62,7 +62,11 @@ _DISK_THREADS = 16
 _MOST_NAMED = 10  # files in a line of the log
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
-_REFUSALS: dict[str, Refusal] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes}
+_REFUSALS: dict[str, Refusal] = {
+    "TCP": lambda: TOO_MANY_CONNECTIONS,
+    "HTTP": lambda: _http_refusal(),
+    "HTTPS": bytes,
+}
 
 
 class _Stopped(Exception):
@@ -107,7 +111,9 @@ class Daemon:
         self.asked = asked or Asked()
         self._options = options
         self._log = log
-        self._election = election if election is not None and election.is_primary else None  # it has the lease
+        self._election = (
+            election if election is not None and election.is_primary else None
+        )  # it has the lease
         self._group = election  # also where another nsqd is the primary, or none
         self._signals = process.StopSignals()
         self._yields_role = False
@@ -120,7 +126,9 @@ class Daemon:
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
         clock = SteadyClock()
-        self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock)
+        self._broker = Broker(
+            options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock
+        )
         self._clocks = ClockKeeper(self._broker.services, clock)
         self._lookups: LookupPeers | None = None
         self._make_guard = self._guard_maker()
@@ -182,7 +190,9 @@ class Daemon:
             process.return_freed_memory()
             self._broker.tls = keep_certificate(self._options, self._log)
             if self._options.http_auth_file:
-                from nsqd_py.net.http.guard import Guard  # OpenSSL's hashes and a pool of threads; 20 ms of a start
+                from nsqd_py.net.http.guard import (
+                    Guard,
+                )  # OpenSSL's hashes and a pool of threads; 20 ms of a start
 
                 self._broker.admin_guard = Guard(self._options.http_auth_file, self._log)
             self._broker.known_hosts = KnownHosts.of(self._options)
@@ -354,7 +364,9 @@ class Daemon:
 
         self.asked.before = False  # it asks again when it is a primary again
         self.asked.tried.clear()
-        follower = Follower(options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address)
+        follower = Follower(
+            options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address
+        )
         fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
         promote = partial(self._change_role, standby_of="", promote=True)
         role = StandbyRole(follower, Door(self._broker, fetches), promote, self._group)
@@ -413,7 +425,9 @@ class Daemon:
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
         options = self._options
-        options.statsd_prefix = full_prefix(options.statsd_prefix, options.broadcast_address, options.broadcast_http_port)
+        options.statsd_prefix = full_prefix(
+            options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
+        )
         if options.statsd_address:
             from nsqd_py.stats.statsd import StatsdReporter  # with orjson, 15 ms of a start
 
@@ -444,7 +458,9 @@ class Daemon:
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        client = FastConnection(sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits)
+        client = FastConnection(
+            sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits
+        )
         if self._make_guard is not None:
             client.guard = self._make_guard(client)
         self._start(client)
@@ -490,7 +506,9 @@ class Daemon:
             os.close(old)
             self._log.error("NSQ: %s was replaced by another directory, which is locked again", path)
         except BlockingIOError:
-            self._log.fatal("NSQ: %s was replaced by another directory, which is in use by another nsqd", path)
+            self._log.fatal(
+                "NSQ: %s was replaced by another directory, which is in use by another nsqd", path
+            )
             os._exit(1)  # closing the topics would write over the files of that nsqd
         except OSError:  # it is gone: publishes are refused
             return
@@ -504,7 +522,10 @@ class Daemon:
 
     def _make_lookups(self) -> LookupPeers:
         """Return the connections to nsqlookupds. Raises StartError."""
-        from nsqd_py.lookup.peers import LookupPeers, lookupd_tls  # with the HTTP client and TLS, 20 ms of a start
+        from nsqd_py.lookup.peers import (
+            LookupPeers,
+            lookupd_tls,
+        )  # with the HTTP client and TLS, 20 ms of a start
 
         self._lookups = LookupPeers(self._broker, self._options, self._log, lookupd_tls(self._options))
         if self._is_serving:
@@ -518,7 +539,9 @@ class Daemon:
         from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
 
         broker = self._broker
-        make_guard, broker.auth_failures = guard_maker(self._options, self._log, broker.alarms, broker.clock, resolve)
+        make_guard, broker.auth_failures = guard_maker(
+            self._options, self._log, broker.alarms, broker.clock, resolve
+        )
         return make_guard
 
     # ---- time
@@ -609,7 +632,9 @@ class Daemon:
         if len(names) > _MOST_NAMED:
             names[_MOST_NAMED:] = ["..."]
         self._log.warning(
-            "STANDBY: %d messages that were missing here came back from standbys: %s", returned.count, ", ".join(names)
+            "STANDBY: %d messages that were missing here came back from standbys: %s",
+            returned.count,
+            ", ".join(names),
         )
 
 

@@ -197,7 +197,9 @@ class TooManyNewTopics(Refusal):
     """The clients of an address create topics or channels too fast."""
 
     def __init__(self, most_per_s: int) -> None:
-        reason = f"new topics and channels exceed limit of {most_per_s} a second (--max-new-topics-per-second)"
+        reason = (
+            f"new topics and channels exceed limit of {most_per_s} a second (--max-new-topics-per-second)"
+        )
         super().__init__(429, "TOO_MANY_NEW_TOPICS", reason)
 
 

@@ -80,7 +80,9 @@ class MemoryBudget:
         if self._is_making_room:  # a user that drops copies calls `note`
             return
         self._is_making_room = True
-        most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
+        most = max(
+            0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes
+        )
         # Ordered once: to look for the largest after each took 2 s with 10,000 topics of equal size.
         for user in sorted(self._users, key=attrgetter("memory_bytes"), reverse=True):
             # The total may rise: a user that drops copies also reports those that it had not reported.
@@ -149,7 +151,15 @@ class CountedBatch(Batch):
     __slots__ = ("_counted_bytes", "_account")
 
     def __init__(self, batch: Batch, account: MemoryAccount) -> None:
-        super().__init__(batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body)
+        super().__init__(
+            batch.first_seq,
+            batch.base_id,
+            batch.timestamp_ns,
+            batch.due_ns,
+            batch.count,
+            batch.stride,
+            batch.body,
+        )
         self._account = account
         self._counted_bytes = self.memory_bytes
         account.change(self._counted_bytes)

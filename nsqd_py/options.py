@@ -9,13 +9,41 @@ from typing import Any
 
 from nsqd_py.lease.options import StandbyOptions, check_lease
 from nsqd_py.net import tls_options
-from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
+from nsqd_py.net.addresses import (
+    check_listen_address,
+    check_peer_address,
+    check_peer_addresses,
+    check_port,
+    optional,
+)
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings import program
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting, string, strings, switch, urls
+from nsqd_py.settings.declaration import (
+    BadOptions,
+    Options,
+    check_package,
+    not_negative,
+    setting,
+    string,
+    strings,
+    switch,
+    urls,
+)
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, ByTopic, Kind, by_topic, choice, parse_size
+from nsqd_py.settings.types import (
+    BOOL,
+    DURATION,
+    FLOATS,
+    INT,
+    SIZE,
+    STRING,
+    ByTopic,
+    Kind,
+    by_topic,
+    choice,
+    parse_size,
+)
 
 LOG_PREFIX = "[nsqd] "
 
@@ -66,7 +94,9 @@ def _parse_rate(text: str) -> int:
 
 
 # Bytes a second, or AUTO.
-RATE: Kind[int] = Kind("size", _parse_rate, SIZE.from_native, lambda value: "auto" if value == AUTO else str(value))
+RATE: Kind[int] = Kind(
+    "size", _parse_rate, SIZE.from_native, lambda value: "auto" if value == AUTO else str(value)
+)
 
 
 def _check_rate(value: int) -> str | None:
@@ -123,7 +153,10 @@ class _General(program.LogOptions, title="General"):
 
 class _Addresses(Options, title="Addresses"):
     tcp_address: str = setting(
-        STRING, "0.0.0.0:4150", "Address for TCP clients: host:port, or the path of a unix socket.", check=check_listen_address
+        STRING,
+        "0.0.0.0:4150",
+        "Address for TCP clients: host:port, or the path of a unix socket.",
+        check=check_listen_address,
     )
     http_address: str = setting(
         STRING,
@@ -134,7 +167,9 @@ class _Addresses(Options, title="Addresses"):
     https_address: str = setting(
         STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.", check=optional(check_listen_address)
     )
-    unix_socket: str = string("Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address))
+    unix_socket: str = string(
+        "Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address)
+    )
     http_unix_socket: str = string(
         "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address)
     )
@@ -145,10 +180,16 @@ class _Addresses(Options, title="Addresses"):
         default_text="the host name",
     )
     broadcast_tcp_port: int = setting(
-        INT, 0, "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.", check=check_port
+        INT,
+        0,
+        "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.",
+        check=check_port,
     )
     broadcast_http_port: int = setting(
-        INT, 0, "HTTP port of this nsqd for other machines; 0 means the port of --http-address.", check=check_port
+        INT,
+        0,
+        "HTTP port of this nsqd for other machines; 0 means the port of --http-address.",
+        check=check_port,
     )
 
 
@@ -172,7 +213,9 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         check=_check_auth_addresses,
     )
     auth_http_request_method: str = setting(
-        choice({"get": "get", "post": "post"}, word="method"), "get", "HTTP method of requests to auth servers: get or post."
+        choice({"get": "get", "post": "post"}, word="method"),
+        "get",
+        "HTTP method of requests to auth servers: get or post.",
     )
     http_client_connect_timeout_ns: int = setting(
         DURATION, 2 * SECOND_NS, "Timeout for connecting to an auth server or nsqlookupd."
@@ -180,8 +223,12 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
     http_client_request_timeout_ns: int = setting(
         DURATION, 5 * SECOND_NS, "Timeout for a response of an auth server or nsqlookupd."
     )
-    topology_region: str = string("Region of this nsqd, which contains several zones; sent to nsqlookupd and clients.")
-    topology_zone: str = string("Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients.")
+    topology_region: str = string(
+        "Region of this nsqd, which contains several zones; sent to nsqlookupd and clients."
+    )
+    topology_zone: str = string(
+        "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients."
+    )
     enable_experiment: tuple[str, ...] = strings(
         'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).'
     )
@@ -201,11 +248,17 @@ class _Disk(Options, title="Disk"):
         "from the log, and ephemeral topics drop the newest messages.",
         check=not_negative,
     )
-    max_bytes_per_file: int = setting(SIZE, 100 * 1024 * 1024, "Size in bytes at which a log continues in a new file.")
-    sync_every: int = setting(
-        INT, 2_500, "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync."
+    max_bytes_per_file: int = setting(
+        SIZE, 100 * 1024 * 1024, "Size in bytes at which a log continues in a new file."
     )
-    sync_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Maximum time from a write to a log to its fsync.")
+    sync_every: int = setting(
+        INT,
+        2_500,
+        "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync.",
+    )
+    sync_timeout_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Maximum time from a write to a log to its fsync."
+    )
     retention_time_ns: ByTopic[int] = setting(
         by_topic(DURATION, 0),
         ByTopic(0),
@@ -227,7 +280,10 @@ class _Disk(Options, title="Disk"):
         check=_every(not_negative),
     )
     max_disk_bytes: int = setting(
-        SIZE, 0, "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.", check=not_negative
+        SIZE,
+        0,
+        "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.",
+        check=not_negative,
     )
     min_free_disk_bytes: int = setting(
         SIZE,
@@ -244,19 +300,29 @@ class _Disk(Options, title="Disk"):
         check=_check_rate,
         default_text="auto",
     )
-    queue_scan_selection_count: int = setting(INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER)
-    queue_scan_worker_pool_max: int = setting(INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER)
+    queue_scan_selection_count: int = setting(
+        INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER
+    )
+    queue_scan_worker_pool_max: int = setting(
+        INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER
+    )
 
 
 class _Messages(Options, title="Messages"):
     msg_timeout_ns: int = setting(
-        DURATION, MINUTE_NS, "Time after which a message that is not finished is requeued, unless the consumer asks for another."
+        DURATION,
+        MINUTE_NS,
+        "Time after which a message that is not finished is requeued, unless the consumer asks for another.",
     )
     max_msg_timeout_ns: int = setting(
-        DURATION, 15 * MINUTE_NS, "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH."
+        DURATION,
+        15 * MINUTE_NS,
+        "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.",
     )
     max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.")
-    max_body_size: int = setting(SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.")
+    max_body_size: int = setting(
+        SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB."
+    )
     max_req_timeout_ns: int = setting(DURATION, HOUR_NS, "Maximum delay of a requeue.")
     max_defer_timeout_ns: int = setting(
         DURATION, 0, "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout."
@@ -285,9 +351,13 @@ class _Messages(Options, title="Messages"):
 
 
 class _Clients(Options, title="Clients"):
-    max_heartbeat_interval_ns: int = setting(DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request.")
+    max_heartbeat_interval_ns: int = setting(
+        DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request."
+    )
     max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.")
-    max_output_buffer_size: int = setting(SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request.")
+    max_output_buffer_size: int = setting(
+        SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request."
+    )
     max_output_buffer_timeout_ns: int = setting(
         DURATION, 30 * SECOND_NS, "Maximum time in the output buffer that a client may request."
     )
@@ -295,9 +365,13 @@ class _Clients(Options, title="Clients"):
         DURATION, 25 * MILLISECOND_NS, "Minimum time in the output buffer that a client may request."
     )
     output_buffer_timeout_ns: int = setting(
-        DURATION, 250 * MILLISECOND_NS, "Maximum time that output waits in a buffer, unless the client requests another."
+        DURATION,
+        250 * MILLISECOND_NS,
+        "Maximum time that output waits in a buffer, unless the client requests another.",
     )
-    max_channel_consumers: int = setting(INT, 0, "Maximum number of consumers of a channel on this nsqd; 0 means no limit.")
+    max_channel_consumers: int = setting(
+        INT, 0, "Maximum number of consumers of a channel on this nsqd; 0 means no limit."
+    )
     # A topic with a message takes 10 KB of memory, a channel 8: more than anybody uses, and no more than 1 GB.
     max_topics: int = setting(
         INT,
@@ -314,17 +388,28 @@ class _Clients(Options, title="Clients"):
         check=not_negative,
     )
     max_channels_per_topic: int = setting(
-        INT, 10_000, "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.", check=not_negative
+        INT,
+        10_000,
+        "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.",
+        check=not_negative,
     )
 
 
 class _Metrics(Options, title="Metrics"):
-    statsd_address: str = string("UDP address (host:port) of a statsd server that receives metrics.", check=check_peer_address)
+    statsd_address: str = string(
+        "UDP address (host:port) of a statsd server that receives metrics.", check=check_peer_address
+    )
     statsd_interval_ns: int = setting(DURATION, MINUTE_NS, "Time between two reports to statsd.")
-    statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
-    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of the names of metrics; %s stands for the address of this nsqd.")
+    statsd_mem_stats: bool = setting(
+        BOOL, True, "Include memory and garbage collection in the reports to statsd."
+    )
+    statsd_prefix: str = setting(
+        STRING, "nsq.%s", "Prefix of the names of metrics; %s stands for the address of this nsqd."
+    )
     statsd_udp_packet_size: int = setting(SIZE, 508, "Maximum size of statsd packets in bytes.")
-    statsd_exclude_ephemeral: bool = switch("Exclude ephemeral topics and channels from the reports to statsd.")
+    statsd_exclude_ephemeral: bool = switch(
+        "Exclude ephemeral topics and channels from the reports to statsd."
+    )
     e2e_processing_latency_percentile: tuple[float, ...] = setting(
         FLOATS,
         (),
@@ -332,7 +417,9 @@ class _Metrics(Options, title="Metrics"):
         config_key="e2e_processing_latency_percentiles",
         check=lambda values: None if all(0 < value <= 1 for value in values) else "must be in (0,1]",
     )
-    e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS, "Time span that the percentiles cover.")
+    e2e_processing_latency_window_time_ns: int = setting(
+        DURATION, 10 * MINUTE_NS, "Time span that the percentiles cover."
+    )
 
 
 class _Security(tls_options.ServerTlsOptions, title="TLS and compression"):
@@ -353,7 +440,8 @@ class _Backup(Options, title="Backup"):
         config_key="",
     )
     restore_from: str = string(
-        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.", config_key=""
+        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
+        config_key="",
     )
 
 
@@ -422,7 +510,9 @@ def check_options(options: NsqdOptions) -> None:
 
 def _check_client_tls(options: NsqdOptions, peer: str) -> None:
     """Check the files of --lookupd-tls-..., --standby-tls-... or --lease-tls-..., as `peer` says."""
-    authorities, certificate, key = (getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key"))
+    authorities, certificate, key = (
+        getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key")
+    )
     if key and not certificate:
         raise BadOptions(f"--{peer}-tls-key needs --{peer}-tls-cert")
     if authorities:
@@ -431,6 +521,12 @@ def _check_client_tls(options: NsqdOptions, peer: str) -> None:
         import ssl
 
         try:
-            client_context(ssl.SSLContext, cert_file=certificate, key_file=key, level=options.tls_security_level, verifies=False)
+            client_context(
+                ssl.SSLContext,
+                cert_file=certificate,
+                key_file=key,
+                level=options.tls_security_level,
+                verifies=False,
+            )
         except OSError as error:
             raise BadOptions(f"--{peer}-tls-cert: {error}") from error

@@ -42,7 +42,10 @@ def channel_names(given: Mapping[str, Any]) -> list[str]:
 
 def _servers(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the HTTP addresses of nsqds and of nsqlookupds."""
-    nsqds, lookupds = tuple(given.get("nsqd_tcp_address") or ()), tuple(given.get("lookupd_http_address") or ())
+    nsqds, lookupds = (
+        tuple(given.get("nsqd_tcp_address") or ()),
+        tuple(given.get("lookupd_http_address") or ()),
+    )
     over_http = tuple(given.get("nsqd_http_address") or ())
     if not (nsqds or lookupds or over_http):
         nsqds, lookupds = addresses_from_environment()

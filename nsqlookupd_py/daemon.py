@@ -22,7 +22,13 @@ from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks, tune_gc
+from nsqd_py.runtime.process import (
+    StopSignals,
+    log_uncaught_errors,
+    raise_descriptor_limit,
+    return_freed_blocks,
+    tune_gc,
+)
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, Directory, PeerConnection, frame

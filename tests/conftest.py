@@ -54,7 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def place(group: list[pytest.Item]) -> tuple[int, int]:
         path = group[0].location[0]
-        return path.startswith(("tests/unit", "tests/property", "tests/fuzz")) + path.startswith("tests/unit"), -len(group)
+        return path.startswith(("tests/unit", "tests/property", "tests/fuzz")) + path.startswith(
+            "tests/unit"
+        ), -len(group)
 
     items[:] = [item for group in sorted(groups.values(), key=place) for item in group]
 

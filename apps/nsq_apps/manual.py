@@ -79,7 +79,9 @@ def programs() -> Iterator[Program[Any]]:
 
 def page(program: Program[Any]) -> str:
     """Return a tool's page: summary, examples, all flags but those in README.md, exit statuses."""
-    common = "[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes."
+    common = (
+        "[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes."
+    )
     head = _head(program.command, f"{program.summary}\n\n{common}\n")
     return "\n".join((head, _examples(program), *settings_tables(program, COMMON), *_exit_status(program)))
 
@@ -119,7 +121,11 @@ milliseconds. Keys that only older releases of NSQ had are ignored with a warnin
 
 def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:
     """Return a titled table for each group of settings but those `left_out`."""
-    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items() if title not in left_out]
+    return [
+        f"## {title}\n\n{_table(settings)}\n"
+        for title, settings in program.groups.items()
+        if title not in left_out
+    ]
 
 
 def secrets_note(program: Program[Any]) -> str:
@@ -176,18 +182,24 @@ def metrics_page() -> str:
         nsqd.post("/topic/create?topic=t")
         nsqd.post("/channel/create?topic=t&channel=c")
         with urllib.request.urlopen(f"http://{nsqd.http_address}/metrics") as answer:
-            families = sorted(text_string_to_metric_families(answer.read().decode()), key=lambda family: family.name)
+            families = sorted(
+                text_string_to_metric_families(answer.read().decode()), key=lambda family: family.name
+            )
     rows = []
     for family in families:
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
         words = ", ".join(f"`{label}`" for label in labels)
-        rows.append(f"| `{family.name}{_SUFFIXES.get(family.type, '')}` | {family.type} | {words} | {family.documentation} |\n")
+        rows.append(
+            f"| `{family.name}{_SUFFIXES.get(family.type, '')}` | {family.type} | {words} | {family.documentation} |\n"
+        )
     head = "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     return "".join([_head("Metrics", METRICS_INTRODUCTION), head, *rows])
 
 
 def _head(title: str, introduction: str) -> str:
-    return f"<!-- Printed by `{PRINTED_BY}`; change the code, not this page. -->\n\n# {title}\n\n{introduction}"
+    return (
+        f"<!-- Printed by `{PRINTED_BY}`; change the code, not this page. -->\n\n# {title}\n\n{introduction}"
+    )
 
 
 def _first_sentences(handler: Any) -> str:

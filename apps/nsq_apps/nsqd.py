@@ -33,7 +33,9 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 
         notifier = Notifier.from_environment()
         asked = Asked()
-        return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked))
+        return elect(
+            options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked)
+        )
     daemon = Daemon(options, log)
     status = daemon.run()
     while daemon.next_options is not None:  # it was promoted or fenced, or is loaded again

@@ -97,7 +97,8 @@ def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
         reachable = ", ".join(address for address in addresses if not is_loopback_address(address))
         if reachable:
             log.warning(
-                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md", reachable
+                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md",
+                reachable,
             )
     path = getattr(options, "config", "")
     if path:

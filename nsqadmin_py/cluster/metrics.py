@@ -9,7 +9,17 @@ from typing import Any
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts, TopicPart
+from nsqd_py.cluster.statistics import (
+    MILLI,
+    ChannelCounts,
+    Latency,
+    Numbers,
+    Part,
+    Rates,
+    Sum,
+    TopicCounts,
+    TopicPart,
+)
 
 Json = dict[str, Any]
 

@@ -15,7 +15,15 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import MessageFilter
 from nsqadmin_py.messages.json_path import BadFilter
-from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
+from nsqadmin_py.messages.log_search import (
+    LogSearch,
+    LogSource,
+    body_at,
+    body_of,
+    first_seq_of,
+    search_back,
+    shown,
+)
 from nsqadmin_py.refusals import NotThere, Query, RequestRefused, number_of
 from nsqadmin_py.web.answers import reason_of, uncached, upstream_failed
 from nsqadmin_py.web.app import Handlers

@@ -259,7 +259,13 @@ class Metrics(Handlers):
         if missing := missing_package("prometheus_client", "metrics"):
             raise RequestRefused(501, missing)
         # Imported late: nsqadmin starts without it.
-        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Gauge, ProcessCollector, generate_latest
+        from prometheus_client import (
+            CONTENT_TYPE_PLAIN_0_0_4,
+            CollectorRegistry,
+            Gauge,
+            ProcessCollector,
+            generate_latest,
+        )
 
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)

@@ -64,7 +64,11 @@ def _part_of(lines: list[bytes], max_msg_size: int) -> Part:
     if len(sizes) == 1:
         prefix = len(lines[0]).to_bytes(SIZE_BYTES, "big")
         return prefix + prefix.join(lines), len(lines), SIZE_BYTES + len(lines[0])
-    return b"".join([piece for line in lines for piece in (len(line).to_bytes(SIZE_BYTES, "big"), line)]), len(lines), 0
+    return (
+        b"".join([piece for line in lines for piece in (len(line).to_bytes(SIZE_BYTES, "big"), line)]),
+        len(lines),
+        0,
+    )
 
 
 def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callable[[], object]) -> list[Part]:
@@ -110,7 +114,9 @@ def get_options(request: Request[Broker]) -> Reply:
     """Return all options by their keys in the configuration file, each as that file would have it."""
     options = request.app.options
     known = (setting for setting in options.settings.values() if setting.key)
-    return answers.json({setting.key: setting.kind.show(getattr(options, setting.attribute)) for setting in known})
+    return answers.json(
+        {setting.key: setting.kind.show(getattr(options, setting.attribute)) for setting in known}
+    )
 
 
 def put_option(request: Request[Broker]) -> Reply:
@@ -167,7 +173,11 @@ def mpub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     options = request.app.options
-    rest = (lambda: None) if request.size_bytes <= request.route.quick_bytes else WorkSlices(ONE_ROUND_S).sleep_if_due
+    rest = (
+        (lambda: None)
+        if request.size_bytes <= request.route.quick_bytes
+        else WorkSlices(ONE_ROUND_S).sleep_if_due
+    )
     if _is_binary(request):
         try:
             parts = from_binary(request.body, options.max_msg_size, options.max_body_size, rest)

@@ -190,7 +190,9 @@ def _message_id(request: Request[Broker]) -> int:
     return int(text, 16)
 
 
-def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int, highest: int = _MOST_NUMBER) -> int:
+def _number(
+    request: Request[Broker], key: str, otherwise: int, *, lowest: int, highest: int = _MOST_NUMBER
+) -> int:
     """Return a number of the query, or `otherwise` if it is missing. Raises HttpError."""
     text = request.params.get(key)
     try:
@@ -250,5 +252,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     found.look(request.app.services.threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):
         raise HttpError(404, "MESSAGE_NOT_QUEUED")
-    request.app.log.of_clients.info("TOPIC(%s): channel(%s) finished message %d", topic.name, channel.name, seq)
+    request.app.log.of_clients.info(
+        "TOPIC(%s): channel(%s) finished message %d", topic.name, channel.name, seq
+    )
     return answers.EMPTY

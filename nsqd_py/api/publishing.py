@@ -41,7 +41,9 @@ class PublishingConnection(HttpConnection[Broker]):
 
     __slots__ = ("_max_msg_size", "_refuses_plain")
 
-    def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log, broker, ROUTER)
         self._max_msg_size: int = broker.options.max_msg_size
         self._refuses_plain = broker.options.tls_required == TLS_REQUIRED

@@ -11,9 +11,15 @@ from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.router import Access, BodyRule, Route, Router
 from nsqd_py.options import NsqdOptions
 
-MESSAGE: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR)
-OPTION: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_msg_size, "INVALID_VALUE", answers.INTERNAL_ERROR)
-MESSAGES: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR)
+MESSAGE: BodyRule[Broker] = BodyRule(
+    lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR
+)
+OPTION: BodyRule[Broker] = BodyRule(
+    lambda broker: broker.options.max_msg_size, "INVALID_VALUE", answers.INTERNAL_ERROR
+)
+MESSAGES: BodyRule[Broker] = BodyRule(
+    lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR
+)
 
 # A longer body of /mpub is converted in a greenlet. Lines of one byte take 0.06 ms a KiB, larger messages much less.
 QUICK_BYTES = 64 * 1024

@@ -68,7 +68,12 @@ class AuthGuard:
     """
 
     def __init__(
-        self, client: Guarded, servers: AuthServers, renewals: Renewals, alarms: Alarms, clock: Callable[[], int]
+        self,
+        client: Guarded,
+        servers: AuthServers,
+        renewals: Renewals,
+        alarms: Alarms,
+        clock: Callable[[], int],
     ) -> None:
         self._client = client
         self._servers = servers
@@ -103,7 +108,11 @@ class AuthGuard:
         found = self.authorization
         if found is None:
             raise Unauthorized("AUTH no authorizations found")
-        document = {"identity": found.identity, "identity_url": found.identity_url, "permission_count": len(found.rules)}
+        document = {
+            "identity": found.identity,
+            "identity_url": found.identity_url,
+            "permission_count": len(found.rules),
+        }
         answer(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
 
     def check(self, command: str, topic_name: bytes, channel_name: bytes, act: Step) -> None:
@@ -208,7 +217,9 @@ class AuthGuard:
     def renewed(self, answer: Authorization | NoAuthorization) -> None:
         """Handle the answer of the auth servers; an answer that refuses the subscription ends it."""
         self._is_renewing = False
-        if self._subscription is None or self._is_fresh:  # the client has gone, or a command has asked in between
+        if (
+            self._subscription is None or self._is_fresh
+        ):  # the client has gone, or a command has asked in between
             return
         client = self._client
         if not isinstance(answer, NoAuthorization):

@@ -64,7 +64,9 @@ class AuthRule(NamedTuple):
         """
         if (SUBSCRIBE if channel_name else PUBLISH) not in self.permissions:
             return False
-        return _matches(self.topic, topic_name) and any(_matches(channel, channel_name) for channel in self.channels)
+        return _matches(self.topic, topic_name) and any(
+            _matches(channel, channel_name) for channel in self.channels
+        )
 
 
 class Authorization(NamedTuple):
@@ -129,7 +131,9 @@ def _texts(fields: dict[str, Any], name: str) -> list[str]:
 # ---- regular expressions
 
 
-def compile_rules(grants: Sequence[AuthGrant], rest: Callable[[], object] = lambda: None) -> Iterator[AuthRule]:
+def compile_rules(
+    grants: Sequence[AuthGrant], rest: Callable[[], object] = lambda: None
+) -> Iterator[AuthRule]:
     """Yield the rules. `rest` is called before each expression is compiled. Raises BadAuthAnswer."""
     instructions = 0
 
@@ -142,11 +146,16 @@ def compile_rules(grants: Sequence[AuthGrant], rest: Callable[[], object] = lamb
             raise BadAuthAnswer(f'unable to compile {what} "{pattern}" {error}') from None
         instructions += found.programsize
         if instructions > MAX_INSTRUCTIONS:
-            raise BadAuthAnswer(f"its regular expressions are too large, compiled over {MAX_INSTRUCTIONS} instructions")
+            raise BadAuthAnswer(
+                f"its regular expressions are too large, compiled over {MAX_INSTRUCTIONS} instructions"
+            )
         return found
 
     for grant in grants:
-        topic, *channels = expression("topic", grant.topic), *(expression("channel", each) for each in grant.channels)
+        topic, *channels = (
+            expression("topic", grant.topic),
+            *(expression("channel", each) for each in grant.channels),
+        )
         yield AuthRule(topic, channels, frozenset(grant.permissions))
 
 

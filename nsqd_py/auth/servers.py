@@ -153,7 +153,9 @@ class Renewals:
     def __init__(self, servers: AuthServers, log: Log) -> None:
         self._servers = servers
         self._log = log
-        self._waiting: OrderedDict[AuthQuestion, list[Callable[[Authorization | NoAuthorization], None]]] = OrderedDict()
+        self._waiting: OrderedDict[AuthQuestion, list[Callable[[Authorization | NoAuthorization], None]]] = (
+            OrderedDict()
+        )
         self._greenlets = 0
 
     def add(self, question: AuthQuestion, renewed: Callable[[Authorization | NoAuthorization], None]) -> None:

@@ -125,12 +125,16 @@ class Drain:
     def report_interruption(self) -> None:
         """Log how many messages are left if a stop comes before the drain has ended."""
         if self.is_active and not self._has_ended:
-            self._services.log.warning("NSQ: stopping while draining, %d messages are left", self.messages_left)
+            self._services.log.warning(
+                "NSQ: stopping while draining, %d messages are left", self.messages_left
+            )
 
 
 def _messages_in(topic: Topic) -> int:
     channels = topic.channels.values()
-    return topic.depth + sum(channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels)
+    return topic.depth + sum(
+        channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels
+    )
 
 
 # A client may create as many topics and channels at once as in this time.
@@ -148,7 +152,9 @@ class CreationRate:
         """`most_per_s` 0 means no limit; `clock` returns ns."""
         self._most_per_s = most_per_s
         self._clock = clock
-        self._next_ns: dict[str, int] = {}  # the next turn of each address; in the past, as far as turns are left over
+        self._next_ns: dict[
+            str, int
+        ] = {}  # the next turn of each address; in the past, as far as turns are left over
 
     def take(self, peer: str) -> None:
         """Count a topic or channel that a client creates. Raises TooManyNewTopics."""

@@ -77,7 +77,9 @@ class Broker:
         self.alarms = alarms
         self.clock = clock or SteadyClock()
         self.start_time = time.time()
-        self.is_same_boot = False  # True if the machine was not rebooted since the last nsqd on this data path
+        self.is_same_boot = (
+            False  # True if the machine was not rebooted since the last nsqd on this data path
+        )
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.connections: Connections | None = None
@@ -94,7 +96,9 @@ class Broker:
         self.may_get_back = False  # True if a standby may have what is missing here
         self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
         self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
-        self.missing: dict[str, list[Range]] = {}  # by topic: unfinished messages that were in no file at the start
+        self.missing: dict[
+            str, list[Range]
+        ] = {}  # by topic: unfinished messages that were in no file at the start
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
@@ -109,19 +113,27 @@ class Broker:
         self.disk = DiskHealth(log)
         self.disk_speed = DiskSpeed(alarms, self.clock, time.monotonic_ns, log)
         directory = Path(options.data_path or ".")
-        services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed, iteration)
+        services = BrokerServices(
+            options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed, iteration
+        )
         self.services = services
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and recreated.
         self._begun: dict[tuple[str, str], Event] = {}
         self.metadata = MetadataWriter(
-            services, self.topics, self._begun, self._on_metadata, lambda: self.encode_epochs() if self.keeps_epochs else None
+            services,
+            self.topics,
+            self._begun,
+            self._on_metadata,
+            lambda: self.encode_epochs() if self.keeps_epochs else None,
         )
         self.removed_files = RemovedFiles(services, self.topics)
         self.sync = GroupSync(services, self._on_sync, self.metadata.when_settled, self.removed_files.look)
         self.descriptors = DescriptorRelief(self.sync.flush)
-        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions, self._save_in_thread)
+        self.housekeeper = Housekeeper(
+            services, self.disk, self.write_position, self._save_positions, self._save_in_thread
+        )
         self.space = DiskSpace(
             FreeSpace(directory),
             options.max_disk_bytes,
@@ -212,7 +224,9 @@ class Broker:
             if excess <= 0:
                 break
             excess -= received[client]
-            self.log.of_clients.warning("closed client(%s) - too many large requests are incomplete", client.peer)
+            self.log.of_clients.warning(
+                "closed client(%s) - too many large requests are incomplete", client.peer
+            )
             client.close("too many large requests are incomplete")
 
     # ---- draining
@@ -290,7 +304,9 @@ class Broker:
             slow_reader = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels)
             log.chunks.read_file, log.chunks.forget_file = slow_reader.read, slow_reader.forget
             log.chunks.mend = self._mend
-            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.disk_speed, self.descriptors.room)
+            topic.slow_writer = SlowWriter(
+                topic, log, self._write_threads, self.disk_speed, self.descriptors.room
+            )
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
@@ -359,7 +375,11 @@ class Broker:
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
         topic.settle()
-        while self.journals.is_writing or self.removed_files.is_restoring(topic) or self.housekeeper.is_removing(topic):
+        while (
+            self.journals.is_writing
+            or self.removed_files.is_restoring(topic)
+            or self.housekeeper.is_removing(topic)
+        ):
             self.removed_files.settle()  # else a log that is removed would be there again
             self.housekeeper.settle()
             self.journals.settle()
@@ -453,7 +473,9 @@ class Broker:
             channel.save_soon()
         return channel
 
-    def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
+    def add_channel(
+        self, topic: Topic, name: str, position: Position, journal: Journal | None = None
+    ) -> Channel:
         """Return a new channel at this position; nothing is written yet."""
         keeps_journal = topic.log is not None and not is_ephemeral(name)
         channel = Channel(
@@ -487,7 +509,9 @@ class Broker:
         """Let the channel move dead letters to the topic that the settings name, also while nsqd drains."""
         policy = topic.policy
         name = policy.dead_letter_topic
-        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.messages.batch_at)
+        origin = Origin(
+            topic.name, channel.name, channel.mark_finished, channel.wait, topic.messages.batch_at
+        )
         channel.move_dead_letters(
             DeadLetters(
                 origin,

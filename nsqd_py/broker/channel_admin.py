@@ -99,7 +99,9 @@ class Peek:
             for file in self._topic.log.files:
                 if file.end_seq > low and file.first_seq < min(high, memory_from):
                     until = min(high, memory_from, file.end_seq)
-                    yield _MessageRange(max(low, file.first_seq), until, fields, None, self._source(file, stack))
+                    yield _MessageRange(
+                        max(low, file.first_seq), until, fields, None, self._source(file, stack)
+                    )
         low = max(low, memory_from)
         while low < high:
             batch = kept or self._topic.messages.batch_at(low)
@@ -136,7 +138,9 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-_PeekSource = tuple[int, LogFile]  # a descriptor of its own: a thread reads while the event loop may write to the file
+_PeekSource = tuple[
+    int, LogFile
+]  # a descriptor of its own: a thread reads while the event loop may write to the file
 
 
 class _MessageRange(NamedTuple):
@@ -213,7 +217,11 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
         skip_below = log.seq_at(target)  # in compacted files, which are before `seq`
     skipped = channel.seek(seq, not_due, holes(log.files, seq, topic.released), skip_below)
     broker.log.of_clients.info(
-        "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped", topic.name, name, seq, skipped
+        "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped",
+        topic.name,
+        name,
+        seq,
+        skipped,
     )
     broker.channel_changed(topic, channel)
     _bring_to_disk(channel, log, broker.services.threadpool)

@@ -102,7 +102,9 @@ class JournalWriter:
             return
         noted, self._changed = self._changed, []
         changed: list[tuple[Topic, Channel]] = []
-        large: list[tuple[Topic, Channel]] = []  # a snapshot takes several system calls, so a thread writes it
+        large: list[
+            tuple[Topic, Channel]
+        ] = []  # a snapshot takes several system calls, so a thread writes it
         for topic, channel in noted:
             if not channel.is_closed:
                 (large if channel.wants_snapshot else changed).append((topic, channel))
@@ -119,7 +121,9 @@ class JournalWriter:
     def _write_in_thread(self, changed: list[tuple[Topic, Channel]]) -> None:
         taken = [(topic, channel, channel.begin_save()) for topic, channel in changed]
         try:
-            in_timed_thread(self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken])
+            in_timed_thread(
+                self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken]
+            )
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be kept, not dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or _disk_error(error)
@@ -143,7 +147,9 @@ class JournalWriter:
         try:
             large_snapshot = channel.begin_large_snapshot()
             in_thread(self._services.threadpool, large_snapshot.write)
-            if self._greenlet is not None:  # a change that a thread is writing must not get lost between the two files
+            if (
+                self._greenlet is not None
+            ):  # a change that a thread is writing must not get lost between the two files
                 self._greenlet.join()
             large_snapshot.finish()
         except Exception as error:  # noqa: BLE001 - after a bug, the next one must begin
@@ -153,7 +159,9 @@ class JournalWriter:
         finally:
             self._snapshotting = None
 
-    def _save(self, saved: list[SaveResult], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
+    def _save(
+        self, saved: list[SaveResult], topic: Topic, channel: Channel, save: Callable[[], None]
+    ) -> None:
         """Call `save` and add its result to `saved`; a failure is retried."""
         error: OSError | None = None
         try:
@@ -169,7 +177,9 @@ class JournalWriter:
         return bool(self._busy())
 
     def _busy(self) -> list[Any]:
-        return [each for each in (self._greenlet, self._snapshotting) if each is not None and not each.ready()]
+        return [
+            each for each in (self._greenlet, self._snapshotting) if each is not None and not each.ready()
+        ]
 
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""

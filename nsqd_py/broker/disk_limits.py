@@ -54,7 +54,9 @@ class DiskHealth:
 
     def synced(self, topic: Topic, error: OSError | None) -> None:
         """Record the result of a sync of the topic's log."""
-        if error is not None and error is not self._errors.get((_SYNC, topic)):  # the same error is logged once
+        if error is not None and error is not self._errors.get(
+            (_SYNC, topic)
+        ):  # the same error is logged once
             self._log.of_clients.error("TOPIC(%s): failed to sync - %s", topic.name, error)
         self._note((_SYNC, topic), error)
 
@@ -74,7 +76,9 @@ class DiskHealth:
     def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
         """Set or clear an error. A success also clears the write errors of topics without publishers now."""
         if error is not None:
-            self._errors[place] = error.with_traceback(None)  # not the frames: they hold the messages of the write
+            self._errors[place] = error.with_traceback(
+                None
+            )  # not the frames: they hold the messages of the write
         elif self._errors:
             self._errors.pop(place, None)
             for failed in [failed for failed in self._errors if failed[0] == _WRITE]:
@@ -210,7 +214,9 @@ class RemovedFiles:
         self.check(topic, log, files)
         if not any(file.was_cut for file in files):
             return None
-        error = log.syncs.directory_error = OSError(errno.EIO, self.problems.get(topic, "a log file was removed or cut"))
+        error = log.syncs.directory_error = OSError(
+            errno.EIO, self.problems.get(topic, "a log file was removed or cut")
+        )
         return error
 
     def check(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> None:
@@ -245,7 +251,9 @@ class RemovedFiles:
             topic, log = files[file]
             if topic.is_closed or file not in log.files:
                 continue
-            if topic.is_writing and file is log.files[-1]:  # a thread appends to it, or cuts it before it makes the next one
+            if (
+                topic.is_writing and file is log.files[-1]
+            ):  # a thread appends to it, or cuts it before it makes the next one
                 continue
             if not file.cut_is_reported:
                 self._report(topic, log, file)
@@ -278,7 +286,9 @@ class RemovedFiles:
         try:
             in_thread(self._services.threadpool, lambda: restored.append(file.write_back()))
         except OSError as error:
-            self._services.log.of_clients.warning("TOPIC(%s): cannot write %s back - %s", topic.name, file.path.name, error)
+            self._services.log.of_clients.warning(
+                "TOPIC(%s): cannot write %s back - %s", topic.name, file.path.name, error
+            )
         finally:
             file.unpin()
             log.busy_files.discard(file)
@@ -296,7 +306,9 @@ class RemovedFiles:
         """Note that a file that was removed, cut or replaced is complete again."""
         log.damage.restored_files += 1
         self._services.log.warning(
-            "TOPIC(%s): %s, which was removed or cut while it was in use, is written back: nothing is lost", topic.name, name
+            "TOPIC(%s): %s, which was removed or cut while it was in use, is written back: nothing is lost",
+            topic.name,
+            name,
         )
         if not any(other.was_cut for other in log.files):
             self.problems.pop(topic, None)

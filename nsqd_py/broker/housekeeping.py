@@ -18,7 +18,14 @@ from nsqd_py.batch import id_time_ns
 from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult, in_timed_thread
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
+from nsqd_py.diskqueue.compaction import (
+    Compaction,
+    Unmovable,
+    alive_bytes,
+    is_worth_moving,
+    moved_bytes,
+    retained_seq,
+)
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
@@ -107,7 +114,9 @@ class Housekeeper:
     _to_compact: dict[Topic, None] = field(default_factory=dict)
     _not_before_ns: int = 0
     _greenlet: Any = None
-    _removing: tuple[Topic, Any] | None = None  # whose file a thread removes, and the greenlet that waits for it
+    _removing: tuple[Topic, Any] | None = (
+        None  # whose file a thread removes, and the greenlet that waits for it
+    )
     _is_closing: bool = False
 
     def __post_init__(self) -> None:
@@ -123,7 +132,9 @@ class Housekeeper:
         for topic, channel, error in saved:
             self._disk.position_saved(topic, error)
             if error is not None:
-                self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+                self._log.of_clients.error(
+                    "CHANNEL(%s): failed to write its position - %s", channel.name, error
+                )
             self._to_clean.setdefault(topic, False)
             self._look_if_slow(topic)
         self._clean_up_all(self._clock())
@@ -259,14 +270,23 @@ class Housekeeper:
             # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
             if self._is_closing or not self._save_in_thread(topic) or topic.is_closed:
                 return
-            if file in log.files and file not in log.busy_files and not topic.is_needed(file.first_seq, file.end_seq):
+            if (
+                file in log.files
+                and file not in log.busy_files
+                and not topic.is_needed(file.first_seq, file.end_seq)
+            ):
                 self._remove_in_thread(topic, log, file)
 
     def _remove_in_thread(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Remove one file; if that fails, it stays. Blocks this greenlet. Raises OSError."""
         finish: list[Callable[[], None]] = []
         log.let_go(file)
-        rename = partial(in_timed_thread, self._services.threadpool, self._disk_speed, [lambda: finish.append(file.discard())])
+        rename = partial(
+            in_timed_thread,
+            self._services.threadpool,
+            self._disk_speed,
+            [lambda: finish.append(file.discard())],
+        )
         renaming = gevent.spawn(rename)
         self._removing = topic, renaming
         try:
@@ -371,7 +391,12 @@ class Housekeeper:
         for file in list(log.files[:-1]):
             if file.end_seq > until:
                 break
-            if not file.is_unmovable and file.sync_error is None and file in log.files and file not in log.busy_files:
+            if (
+                not file.is_unmovable
+                and file.sync_error is None
+                and file in log.files
+                and file not in log.busy_files
+            ):
                 found = living_of(topic, file, slices)
                 alive = alive_bytes(file.segments(), found)
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
@@ -415,7 +440,9 @@ class Housekeeper:
 
 def _has_all(topic: Topic, low: int, high: int) -> bool:
     """True if every channel has finished all of low..high (not included), so that none of it can come back."""
-    return low >= high or all(channel.position.finished.covers(low, high) for channel in topic.channels.values())
+    return low >= high or all(
+        channel.position.finished.covers(low, high) for channel in topic.channels.values()
+    )
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:

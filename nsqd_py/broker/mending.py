@@ -69,9 +69,13 @@ class LogFiles:
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
     _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # in vain, by file and offset
     _gone: dict[_Key, None] = field(default_factory=dict)
-    _next_tries: dict[LogFile, tuple[float, float]] = field(default_factory=dict)  # the time, and the delay after it
+    _next_tries: dict[LogFile, tuple[float, float]] = field(
+        default_factory=dict
+    )  # the time, and the delay after it
     _next_try_s: float = 0.0
-    _reported: dict[LogFile, str] = field(default_factory=dict)  # what was said of files that are not repaired
+    _reported: dict[LogFile, str] = field(
+        default_factory=dict
+    )  # what was said of files that are not repaired
     _greenlet: Any = None
 
     def __post_init__(self) -> None:
@@ -86,7 +90,12 @@ class LogFiles:
     # ---- for the scrub
 
     def files(self) -> Sequence[_Key]:
-        return [(topic, file) for topic in self._topics.values() if topic.log is not None for file in topic.log.files]
+        return [
+            (topic, file)
+            for topic in self._topics.values()
+            if topic.log is not None
+            for file in topic.log.files
+        ]
 
     def file(self, key: _Key) -> ScrubbedFile | None:
         topic, file = key
@@ -177,7 +186,12 @@ class LogFiles:
                 else:
                     key = next(iter(self._waiting))
                     ranges = self._waiting.pop(key)
-                    self._guarded(key, lambda topic, log, file, ranges=ranges: self._repair_in_place(topic, log, file, ranges))
+                    self._guarded(
+                        key,
+                        lambda topic, log, file, ranges=ranges: self._repair_in_place(
+                            topic, log, file, ranges
+                        ),
+                    )
         finally:
             self._greenlet = None
 
@@ -208,7 +222,9 @@ class LogFiles:
             self.repaired_bytes += log.damage.repaired(file, start, end, inside)
             for place, _ in inside:
                 # Without a reason, no copy has it.
-                self._attempts[file, place] = self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
+                self._attempts[file, place] = (
+                    self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
+                )
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)
@@ -231,7 +247,9 @@ class LogFiles:
             return
         count = sum(channel.find_lost(found) for channel in topic.channels.values())
         if count:
-            self._services.log.warning("TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count)
+            self._services.log.warning(
+                "TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count
+            )
 
     def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> tuple[list[Range], str]:
         """Return the ranges that are not repaired, and why not, unless the reason is that no copy has them."""
@@ -314,7 +332,9 @@ class LogFiles:
             temporary.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
-            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error)
+            self._services.log.error(
+                "SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error
+            )
             return None
         return file.same_as(descriptor)
 

@@ -17,7 +17,14 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, says_deleted
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
-from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
+from nsqd_py.diskqueue.recovery import (
+    LogEnd,
+    TopicFiles,
+    find_topic_files,
+    missing_files,
+    needed_of,
+    read_log,
+)
 from nsqd_py.diskqueue.waits import PackedWaits, grouped, parts, without
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.options import HOSTNAME, default_node_id
@@ -45,7 +52,9 @@ def load(broker: Broker, directory: Path) -> None:
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
     _read_epochs(broker, directory)
-    broker.guids.node_id = _node_id(broker, directory)  # it may write a file: after all that may refuse the directory
+    broker.guids.node_id = _node_id(
+        broker, directory
+    )  # it may write a file: after all that may refuse the directory
     broker.log.info("ID: %d", broker.guids.node_id)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)
@@ -55,7 +64,9 @@ def load(broker: Broker, directory: Path) -> None:
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
             try:
-                _TopicLoader(broker, entry, files.get(entry.name, TopicFiles()), stopped.get(entry.name)).load()
+                _TopicLoader(
+                    broker, entry, files.get(entry.name, TopicFiles()), stopped.get(entry.name)
+                ).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
@@ -73,7 +84,9 @@ def _node_id(broker: Broker, directory: Path) -> int:
     try:
         identity = state_files.data_path_id(directory)
     except OSError as error:  # the disk is full, which may pass
-        broker.log.warning("DATAPATH: its id cannot be kept in %s: %s", state_files.MEMBER_FILE, error.strerror)
+        broker.log.warning(
+            "DATAPATH: its id cannot be kept in %s: %s", state_files.MEMBER_FILE, error.strerror
+        )
         identity = str(directory.absolute())
     return default_node_id(HOSTNAME, identity)
 
@@ -167,7 +180,9 @@ class _TopicLoader:
     it is not certain that a missing message is lost.
     """
 
-    def __init__(self, broker: Broker, entry: state_files.TopicEntry, files: TopicFiles, stop: LogEnd | None) -> None:
+    def __init__(
+        self, broker: Broker, entry: state_files.TopicEntry, files: TopicFiles, stop: LogEnd | None
+    ) -> None:
         self._broker = broker
         self._entry = entry
         self._saved = files.journals
@@ -184,7 +199,9 @@ class _TopicLoader:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
         held = self._load_journal("", self._journal("")) if "" in self._saved else None
         self._read_files()
-        for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
+        for name in [
+            name for name, position in saved.items() if position is not None and position.is_deleted
+        ]:
             del saved[name]
             # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
             self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
@@ -214,9 +231,13 @@ class _TopicLoader:
     def _read_files(self) -> None:
         for unreadable in self._found.unreadable:
             aside = _set_aside(unreadable.path)
-            self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", unreadable.path.name, unreadable.reason, aside.name)
+            self._broker.log.error(
+                "DISKQUEUE: %s: %s; set aside as %s", unreadable.path.name, unreadable.reason, aside.name
+            )
         for recovered in self._found.files:
-            self._log.adopt(recovered, is_last=recovered is self._found.files[-1], is_synced=self._stop is not None)
+            self._log.adopt(
+                recovered, is_last=recovered is self._found.files[-1], is_synced=self._stop is not None
+            )
 
     def _valid_channels(self) -> list[str]:
         valid = []
@@ -268,11 +289,21 @@ class _TopicLoader:
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
-        for gone in missing_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
-            certainty = "are lost" if gone.high <= self._certain_until else "were finished just before a power cut, or are lost"
-            self._broker.log.warning("TOPIC(%s): %s is gone: %s; they %s", name, gone.name, gone.detail, certainty)
+        for gone in missing_files(
+            name, holes, needed, self._stop.file_seqs if self._stop is not None else ()
+        ):
+            certainty = (
+                "are lost"
+                if gone.high <= self._certain_until
+                else "were finished just before a power cut, or are lost"
+            )
+            self._broker.log.warning(
+                "TOPIC(%s): %s is gone: %s; they %s", name, gone.name, gone.detail, certainty
+            )
 
-    def _set_released(self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None) -> None:
+    def _set_released(
+        self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
+    ) -> None:
         """Set what the topic has released: one that is held continues at its position, others have released all."""
         if saved and not topic.is_paused:
             return
@@ -282,7 +313,9 @@ class _TopicLoader:
         if held is None or not (self._is_certain and self._may_be_given_back):
             topic.released = max(topic.released, self._log.first_seq)
         topic.unreleased_deferred = [
-            (low, high, due_ns) for low, high, due_ns, _ in chain.from_iterable(self._found.deferred) if low >= topic.released
+            (low, high, due_ns)
+            for low, high, due_ns, _ in chain.from_iterable(self._found.deferred)
+            if low >= topic.released
         ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
@@ -308,7 +341,11 @@ class _TopicLoader:
 
 
 def restore_position(
-    saved: SavedPosition, released: int, deferred: Sequence[PackedWaits], now_ns: int, lost: Iterable[Range] = ()
+    saved: SavedPosition,
+    released: int,
+    deferred: Sequence[PackedWaits],
+    now_ns: int,
+    lost: Iterable[Range] = (),
 ) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
@@ -328,7 +365,9 @@ def restore_position(
     return position
 
 
-def _restore_waiting(position: Position, saved: PackedWaits, deferred: Sequence[PackedWaits], now_ns: int) -> Iterator[Range]:
+def _restore_waiting(
+    position: Position, saved: PackedWaits, deferred: Sequence[PackedWaits], now_ns: int
+) -> Iterator[Range]:
     """Defer and queue what waited, and return its ranges in rising order.
 
     There may be millions of messages: before they are deferred or queued, none of them has an object.

@@ -95,7 +95,9 @@ def _entry(topic: Topic) -> dict[str, Any]:
         "name": topic.name,
         "paused": topic.is_paused,
         "channels": [
-            {"name": channel.name, "paused": channel.is_paused} for channel in topic.channels.values() if not channel.is_ephemeral
+            {"name": channel.name, "paused": channel.is_paused}
+            for channel in topic.channels.values()
+            if not channel.is_ephemeral
         ],
     }
 
@@ -126,7 +128,9 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
     if not isinstance(channels, list):
         raise TypeError("channels is no list")
     return TopicEntry(
-        _name(entry), entry.get("paused") is True, {_name(channel): channel.get("paused") is True for channel in channels}
+        _name(entry),
+        entry.get("paused") is True,
+        {_name(channel): channel.get("paused") is True for channel in channels},
     )
 
 
@@ -205,7 +209,13 @@ class MetadataWriter:
             data = encode_metadata(self._topics.values())
             epochs = self._epochs()
             try:
-                in_thread(self._services.threadpool, self._replace, data, epochs, [journal for _, _, journal in deleted])
+                in_thread(
+                    self._services.threadpool,
+                    self._replace,
+                    data,
+                    epochs,
+                    [journal for _, _, journal in deleted],
+                )
             except Exception:
                 self._deleted[:0] = deleted
                 raise
@@ -447,7 +457,11 @@ class ClockKeeper:
     def _look(self, now_ns: int) -> None:
         self._alarm.set(now_ns + _LOOK_EVERY_NS)
         before = self._written
-        step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns) if before is not None else 0
+        step_ns = (
+            self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns)
+            if before is not None
+            else 0
+        )
         if abs(step_ns) >= _STEP_NS and (self._writing is None or self._writing.ready()):
             self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
             self._written = self._read()

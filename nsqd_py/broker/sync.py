@@ -36,7 +36,9 @@ _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
 _MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
-_LATE_NS = 5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
+_LATE_NS = (
+    5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
+)
 
 _Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
 
@@ -247,7 +249,15 @@ class GroupSync:
         sync_and_release(taken)
         return monotonic_ns() - began_ns
 
-    def _synced(self, topic: Topic, state: _TopicSync, held: _Held, taken: Sequence[Unsynced], is_retry: bool, job: Job) -> None:
+    def _synced(
+        self,
+        topic: Topic,
+        state: _TopicSync,
+        held: _Held,
+        taken: Sequence[Unsynced],
+        is_retry: bool,
+        job: Job,
+    ) -> None:
         """Record the result of a sync, answer its publishers, and begin or schedule the next one."""
         self._running[topic] = None  # what follows may wait for others
         self._disk_speed.end_stall(topic)
@@ -274,7 +284,9 @@ class GroupSync:
         except Exception as bug:  # noqa: BLE001
             self._fail(topic, state, held, bug)
 
-    def _fail(self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception, taken: Sequence[Unsynced] = ()) -> None:
+    def _fail(
+        self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception, taken: Sequence[Unsynced] = ()
+    ) -> None:
         """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK.
 
         What was taken and is not synced waits for the next sync.
@@ -289,11 +301,15 @@ class GroupSync:
             _answer(held, lambda _end_seq: error)
             self._set_next(topic, state, error)
 
-    def _note(self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool) -> OSError | None:
+    def _note(
+        self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool
+    ) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
         error = state.log.note_synced(taken)
         if error is None and not all(unsynced.is_whole for unsynced in taken):
-            error = self.look(topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None])
+            error = self.look(
+                topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None]
+            )
         if error is None:
             state.retry_ns = state.retry_after_ns = 0
         elif is_retry:

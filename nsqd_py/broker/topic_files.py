@@ -88,7 +88,9 @@ class LogMaker:
 _SYNCED_AT_ONCE = 16
 
 
-def close_topics(topics: Iterable[Topic], services: BrokerServices, removed_files: RemovedFiles) -> dict[str, LogEnd]:
+def close_topics(
+    topics: Iterable[Topic], services: BrokerServices, removed_files: RemovedFiles
+) -> dict[str, LogEnd]:
     """Write, sync and close all topics. Return the ends of the logs, without those of topics that could not be written.
 
     Failures are logged. Blocks this greenlet.
@@ -139,7 +141,9 @@ class _Closing:
                     self._failed("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             if log is not None:
                 if topic.is_held:
-                    Journal(self.services.directory / journal_name(topic.name)).snapshot(topic.kept_floor, [], [])
+                    Journal(self.services.directory / journal_name(topic.name)).snapshot(
+                        topic.kept_floor, [], []
+                    )
                 self.removed_files.check(topic, log, log.files)
                 self.end = end_of(log)
                 self.taken = log.syncs.take()

@@ -65,7 +65,10 @@ _HOMES = {
     **dict.fromkeys(("Consumer", "ConsumerStats"), "consumer"),
     "Connection": "connection",
 }
-__all__ = [*(name for name in globals() if name[0].isupper() and name not in ("Any", "TYPE_CHECKING")), *_HOMES]
+__all__ = [
+    *(name for name in globals() if name[0].isupper() and name not in ("Any", "TYPE_CHECKING")),
+    *_HOMES,
+]
 
 
 def __getattr__(name: str) -> Any:

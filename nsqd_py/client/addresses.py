@@ -73,7 +73,9 @@ def address_list(addresses: str | Iterable[str]) -> list[str]:
     if isinstance(addresses, str | bytes):
         return [addresses]
     if not isinstance(addresses, Iterable):
-        raise BadAddress(f"addresses are a str or a list of them, not {type(addresses).__name__}: {addresses!r}")
+        raise BadAddress(
+            f"addresses are a str or a list of them, not {type(addresses).__name__}: {addresses!r}"
+        )
     return list(addresses)
 
 

@@ -28,9 +28,13 @@ def refuse_what_does_not_run(role: str, call: Any, *, is_awaited: bool) -> None:
     if not callable(call):
         raise BadClientOption(f"{role} must be a function, got {call!r}")
     if _is(inspect.isgeneratorfunction, call) or _is(inspect.isasyncgenfunction, call):
-        raise BadClientOption(f"{role} {name_of(call)} is a generator function, which does not run: {_NO_YIELD}")
+        raise BadClientOption(
+            f"{role} {name_of(call)} is a generator function, which does not run: {_NO_YIELD}"
+        )
     if not is_awaited and is_coroutine_function(call):
-        raise BadClientOption(f"{role} {name_of(call)} is a coroutine function, which is not awaited here: {_REMEDY}")
+        raise BadClientOption(
+            f"{role} {name_of(call)} is a coroutine function, which is not awaited here: {_REMEDY}"
+        )
 
 
 def refuse_without_argument(role: str, call: Any) -> None:

@@ -213,7 +213,9 @@ class PublishFuture(producer.PublishFuture):
         """Raises WrongPlace where waiting for a condition would stop all greenlets."""
         if type(threading.Lock()).__module__.startswith("gevent"):
             return super()._condition
-        raise WrongPlace("concurrent.futures would stop all greenlets: wait by `result`, or patch threads with gevent.monkey")
+        raise WrongPlace(
+            "concurrent.futures would stop all greenlets: wait by `result`, or patch threads with gevent.monkey"
+        )
 
 
 class Producer(producer.Producer):
@@ -257,7 +259,12 @@ class Producer(producer.Producer):
     def _send(self) -> None:
         """Send what the sockets take at once. In the hub, this takes 7 us a publish less than in the I/O greenlet."""
         core = self._core
-        can_send = core.poller.is_waiting and core.has_discovered and core.dispatcher.has_room and not self._must_check
+        can_send = (
+            core.poller.is_waiting
+            and core.has_discovered
+            and core.dispatcher.has_room
+            and not self._must_check
+        )
         if can_send and self._take_in() and core.pump(waits=False):
             self._is_asleep = True
         else:

@@ -21,14 +21,19 @@ class LookupFailed(NsqClientError):
     """An nsqlookupd did not answer, or its answer could not be used; str(error) has its address."""
 
 
-def addresses_of(role: str, nsqds: str | Iterable[str], lookupds: str | Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def addresses_of(
+    role: str, nsqds: str | Iterable[str], lookupds: str | Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the addresses of nsqds and nsqlookupds, each once: the given ones or, without any, the environment's.
 
     Raises BadClientOption, BadAddress.
     """
     given: tuple[Iterable[str], Iterable[str]] = address_list(nsqds), address_list(lookupds)
     nsqds, lookupds = given if any(given) else addresses_from_environment()
-    found = tuple(dict.fromkeys(str(parse_address(address)) for address in nsqds)), tuple(dict.fromkeys(lookupds))
+    found = (
+        tuple(dict.fromkeys(str(parse_address(address)) for address in nsqds)),
+        tuple(dict.fromkeys(lookupds)),
+    )
     for address in found[1]:
         nodes_url(address)
     if not any(found):
@@ -64,9 +69,13 @@ def _parts(address: object) -> SplitResult:
     except ValueError:
         is_good = False
     if not is_good and place and ":" not in place:
-        raise BadClientOption(f"{hidden_url(address)} has no port: nsqlookupd needs host:port, as in {place}:4161")
+        raise BadClientOption(
+            f"{hidden_url(address)} has no port: nsqlookupd needs host:port, as in {place}:4161"
+        )
     if not is_good:
-        raise BadClientOption(f"{hidden_url(address)}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161")
+        raise BadClientOption(
+            f"{hidden_url(address)}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161"
+        )
     return parts
 
 

@@ -73,7 +73,9 @@ class MessageBatch:
     def __init__(self, window: BatchWindow, messages: IncomingMessages, arrived_s: float) -> None:
         self._window = window
         self._messages = messages
-        self._open_ids: set[bytes] | None = None  # None: all of them; a batch that is finished whole needs no set
+        self._open_ids: set[bytes] | None = (
+            None  # None: all of them; a batch that is finished whole needs no set
+        )
         self.arrived_s = self.due_s = arrived_s
         self.is_live = True
 
@@ -128,7 +130,9 @@ class MessageBatch:
     def messages(self) -> list[Message]:
         """Return the messages as objects. Answering one also counts here."""
         columns = self._messages
-        return list(map(Message, columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, repeat(self)))
+        return list(
+            map(Message, columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, repeat(self))
+        )
 
     @property
     def open_count(self) -> int:
@@ -167,7 +171,9 @@ class MessageBatch:
             if ids and window.is_open:
                 window.finish(ids)
 
-    def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
+    def requeue(
+        self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
+    ) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
         delay_ms = _checked(delay_s)
         with self._window.lock:
@@ -240,7 +246,9 @@ class MessageBatch:
             self._take((message_id,))
             self._requeue_taken(message_id, attempts, delay_ms, backoff=backoff)
 
-    def _requeue_taken(self, message_id: bytes, attempts: int, delay_ms: int | None, *, backoff: bool) -> None:
+    def _requeue_taken(
+        self, message_id: bytes, attempts: int, delay_ms: int | None, *, backoff: bool
+    ) -> None:
         if self._window.is_open:
             self._window.requeue(message_id, attempts, delay_ms, backoff=backoff)
 
@@ -296,7 +304,9 @@ class Message:
 
     __slots__ = ("_batch", "attempts", "body", "id", "is_detached", "timestamp_ns")
 
-    def __init__(self, message_id: bytes, body: bytes, timestamp_ns: int, attempts: int, batch: MessageBatch) -> None:
+    def __init__(
+        self, message_id: bytes, body: bytes, timestamp_ns: int, attempts: int, batch: MessageBatch
+    ) -> None:
         self.id = message_id
         self.body = body
         self.timestamp_ns = timestamp_ns

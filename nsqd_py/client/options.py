@@ -31,12 +31,21 @@ EXPONENTIAL = "exponential"
 FULL_JITTER = "full_jitter"
 
 # The values of tls_min_version, with the version numbers of the TLS protocol.
-TLS_VERSIONS = {"": 0, "ssl3.0": 0x0300, "tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
+TLS_VERSIONS = {
+    "": 0,
+    "ssl3.0": 0x0300,
+    "tls1.0": 0x0301,
+    "tls1.1": 0x0302,
+    "tls1.2": 0x0303,
+    "tls1.3": 0x0304,
+}
 
 
 def seconds_of(delay: Delay) -> float:
     """Return a delay as a number of seconds."""
-    total_seconds: Any = getattr(delay, "total_seconds", None)  # importing datetime for `isinstance` takes long
+    total_seconds: Any = getattr(
+        delay, "total_seconds", None
+    )  # importing datetime for `isinstance` takes long
     seconds: float = delay if total_seconds is None else total_seconds()  # type: ignore[assignment]
     return seconds
 
@@ -45,7 +54,9 @@ def milliseconds_of(delay: Delay) -> int:
     """Return the delay of a message in milliseconds. Raises ValueError if no nsqd takes it, TypeError if it is no number."""
     seconds = seconds_of(delay)
     if not isinstance(seconds, (int, float)):
-        raise TypeError(f"a delay is a number of seconds or a timedelta, not {type(delay).__name__}: {delay!r}")
+        raise TypeError(
+            f"a delay is a number of seconds or a timedelta, not {type(delay).__name__}: {delay!r}"
+        )
     if not 0 <= seconds <= _LONGEST_DELAY_S:
         raise ValueError(f"a message cannot be deferred by {seconds} s")
     return round(seconds * 1000)
@@ -260,7 +271,9 @@ class ClientOptions:
         """Return the argument `options` of a client, or the defaults for None, with some other values as `with_settings`."""
         if not isinstance(options, cls | None):
             kind = type(options).__name__
-            raise BadClientOption(f"options must be a ClientOptions, not {kind}: or give each by its name, as in snappy=True")
+            raise BadClientOption(
+                f"options must be a ClientOptions, not {kind}: or give each by its name, as in snappy=True"
+            )
         return (options or cls()).with_settings(**settings)
 
     def with_settings(self, **settings: Unpack[ClientSettings]) -> ClientOptions:
@@ -298,7 +311,9 @@ def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
         option = _BY_NAME.get(name)
         if option is None:
             shown = given.partition("=")[0]  # what follows may be a secret
-            raise BadClientOption(f'there is no client option "{shown}" (there are {", ".join(sorted(_BY_NAME))})')
+            raise BadClientOption(
+                f'there is no client option "{shown}" (there are {", ".join(sorted(_BY_NAME))})'
+            )
         try:
             values[option.name] = option.metadata["read"](value)
         except ValueError as error:

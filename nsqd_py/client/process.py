@@ -54,7 +54,9 @@ class _Registry:
             for key, one_ref in list(self._refs.items()):
                 if one_ref() is None:
                     removed = self._refs.pop(key, None)
-                    if removed is not None and removed is not one_ref:  # another thread has added an object with this id
+                    if (
+                        removed is not None and removed is not one_ref
+                    ):  # another thread has added an object with this id
                         self._refs[key] = removed
             self._most = 100 + 2 * len(self._refs)
 
@@ -79,7 +81,9 @@ def close_at_exit(one: ProcessHooks) -> None:
         from multiprocessing import process, util
 
         _finalizing_pid = os.getpid()
-        if process.parent_process() is not None:  # a child ends by os._exit: it runs these finalizers, but no `atexit`
+        if (
+            process.parent_process() is not None
+        ):  # a child ends by os._exit: it runs these finalizers, but no `atexit`
             util.Finalize(None, _at_exit, exitpriority=0)
 
 

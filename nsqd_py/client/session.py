@@ -98,7 +98,9 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
     for name in ("msg_timeout", "max_msg_timeout"):
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
     # 0 is no limit, and no other one can be negative: the protocol's defaults take their place.
-    return Negotiated(**{name: value for name, value in fields.items() if isinstance(value, bool) or value > 0})
+    return Negotiated(
+        **{name: value for name, value in fields.items() if isinstance(value, bool) or value > 0}
+    )
 
 
 def _make_snappy() -> Layer:
@@ -122,7 +124,9 @@ Event: TypeAlias = "Negotiated | IncomingMessages | Responses | NsqdSaid | Broke
 class ClientSession:
     """The protocol on one connection. Heartbeats are answered here, in the output."""
 
-    def __init__(self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = "") -> None:
+    def __init__(
+        self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = ""
+    ) -> None:
         """`address` is for error texts; `make_tls` is called once both sides have agreed on TLS."""
         self._address = address
         self._options = options
@@ -201,7 +205,9 @@ class ClientSession:
             return [Broken(error)]
         failure = self._parser.failure
         if failure is not None:
-            events.append(self._broken(str(failure) if isinstance(failure, WrongPort) else f"nsqd sent {failure}"))
+            events.append(
+                self._broken(str(failure) if isinstance(failure, WrongPort) else f"nsqd sent {failure}")
+            )
         return events
 
     def ended(self) -> AtAddress:
@@ -219,7 +225,9 @@ class ClientSession:
 
     def _events(self, found: list[Found]) -> list[Event]:
         events: list[Event] = []
-        has_heartbeat = False  # one NOP answers any number: a few bytes may decompress to a million heartbeats
+        has_heartbeat = (
+            False  # one NOP answers any number: a few bytes may decompress to a million heartbeats
+        )
         for item in found:
             if isinstance(item, IncomingMessages):
                 events.append(item)

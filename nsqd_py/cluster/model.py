@@ -229,7 +229,9 @@ class Cluster:
         node.start_time = number_in(document, "start_time")
         node.version, node.health = text_in(document, "version"), text_in(document, "health")
         node.role = read_role(document)
-        node.disk_left_percent = number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
+        node.disk_left_percent = (
+            number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
+        )
         node.project_version = text_in(document, "project_version")
         node.certificate_ends_s = number_in(document, "tls_certificate_ends")
         node.auth_failure = text_in(document, "auth_failure")
@@ -308,7 +310,13 @@ class Cluster:
         return part
 
     def _observe_channels(
-        self, node: Node, topic: str, of_topic: TopicPart, rows: Sequence[Mapping[str, Any]], scale: float, now_s: float
+        self,
+        node: Node,
+        topic: str,
+        of_topic: TopicPart,
+        rows: Sequence[Mapping[str, Any]],
+        scale: float,
+        now_s: float,
     ) -> None:
         known, of_all = of_topic.channels, self.topics[topic].channels
         for row in rows:

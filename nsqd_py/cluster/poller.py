@@ -30,7 +30,15 @@ from nsqd_py.cluster.producers import (
     tcp_address,
 )
 from nsqd_py.cluster.roles import KnownStandby, Primary
-from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
+from nsqd_py.cluster.upstream import (
+    Answer,
+    Upstream,
+    UpstreamError,
+    ask_all,
+    named_producers,
+    parsed,
+    place_of,
+)
 from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.protocol import MAGIC_V2
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
@@ -121,7 +129,9 @@ class ClusterPoller:
         self._drops_unlisted = False
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqd_addresses}
         self._lookups: dict[str, Question] = {}
-        self._told: dict[str, list[Statistics]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
+        self._told: dict[
+            str, list[Statistics]
+        ] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
         self._departed: dict[str, frozenset[str]] = {}  # keyed by nsqlookupd
         self._standbys: dict[str, Statistics] = {}  # found through their primaries, with what they report
@@ -174,7 +184,9 @@ class ClusterPoller:
             self.cluster.failed_lookups.pop(place_of(gone), None)
         for address in wanted:
             if address not in self._lookups:
-                self._lookups[address] = Question(lambda address=address: self._ask_lookupd(address), self._clock)  # type: ignore[misc]
+                self._lookups[address] = Question(
+                    lambda address=address: self._ask_lookupd(address), self._clock
+                )  # type: ignore[misc]
         self.cluster.lookups = len(self._lookups)
 
     @property
@@ -196,13 +208,19 @@ class ClusterPoller:
             self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
             reported = {
                 http_address(node): node
-                for node in merged_producers({place_of(lookupd): in_slices(nodes) for lookupd, nodes in self._told.items()})
+                for node in merged_producers(
+                    {place_of(lookupd): in_slices(nodes) for lookupd, nodes in self._told.items()}
+                )
             }
         else:
             reported = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
-        self.cluster.heard_lookups = tuple(place_of(lookupd) for lookupd in self._told if lookupd in self._lookups)
+        self.cluster.heard_lookups = tuple(
+            place_of(lookupd) for lookupd in self._told if lookupd in self._lookups
+        )
         self.cluster.departed = frozenset().union(*self._departed.values()) - reported.keys()
-        self.cluster.shared = {address: row for shared in self._shared.values() for address, row in shared.items()}
+        self.cluster.shared = {
+            address: row for shared in self._shared.values() for address, row in shared.items()
+        }
         self._find_standbys(reported)
         self._keep_nodes(self._standbys | reported)
         self._ask(self._questions.values(), limit_s)
@@ -262,7 +280,9 @@ class ClusterPoller:
                     pass
         for address, statistics in in_slices(reported.items()):
             node = self.cluster.add_node(address, statistics)
-            node.is_listed = address not in self._standbys or not node.answers or isinstance(node.role, KnownStandby)
+            node.is_listed = (
+                address not in self._standbys or not node.answers or isinstance(node.role, KnownStandby)
+            )
             if address not in self._questions:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
@@ -288,7 +308,9 @@ class ClusterPoller:
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s
-        is_slow = question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
+        is_slow = (
+            question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
+        )
         node.is_late, node.is_slow = question.is_late, is_slow
 
     # ---- questions; each runs in a greenlet of its own
@@ -374,7 +396,9 @@ class ClusterPoller:
         node.tcp_checked_s, node.tcp_start_time = self._clock(), node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
         place = tcp_address(node.reported)
-        node.tcp_failure = f"announces the TCP address {place}, and nothing can connect there: {failure}" if failure else ""
+        node.tcp_failure = (
+            f"announces the TCP address {place}, and nothing can connect there: {failure}" if failure else ""
+        )
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""

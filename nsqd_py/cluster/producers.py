@@ -82,7 +82,9 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Sta
 def departed_in(document: Any) -> frozenset[str]:
     """Return the HTTP addresses of the nsqds that have ended cleanly, from the answer of `/nodes` of our nsqlookupd."""
     rows = rows_in(document, "departed")[:MOST_NSQDS]
-    return frozenset(join_address(text_in(row, "broadcast_address"), number_in(row, "http_port")) for row in rows)
+    return frozenset(
+        join_address(text_in(row, "broadcast_address"), number_in(row, "http_port")) for row in rows
+    )
 
 
 class SharedAddress(NamedTuple):
@@ -116,7 +118,9 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
         for http, nsqds in found.items()
         if len(nsqds) > 1
     }
-    return {tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1} | shared
+    return {
+        tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1
+    } | shared
 
 
 @lru_cache(1024)
@@ -126,7 +130,9 @@ def version_key(version: str) -> tuple[Any, ...]:
     numbers = core.split(".")
     if len(numbers) != 3 or not all(map(_is_number, numbers)):
         return (0, 0, 0, 1)
-    identifiers = [(0, int(part), "") if _is_number(part) else (1, 0, part) for part in extra.split(".") if part]
+    identifiers = [
+        (0, int(part), "") if _is_number(part) else (1, 0, part) for part in extra.split(".") if part
+    ]
     return (*map(int, numbers), 0 if extra else 1, *identifiers)
 
 

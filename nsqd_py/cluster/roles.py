@@ -95,18 +95,41 @@ def read_role(document: Any) -> Role:
     standby, standbys = document.get("standby"), document.get("standbys")
     lease = _lease(document.get("lease"))
     if isinstance(standby, Mapping):
-        ago_ms = number_in(standby, "last_round_ms_ago") if isinstance(standby.get("last_round_ms_ago"), int) else None
-        epoch, primary, state = number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state")
-        about = _lag(standby), ago_ms, number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides")
+        ago_ms = (
+            number_in(standby, "last_round_ms_ago")
+            if isinstance(standby.get("last_round_ms_ago"), int)
+            else None
+        )
+        epoch, primary, state = (
+            number_in(standby, "epoch"),
+            text_in(standby, "primary"),
+            text_in(standby, "state"),
+        )
+        about = (
+            _lag(standby),
+            ago_ms,
+            number_in(standby, "set_aside_messages"),
+            flag_in(standby, "lease_decides"),
+        )
         is_fenced = flag_in(standby, "is_fenced")
         error = text_in(standby, "error")
-        return KnownStandby(epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced, error)
+        return KnownStandby(
+            epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced, error
+        )
     if isinstance(standbys, Mapping):
         listed = tuple(
-            ListedStandby(text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row))
+            ListedStandby(
+                text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
+            )
             for row in rows_in(standbys, "list")[:_MOST_STANDBYS]
         )
-        return Primary(number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed, lease)
+        return Primary(
+            number_in(standbys, "epoch"),
+            number_in(standbys, "acks"),
+            flag_in(standbys, "is_alone"),
+            listed,
+            lease,
+        )
     return None
 
 
@@ -125,7 +148,9 @@ def without_counts(role: Role) -> Role:
     if isinstance(role, KnownStandby):
         return role._replace(lag=_uncounted(role.lag), set_aside=0, error="")  # the error may name a topic
     if isinstance(role, Primary):
-        return role._replace(standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys))
+        return role._replace(
+            standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys)
+        )
     return None
 
 
@@ -207,7 +232,9 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
         if member.is_answering and member.role is not None and member.role.lease is not None
     }
     found = [
-        pair._replace(leases=tuple((node, leases[node]) for node in (pair.primary, pair.standby) if node in leases))
+        pair._replace(
+            leases=tuple((node, leases[node]) for node in (pair.primary, pair.standby) if node in leases)
+        )
         for pair in found
     ]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
@@ -221,14 +248,28 @@ def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStand
     return Pair(*nodes, state, state == FOLLOWING, lag, as_of_ms, role.epoch, role.acks, role.is_alone)
 
 
-def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None) -> Pair:
+def _of_standby(
+    member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None
+) -> Pair:
     of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
     is_connected = listed is not None and role.state != CONNECTING
-    lag, as_of_ms = (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)
+    lag, as_of_ms = (
+        (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)
+    )
     state = role.state if member.is_answering else FAILED
     acks, is_alone = (0, False) if of_primary is None else (of_primary.acks, of_primary.is_alone)
     address, answers = (role.primary, False) if primary is None else (primary.address, primary.is_answering)
-    about = state, role.is_complete, lag, as_of_ms, role.epoch, acks, is_alone, role.set_aside, role.lease_decides
+    about = (
+        state,
+        role.is_complete,
+        lag,
+        as_of_ms,
+        role.epoch,
+        acks,
+        is_alone,
+        role.set_aside,
+        role.lease_decides,
+    )
     return Pair(address, member.address, answers, *about, is_fenced=role.is_fenced, error=role.error)
 
 
@@ -282,7 +323,9 @@ def _of_leases(found: list[Pair]) -> Generator[Trouble, None, set[str]]:
             continue
         unserved.add(name)
         others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(nodes[1:])}" if nodes[1:] else ""
-        missed = next((f"; those that answer wait for {lease.waits_for}" for lease in seen if lease.waits_for), "")
+        missed = next(
+            (f"; those that answer wait for {lease.waits_for}" for lease in seen if lease.waits_for), ""
+        )
         yield Trouble(NO_PRIMARY, nodes[0], f"waits for the lease {name}{others}: no nsqd serves{missed}")
     return unserved
 
@@ -307,7 +350,11 @@ def _of(following: int, acks: int) -> str:
 def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trouble]:
     """`waits` if it is not connected since its group has no primary."""
     if pair.state == CONNECTING and not waits:
-        when = "it never was" if pair.as_of_ms is None else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
+        when = (
+            "it never was"
+            if pair.as_of_ms is None
+            else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
+        )
         text = f"is not connected to its primary {pair.primary}; {when}"
         kind = REFUSED if pair.primary_answers or pair.is_fenced else AWAY
         if pair.is_fenced:

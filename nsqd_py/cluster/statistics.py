@@ -81,7 +81,9 @@ channel_metrics = itemgetter(
 
 # Indexes of the fields of TopicCounts and ChannelCounts.
 _MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
-_DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _CLIENTS = range(len(ChannelCounts._fields))
+_DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _CLIENTS = range(
+    len(ChannelCounts._fields)
+)
 _FINISHED = Rates._fields.index("finished")
 
 

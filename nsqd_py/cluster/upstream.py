@@ -100,7 +100,9 @@ class Answer:
     def __enter__(self) -> Answer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._taken_bytes:
             self._budget._give_back(self._taken_bytes)
 
@@ -116,7 +118,9 @@ class Answers(Generic[T]):
 class Upstream:
     """Sends requests to any number of servers in parallel. `headers_for` returns headers for a URL, such as a token."""
 
-    def __init__(self, client: HttpClient, headers_for: Callable[[Url], dict[str, str]] = lambda url: {}) -> None:
+    def __init__(
+        self, client: HttpClient, headers_for: Callable[[Url], dict[str, str]] = lambda url: {}
+    ) -> None:
         self._client = client
         self._headers_for = headers_for
         self._budget = AnswerBudget()
@@ -130,7 +134,9 @@ class Upstream:
         with self.answer() as answer:
             return parsed(address, self.get_bytes(answer, address, path, query))
 
-    def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def get_bytes(
+        self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None
+    ) -> bytes:
         """Raises UpstreamError."""
         return self._exchange("GET", address, path, query or {}, None, answer)
 
@@ -145,18 +151,28 @@ class Upstream:
             return self._client.exchange("GET", url, admit=answer.admit)
 
     def _exchange(
-        self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None, answer: Answer
+        self,
+        method: str,
+        address: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+        answer: Answer,
     ) -> bytes:
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         try:
             try:
-                return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
+                return self._client.exchange(
+                    method, url, body, self._headers_for(url), answer.admit, answer.note_date
+                )
             except BadStatus as error:
                 secure_url = error.https_instead(url)
                 if secure_url is None:
                     raise
                 url = secure_url
-                return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
+                return self._client.exchange(
+                    method, url, body, self._headers_for(url), answer.admit, answer.note_date
+                )
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, "", error.status, _message(error.body)) from error

@@ -23,7 +23,11 @@ def text_in(document: Any, key: str) -> str:
 
 def number_in(document: Any, key: str) -> int:
     value = document.get(key) if isinstance(document, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT
+        else 0
+    )
 
 
 def flag_in(document: Any, key: str) -> bool:

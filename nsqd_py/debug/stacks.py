@@ -40,7 +40,9 @@ def stacks_text(slices: WorkSlices) -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         stacks[f"thread {names.get(ident, ident)}", _lines(frame, modules)] += 1
-    return "\n".join(f"{count} {heading}\n{''.join(lines)}" for (heading, lines), count in stacks.most_common())
+    return "\n".join(
+        f"{count} {heading}\n{''.join(lines)}" for (heading, lines), count in stacks.most_common()
+    )
 
 
 def _living_greenlets(slices: WorkSlices) -> list[greenlet]:
@@ -105,7 +107,10 @@ class Profiler:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._counts = None
         modules = _modules_by_file()
-        folded = ((";".join(_function_name(code, modules) for code in reversed(codes)), count) for codes, count in counts.items())
+        folded = (
+            (";".join(_function_name(code, modules) for code in reversed(codes)), count)
+            for codes, count in counts.items()
+        )
         return "".join(f"{stack or '(other stacks)'} {count}\n" for stack, count in sorted(folded))
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:

@@ -80,7 +80,13 @@ def _end_of_valid(data: bytes, salt: int) -> int:
     while position <= last:
         magic, length, checksum, version, kind, _, _, _, _, _, count, _ = unpack_header(data, position)
         after = position + RECORD_HEADER_BYTES + length
-        if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or not count or after > len(data):
+        if (
+            magic != MAGIC
+            or version != VERSION
+            or kind not in (PUBLISHED, MESSAGES)
+            or not count
+            or after > len(data)
+        ):
             break
         if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
             break

@@ -32,7 +32,9 @@ class Unmovable(Damaged):
 class Compaction:
     """The compaction of one file. Every method may raise OSError; then call `abandon`."""
 
-    def __init__(self, log: TopicLog, file: LogFile, living: Sequence[Range], neighbour: LogFile | None) -> None:
+    def __init__(
+        self, log: TopicLog, file: LogFile, living: Sequence[Range], neighbour: LogFile | None
+    ) -> None:
         self._log = log
         self._file = file
         self._living = living
@@ -172,7 +174,9 @@ def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
     return parts
 
 
-def retained_seq(files: Sequence[LogFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int) -> int:
+def retained_seq(
+    files: Sequence[LogFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int
+) -> int:
     """Return the number from which on everything is kept.
 
     Kept are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.

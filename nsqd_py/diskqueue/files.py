@@ -184,7 +184,9 @@ class LogFile(LazyFile):
         self._index_seqs = array("Q", [header.first_seq])
 
     @classmethod
-    def creating(cls, path: Path, header: FileHeader, spare: Path | None = None) -> Generator[None, None, LogFile]:
+    def creating(
+        cls, path: Path, header: FileHeader, spare: Path | None = None
+    ) -> Generator[None, None, LogFile]:
         """Return a new file, made from the used file `spare` if given, in steps: one for each call that may be slow.
 
         Raises OSError, and FileExistsError if there is a file of this name, which is not overwritten.
@@ -277,7 +279,9 @@ class LogFile(LazyFile):
         """Append one record. Raises OSError; then the file has no more records than before."""
         offset = self.end_offset
         after = offset + len(record)
-        if after > self.allocated or (offset >= INDEX_EVERY and offset - self.index_offsets[-1] >= INDEX_EVERY):
+        if after > self.allocated or (
+            offset >= INDEX_EVERY and offset - self.index_offsets[-1] >= INDEX_EVERY
+        ):
             self.append([record], len(record), end_seq)
             return
         try:
@@ -320,7 +324,9 @@ class LogFile(LazyFile):
         with contextlib.suppress(OSError):
             self.is_cut()
             fd = self.fileno()
-            self.allocated = self.end_offset  # before: another thread that finds the file shorter than this calls it cut
+            self.allocated = (
+                self.end_offset
+            )  # before: another thread that finds the file shorter than this calls it cut
             os.ftruncate(fd, self.end_offset)
 
     def is_cut(self) -> bool:

@@ -83,7 +83,9 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
     waits = PackedWaits(waiting)
     if sys.byteorder != "little":
         ranges.byteswap()
-    payload = b"".join([_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), bytes(waits)])
+    payload = b"".join(
+        [_HEAD.pack(kind, floor, len(ranges) // 2, len(waits)), ranges.tobytes(), bytes(waits)]
+    )
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
@@ -108,7 +110,9 @@ def _entry_at(data: bytes, position: int) -> _Entry | None:
     finished = list(_RANGE.iter_unpack(data[start + _HEAD.size : waits_at]))
     waiting = data[waits_at:end]
     # nsqd writes no numbers that a log cannot reach, and no more waiting messages than memory can hold.
-    if max([floor, *(high for _, high in finished)]) >= _END_OF_NUMBERS or (waiting and not _can_wait(waiting)):
+    if max([floor, *(high for _, high in finished)]) >= _END_OF_NUMBERS or (
+        waiting and not _can_wait(waiting)
+    ):
         return None
     if kind not in _KINDS:
         raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
@@ -119,7 +123,9 @@ def _can_wait(packed: bytes) -> bool:
     """True if these messages can be in a log, and in memory."""
     waits = PackedWaits()
     waits.add_packed(packed)
-    return waits.end < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
+    return (
+        waits.end < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
+    )
 
 
 def _settle(floor: int, ranges: list[Range], waiting: PackedWaits) -> SavedPosition:
@@ -207,7 +213,9 @@ class LargeSnapshot:
         self.since: list[bytes] = []
         self.size = 0
         self.fd = -1
-        self.path = journal.path.with_name(journal.path.name.removesuffix(JOURNAL_SUFFIX) + _REPLACEMENT_SUFFIX)
+        self.path = journal.path.with_name(
+            journal.path.name.removesuffix(JOURNAL_SUFFIX) + _REPLACEMENT_SUFFIX
+        )
         self._journal = journal
         self._make = make
 

@@ -17,10 +17,25 @@ from operator import attrgetter
 from pathlib import Path
 
 from nsqd_py.batch import Batch, id_time_ns
-from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, new_salt, run_to_end
+from nsqd_py.diskqueue.files import (
+    GONE_SUFFIX,
+    LARGEST_STEP,
+    SPARE_SUFFIX,
+    LogFile,
+    log_file_name,
+    new_salt,
+    run_to_end,
+)
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Epochs, count_of, raised
-from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_after_id, first_from, place_before, read_kept_piece
+from nsqd_py.diskqueue.reading import (
+    ChunkReader,
+    KeptRecords,
+    first_after_id,
+    first_from,
+    place_before,
+    read_kept_piece,
+)
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
@@ -222,7 +237,11 @@ class TopicLog:
         """
         size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
         file = self._last
-        fits = file is not None and file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
+        fits = (
+            file is not None
+            and file.end_offset + size <= self.max_file_bytes
+            and file.end_seq == self.next_seq
+        )
         if not fits and (file is None or not self._is_unused(file)):
             file = None
         self._appending = Appending(batches, size, file, self._last, self._creating_file)
@@ -333,7 +352,11 @@ class TopicLog:
         for unsynced in taken:
             file = unsynced.file if unsynced.error is not None else None
             # A new file gets a second chance, so that a disk that takes nothing is not filled with files.
-            if file is not None and file is self._last and (file.synced_offset or file.sync_error is not None):
+            if (
+                file is not None
+                and file is self._last
+                and (file.synced_offset or file.sync_error is not None)
+            ):
                 self.leave_last_file()
         return self.syncs.note(taken, self.files)
 
@@ -390,7 +413,9 @@ class TopicLog:
         file = next(self._reaching(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
-    def read_kept(self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]) -> KeptRecords:
+    def read_kept(
+        self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]
+    ) -> KeptRecords:
         """Return records from the one that holds `seq`, or the next one, up to `most_bytes`; at least one.
 
         Raises OSError. Blocks as `in_thread` does.
@@ -407,7 +432,9 @@ class TopicLog:
                 self.chunks.pass_over(file, damaged)
             asked_seq = kept.next_seq
             fits = all(kept.add(batch, most_bytes) for batch in batches)
-            if not batches or asked_seq < batches[0].first_seq < kept.next_seq:  # not if the next call finds it again
+            if (
+                not batches or asked_seq < batches[0].first_seq < kept.next_seq
+            ):  # not if the next call finds it again
                 kept.damaged_bytes += count_of(damaged)
             if not fits:
                 break
@@ -439,7 +466,9 @@ class TopicLog:
                 self._set_files([file for file in self.files if file not in dropped])
         return len(dropped)
 
-    def unneeded(self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None) -> Iterator[LogFile]:
+    def unneeded(
+        self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None
+    ) -> Iterator[LogFile]:
         """Yield the closed files that `drop_unneeded` drops."""
         for file in self.files[:-1]:
             if retained_seq is not None and file.end_seq > retained_seq:
@@ -486,7 +515,9 @@ class TopicLog:
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        is_wanted = bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
+        is_wanted = (
+            bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
+        )
         return is_wanted and file.has_one_name
 
     def _keep_as_spare(self, file: LogFile) -> None:
@@ -536,7 +567,9 @@ class TopicLog:
         sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
         for file in self.files:
             if file.is_open and file.is_cut():
-                with suppress(OSError):  # cut, and not removed; or the disk is full: the start reports what is missing
+                with suppress(
+                    OSError
+                ):  # cut, and not removed; or the disk is full: the start reports what is missing
                     file.write_back().close()
             file.cut()
             file.close()

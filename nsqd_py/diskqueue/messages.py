@@ -78,7 +78,9 @@ class Messages:
         """Return the messages of a batch as it was published: without a channel, after no attempt."""
         count = batch.count
         bodies = list(map(batch.message, range(count)))
-        return cls(topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies)
+        return cls(
+            topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies
+        )
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -133,7 +133,9 @@ class OpenFiles:
             limit = 1 << 30
         self.most = min(limit // _PART_FOR_FILES, _MOST_OPEN)
         # The kernel assigns the lowest free number: a high one means that few are left, whoever uses them.
-        self._highest = limit - max(limit // _PART_LEFT_FREE, min(_LEAST_LEFT_FREE, limit // _PART_LEFT_FREE * 4))
+        self._highest = limit - max(
+            limit // _PART_LEFT_FREE, min(_LEAST_LEFT_FREE, limit // _PART_LEFT_FREE * 4)
+        )
         self._home = threading.get_ident()
 
     def __len__(self) -> int:

@@ -179,7 +179,10 @@ class ChunkReader:
         """Report damaged bytes that a reader skips. Raises OSError if they are being repaired: then read again later."""
         for start, end in damaged:
             if self.mend is not None and self.mend(file, start, end):
-                raise OSError(errno.EIO, f"{end - start} damaged bytes of {file.path.name} at {start} are being repaired")
+                raise OSError(
+                    errno.EIO,
+                    f"{end - start} damaged bytes of {file.path.name} at {start} are being repaired",
+                )
             self._damage.report(file, start, end)
 
     def read_each(self, file: LogFile, seqs: Iterable[int]) -> Iterator[Batch | None]:

@@ -119,7 +119,9 @@ class FileHeader(NamedTuple):
 
     def _pack(self, checksum: int) -> bytes:
         flags = FLAG_REUSED * self.is_reused | FLAG_SPARSE * self.is_sparse | FLAG_IMPORTED * self.is_imported
-        return _FILE_HEADER.pack(FILE_MAGIC, VERSION, flags, self.salt, checksum, self.first_seq, self.used_id)
+        return _FILE_HEADER.pack(
+            FILE_MAGIC, VERSION, flags, self.salt, checksum, self.first_seq, self.used_id
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> FileHeader:
@@ -128,7 +130,11 @@ class FileHeader(NamedTuple):
         magic, version, _, _, checksum, _, _ = _FILE_HEADER.unpack_from(data)
         if magic == FILE_MAGIC and version > VERSION and _file_checksum(data) == checksum:
             raise NewerFormat(f"format {version}; this version reads format {VERSION}")
-        if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
+        if (
+            magic != FILE_MAGIC
+            or version != VERSION
+            or header.encode()[12:16] != checksum.to_bytes(4, "little")
+        ):
             raise Damaged("the file header is not one of nsqd-py, or damaged")
         return header
 
@@ -164,7 +170,15 @@ def encode_record(batch: Batch, salt: int) -> bytes:
 def _checked_header(batch: Batch) -> bytes:
     """Return the part of the header that the checksum covers."""
     return _pack_checked(
-        VERSION, PUBLISHED, 0, batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride
+        VERSION,
+        PUBLISHED,
+        0,
+        batch.first_seq,
+        batch.base_id,
+        batch.timestamp_ns,
+        batch.due_ns,
+        batch.count,
+        batch.stride,
     )
 
 
@@ -203,19 +217,34 @@ def decode_header(data: Data, position: int) -> RecordHeader:
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     fields = unpack_header(data[position : position + RECORD_HEADER_BYTES])
-    magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride = fields
+    magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride = (
+        fields
+    )
     if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
         raise Damaged("no record here")
-    return RecordHeader(length, checksum, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride)
+    return RecordHeader(
+        length, checksum, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride
+    )
 
 
 def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     """Return the batch at `position` and the position of the next record. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
-    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = unpack_header(
-        data, position
-    )
+    (
+        magic,
+        length,
+        checksum,
+        version,
+        kind,
+        flags,
+        first_seq,
+        base_id,
+        timestamp_ns,
+        due_ns,
+        count,
+        stride,
+    ) = unpack_header(data, position)
     if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags != 0 or count == 0:
         raise Damaged("no record here")
     body_from = position + RECORD_HEADER_BYTES

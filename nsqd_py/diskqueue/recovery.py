@@ -186,7 +186,9 @@ class RecoveredLog:
             self._ends_damaged = False
 
 
-def read_log(paths: Iterable[tuple[int, Path]], stop: LogEnd | None, *, is_check: bool = False) -> RecoveredLog:
+def read_log(
+    paths: Iterable[tuple[int, Path]], stop: LogEnd | None, *, is_check: bool = False
+) -> RecoveredLog:
     """Read the files of a log, given with the first numbers in their names. Raises OSError and StartError.
 
     `stop` is the end at the last clean stop, if there was one. A check verifies every record, and leaves the files closed.
@@ -205,10 +207,14 @@ def read_log(paths: Iterable[tuple[int, Path]], stop: LogEnd | None, *, is_check
             files.append(file)
         else:
             file.close()
-            log.unreadable.append(Unreadable(path, first_seq, "its header is that of another file", file.first_seq))
+            log.unreadable.append(
+                Unreadable(path, first_seq, "its header is that of another file", file.first_seq)
+            )
     for file, following in zip_longest(files, files[1:]):
         is_last = following is None
-        recovered = recover_file(file, is_last=is_last or is_check, until=None if is_last else following.first_seq)
+        recovered = recover_file(
+            file, is_last=is_last or is_check, until=None if is_last else following.first_seq
+        )
         if is_last and stop is not None and stop.file_seqs[-1:] == [file.first_seq]:
             expect_end(recovered, stop.end_offset)
         file.mark_clean()  # it may be closed when there are many
@@ -235,7 +241,9 @@ class _Walk:
         self._is_sparse = recovered.file.header.is_sparse
         self._until = until
         self._expected = recovered.file.first_seq
-        self._pending: tuple[RecordHeader, int, int] | None = None  # header, position, the number expected there
+        self._pending: tuple[RecordHeader, int, int] | None = (
+            None  # header, position, the number expected there
+        )
 
     def run(self) -> None:
         position: int | None = FILE_HEADER_BYTES
@@ -271,7 +279,9 @@ class _Walk:
         until = self._until if self._until is not None else sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         window, begin = data.window(position, RECORD_HEADER_BYTES)
-        passed: tuple[int, int, int] | None = None  # start of the last one, its number, the latest time before it
+        passed: tuple[int, int, int] | None = (
+            None  # start of the last one, its number, the latest time before it
+        )
         while position < stop:
             if position + RECORD_HEADER_BYTES > begin + len(window):
                 window, begin = data.window(position, RECORD_HEADER_BYTES)
@@ -301,7 +311,9 @@ class _Walk:
         header = self._header_at(position)
         if header is None or not self._follows(header) or position + header.record_bytes > self._size:
             return None
-        verify = self._verify or (self._is_sparse and self._until is not None and header.end_seq > self._until)
+        verify = self._verify or (
+            self._is_sparse and self._until is not None and header.end_seq > self._until
+        )
         return header if not verify or self._is_whole(header, position) else None
 
     def _follows(self, header: RecordHeader) -> bool:
@@ -313,7 +325,9 @@ class _Walk:
         checked = self._data[position + CHECKED_FROM : position + header.record_bytes]
         is_known = header.kind == PUBLISHED and not header.flags
         return (
-            is_known and len(checked) == header.record_bytes - CHECKED_FROM and (extend(self._salt, checked) == header.checksum)
+            is_known
+            and len(checked) == header.record_bytes - CHECKED_FROM
+            and (extend(self._salt, checked) == header.checksum)
         )
 
     def _pass_damage(self, position: int) -> int | None:
@@ -417,7 +431,15 @@ class DamageReport:
     restored_files  those of them that were written back
     """
 
-    __slots__ = ("_known", "_on_damage", "bytes_found", "bytes_repaired", "missing_count", "removed_files", "restored_files")
+    __slots__ = (
+        "_known",
+        "_on_damage",
+        "bytes_found",
+        "bytes_repaired",
+        "missing_count",
+        "removed_files",
+        "restored_files",
+    )
 
     def __init__(self, on_damage: Callable[[str], None]) -> None:
         self.bytes_found = 0
@@ -434,7 +456,9 @@ class DamageReport:
             return
         aside = self._keep_aside(file, start, end)
         self._count(file, start, end)
-        self._on_damage(f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
+        self._on_damage(
+            f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}"
+        )
 
     def note(self, file: LogFile, start: int, end: int) -> int:
         """Count damaged bytes that no one has read yet, and copy them aside. Return how many were not known before."""
@@ -456,7 +480,9 @@ class DamageReport:
 
     def _knows(self, file: LogFile, start: int, end: int) -> bool:
         known = self._known.get(file.path.name)
-        return known is not None and any(low <= start and end <= high for low, high in known.overlapping(start, end))
+        return known is not None and any(
+            low <= start and end <= high for low, high in known.overlapping(start, end)
+        )
 
     def _count(self, file: LogFile, start: int, end: int) -> int:
         new = self._known.setdefault(file.path.name, ByteRanges()).add(start, end)
@@ -525,7 +551,9 @@ def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[R
     return [gap for low, high in holes if low < until for gap in finished.gaps(low, min(high, until))]
 
 
-def missing_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]) -> list[MissingFile]:
+def missing_files(
+    topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]
+) -> list[MissingFile]:
     """Return a file for each hole in the log in which messages are still needed.
 
     `file_seqs` are the first numbers of the files at the last clean stop, if these are known.

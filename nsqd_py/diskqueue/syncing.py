@@ -191,12 +191,16 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
     """
     of_files = [unsynced for unsynced in taken if unsynced.file is not None]
     calls = _kernel_calls()
-    descriptor = next((each.file.fileno() for each in of_files if each.file is not None and each.file.is_open), -1)
+    descriptor = next(
+        (each.file.fileno() for each in of_files if each.file is not None and each.file.is_open), -1
+    )
     if calls is None or file_system_of(descriptor) not in _SYNCED_WHOLE or calls.syncfs(descriptor):
         sync_and_release(of_files)
         sync_directories([unsynced for unsynced in taken if unsynced.file is None])
         return
-    sync_and_release(of_files[:1])  # so that the disk's own cache is flushed, even if the file system had nothing to write
+    sync_and_release(
+        of_files[:1]
+    )  # so that the disk's own cache is flushed, even if the file system had nothing to write
     for unsynced in of_files[1:]:
         assert unsynced.file is not None
         if unsynced.file.is_open and (error := calls.late_error(unsynced.file.fileno())):
@@ -329,10 +333,16 @@ class UnsyncedFiles:
                     self.unsynced.add(file)
                     self._failed |= {file}
             else:
-                file.synced_offset, file.synced_seq, file.sync_error = unsynced.end_offset, unsynced.end_seq, None
+                file.synced_offset, file.synced_seq, file.sync_error = (
+                    unsynced.end_offset,
+                    unsynced.end_seq,
+                    None,
+                )
                 if self._failed:
                     self._failed -= {file}
-        return self.directory_error or (next(file.sync_error for file in self._failed) if self._failed else None)
+        return self.directory_error or (
+            next(file.sync_error for file in self._failed) if self._failed else None
+        )
 
     def error_of(self, seq: int) -> OSError | None:
         """Return why the message with this number may not be on the disk; None if it is, or if no sync was tried."""

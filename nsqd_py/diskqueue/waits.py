@@ -143,7 +143,9 @@ def _are_rising(numbers: Iterable[int]) -> bool:
 
 def _places_in_order(numbers: Iterable[int]) -> Iterator[int]:
     """Yield the places of these numbers in the order of the numbers, equal ones in the order of their places."""
-    keys = sorted([number << _PLACE_BITS | place for place, number in enumerate(numbers)])  # less memory than pairs
+    keys = sorted(
+        [number << _PLACE_BITS | place for place, number in enumerate(numbers)]
+    )  # less memory than pairs
     return (key & ((1 << _PLACE_BITS) - 1) for key in keys)
 
 
@@ -152,7 +154,9 @@ def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
 
     `runs` are pairs of a place and a run, in the order in which the runs begin.
     """
-    open_runs: list[tuple[int, Wait]] = []  # a heap of those that begin before `reached`; the highest place comes first
+    open_runs: list[
+        tuple[int, Wait]
+    ] = []  # a heap of those that begin before `reached`; the highest place comes first
     reached = 0
     for place, run in chain(runs, [(0, _END)]):
         while open_runs:

@@ -39,9 +39,13 @@ def export_to_go(options: NsqdOptions) -> int:
     directory, target = Path(options.data_path or ".").resolve(), Path(options.export_to_go).resolve()
     try:
         if os.path.islink(options.export_to_go.rstrip("/")):
-            raise DataRefused(f"{options.export_to_go} is a symbolic link, which is not followed; name a new directory")
+            raise DataRefused(
+                f"{options.export_to_go} is a symbolic link, which is not followed; name a new directory"
+            )
         with _refusing(directory), locked(directory, is_exclusive=True):
-            text, damage = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
+            text, damage = export(
+                directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size
+            )
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return DAMAGED

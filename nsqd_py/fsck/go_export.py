@@ -34,7 +34,9 @@ _BUFFER_BYTES = 1024 * 1024
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
 
 
-def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int) -> tuple[str, str]:
+def export(
+    directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int
+) -> tuple[str, str]:
     """Write the messages of a data path to the new directory `target`.
 
     Return the counts, and the damage because of which messages are missing, for people to read.
@@ -44,19 +46,29 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataRefused(f"{target} is not empty; name a new directory")
     if target.is_mount():
-        raise DataRefused(f"{target} is a mount point, which cannot be renamed to; name a new directory in it")
+        raise DataRefused(
+            f"{target} is a mount point, which cannot be renamed to; name a new directory in it"
+        )
     folder = target.with_name(f"{target.name}.tmp")
     _remove(folder)
     folder.mkdir(private_files.DIRECTORY_MODE)
     try:
         if (directory / STANDBY_FILE).exists():
-            raise DataRefused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
+            raise DataRefused(
+                f"{directory} is the copy of a standby: export the data path of its primary, or promote it first"
+            )
         report, topics = load_directory(directory, now_ns)
         if report.go_files:
-            raise DataRefused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
-        queues = [queue for topic in topics if may_last(topic.entry.name) for queue in _queues_of(topic, now_ns)]
+            raise DataRefused(
+                f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it"
+            )
+        queues = [
+            queue for topic in topics if may_last(topic.entry.name) for queue in _queues_of(topic, now_ns)
+        ]
         if not queues:
-            raise DataRefused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
+            raise DataRefused(
+                f"{directory} has no topics: --data-path is the directory in which nsqd-py worked"
+            )
         for queue in queues:
             queue.write(folder, max_file_bytes)
         largest_bytes = max(queue.largest_bytes for queue in queues)
@@ -139,7 +151,9 @@ class _Queue:
                 self.largest_bytes = max(self.largest_bytes, len(data) - go_files.HEAD_BYTES)
         if self.count:
             position = go_files.GoPosition(self.count, 0, 0, number, offset)
-            private_files.write_bytes(folder / go_files.go_position_name(self.topic, self.channel), position.encode())
+            private_files.write_bytes(
+                folder / go_files.go_position_name(self.topic, self.channel), position.encode()
+            )
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
@@ -175,7 +189,9 @@ def _metadata(queues: list[_Queue]) -> bytes:
         if queue.channel is None:
             topics.append({"name": queue.topic, "paused": queue.source.entry.is_paused, "channels": []})
         else:
-            topics[-1]["channels"].append({"name": queue.channel, "paused": queue.source.is_paused(queue.channel)})
+            topics[-1]["channels"].append(
+                {"name": queue.channel, "paused": queue.source.is_paused(queue.channel)}
+            )
     return orjson.dumps({"topics": topics, "version": NSQ_VERSION})
 
 
@@ -184,7 +200,11 @@ def _damage(report: DirectoryReport) -> str:
     if report.is_well:
         return ""
     places = "; ".join(some(list(map(finding_text, report.damage))))
-    channels = [(channel.missing, f"{topic.name}:{channel.name}") for topic in report.topics for channel in topic.channels]
+    channels = [
+        (channel.missing, f"{topic.name}:{channel.name}")
+        for topic in report.topics
+        for channel in topic.channels
+    ]
     counts = [f"{count_text(missing, 'message')} of {name}" for missing, name in channels if missing]
     missing = f"; missing: {', '.join(counts)}" if counts else ""
     return f"{report.path} is damaged, and what cannot be read is not exported: {places}{missing}"
@@ -193,12 +213,17 @@ def _damage(report: DirectoryReport) -> str:
 def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
     """Yield the counts."""
     rows = [
-        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "") for queue in queues
+        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "")
+        for queue in queues
     ]
     yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *rows])
     yield ""
     topic_count = sum(queue.channel is None for queue in queues)
-    counts = {"topic": topic_count, "channel": len(queues) - topic_count, "message": sum(q.count for q in queues)}
+    counts = {
+        "topic": topic_count,
+        "channel": len(queues) - topic_count,
+        "message": sum(q.count for q in queues),
+    }
     yield f"{target}: {', '.join(count_text(n, noun) for noun, n in counts.items())}"
     deferred = sum(len(queue.later) for queue in queues)
     if deferred:

@@ -21,7 +21,9 @@ from nsqd_py.go_import.go_files import parse_go_name
 from nsqd_py.stores.directories import STATE_FILES
 
 
-def released_until(log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool) -> int:
+def released_until(
+    log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool
+) -> int:
     """Return the number up to which a topic has released its messages to its channels.
 
     A topic that is not held has released all; one that is held continues at its position.
@@ -60,9 +62,15 @@ class LogNumbers:
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
         """Return the unreadable numbers that some channel, or the topic, has not finished."""
-        missing = [hole for position in saved for hole in recovery.needed_of(self.holes, position.finished, self.released)]
+        missing = [
+            hole
+            for position in saved
+            for hole in recovery.needed_of(self.holes, position.finished, self.released)
+        ]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
-        return missing + recovery.needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
+        return missing + recovery.needed_of(
+            unreleased, held.finished if held is not None else SeqRanges(), self.end
+        )
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Return the kept messages that this channel has not finished."""
@@ -78,7 +86,9 @@ class LogNumbers:
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
         """Return those of `unfinished` that are due later, by their last requeue, or else by their publish."""
-        deferred = [(low, high) for low, high, due_ns, _ in chain.from_iterable(self.deferred) if due_ns > now_ns]
+        deferred = [
+            (low, high) for low, high, due_ns, _ in chain.from_iterable(self.deferred) if due_ns > now_ns
+        ]
         later = {seq for low, high in common(deferred, unfinished) for seq in range(low, high)}
         lows = [low for low, _ in unfinished]
         for seq, (due_ns, _) in waiting.by_number().items():
@@ -145,7 +155,9 @@ class _Reader:
             own = found[name].journals.get("") if name in found else None
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
-            yield self._read_topic(entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles()))
+            yield self._read_topic(
+                entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles())
+            )
 
     # ---- one topic
 
@@ -171,7 +183,9 @@ class _Reader:
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
         findings = self.report.findings
-        for name in names if stop is not None else ():  # after a kill, the topic may have been in the middle of a deletion
+        for name in (
+            names if stop is not None else ()
+        ):  # after a kill, the topic may have been in the middle of a deletion
             if name not in found.journals:
                 detail = f"channel {name} gets everything that the log holds once more"
                 findings.append(Finding(journal_name(entry.name, name), DamageKind.GONE, 0, 0, detail))
@@ -180,8 +194,12 @@ class _Reader:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
-            for gone in recovery.missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()):
-                findings.append(Finding(gone.name, DamageKind.GONE, gone.low, gone.high, gone.detail, entry.name))
+            for gone in recovery.missing_files(
+                entry.name, log.holes, missing, stop.file_seqs if stop else ()
+            ):
+                findings.append(
+                    Finding(gone.name, DamageKind.GONE, gone.low, gone.high, gone.detail, entry.name)
+                )
         return LoadedTopic(entry, files, log, positions)
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
@@ -200,7 +218,9 @@ class _Reader:
             self._note(path, DamageKind.TORN_ENTRY, journal.end, len(data))
         return journal.saved if data else None
 
-    def _read_log(self, found: recovery.TopicFiles, stop: recovery.LogEnd | None) -> list[recovery.RecoveredFile]:
+    def _read_log(
+        self, found: recovery.TopicFiles, stop: recovery.LogEnd | None
+    ) -> list[recovery.RecoveredFile]:
         log = recovery.read_log(found.logs, stop, is_check=True)
         for path, _, _, found_seq in log.unreadable:
             problem = DamageKind.UNREADABLE if found_seq is None else DamageKind.WRONG_NAME
@@ -246,5 +266,9 @@ def _topic_report(topic: LoadedTopic, now_ns: int) -> TopicReport:
         for recovered in topic.files
         for file in (recovered.file,)
     ]
-    channels = [log.report(name, saved, now_ns, is_paused=topic.is_paused(name)) for name, saved in positions.items()]
-    return TopicReport(topic.entry.name, topic.entry.is_paused, count_of(log.held), count_of(live), files, channels)
+    channels = [
+        log.report(name, saved, now_ns, is_paused=topic.is_paused(name)) for name, saved in positions.items()
+    ]
+    return TopicReport(
+        topic.entry.name, topic.entry.is_paused, count_of(log.held), count_of(live), files, channels
+    )

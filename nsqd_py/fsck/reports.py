@@ -49,7 +49,10 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
     ]
     yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
     for channel in topic.channels:
-        missing, note = f"{channel.missing:,}" if channel.missing else "", "paused" if channel.is_paused else ""
+        missing, note = (
+            f"{channel.missing:,}" if channel.missing else "",
+            "paused" if channel.is_paused else "",
+        )
         counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
         yield "", channel.name, *counts, missing, note
 
@@ -59,7 +62,9 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
-        yield "  ".join(f"{cell:{'>' if 2 <= place <= 5 else '<'}{width}}" for place, (cell, width) in cells).rstrip()
+        yield "  ".join(
+            f"{cell:{'>' if 2 <= place <= 5 else '<'}{width}}" for place, (cell, width) in cells
+        ).rstrip()
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -42,7 +42,9 @@ _NAME = re.compile(
     r"(?P<topic>[^:;]+)(?:[:;](?P<channel>.+))?\.diskqueue\."
     r"(?:(?P<number>\d{6,})\.dat(?P<bad>\.bad)?|meta\.dat(?P<temporary>\.\d+\.tmp)?)"
 )
-_POSITION = re.compile(rb"\s*(?P<depth>-?\d+)\s+(?P<read>\d+),(?P<read_at>\d+)\s+(?P<write>\d+),(?P<write_at>\d+)\s*")
+_POSITION = re.compile(
+    rb"\s*(?P<depth>-?\d+)\s+(?P<read>\d+),(?P<read_at>\d+)\s+(?P<write>\d+),(?P<write_at>\d+)\s*"
+)
 
 
 class GoFileKind(Enum):

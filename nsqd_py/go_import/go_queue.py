@@ -84,7 +84,9 @@ class GoQueue:
         """Return a position before all messages, since without a known position all must be delivered."""
         for name in self.names:
             if name.endswith(go_files.GO_POSITION_SUFFIX):
-                on_damage(GoDamage(name, 0, 0, "it does not say where the queue stood; all messages are taken"))
+                on_damage(
+                    GoDamage(name, 0, 0, "it does not say where the queue stood; all messages are taken")
+                )
         first = min(self.files, default=0)
         return go_files.GoPosition(0, first, 0, first, 0)
 

@@ -62,7 +62,9 @@ class Marker:
     @classmethod
     def decode(cls, data: bytes) -> Marker:
         fields = orjson.loads(data)
-        return cls(fields["aside"], fields["new"], [OldFile(**old) for old in fields["old"]], fields["summary"])
+        return cls(
+            fields["aside"], fields["new"], [OldFile(**old) for old in fields["old"]], fields["summary"]
+        )
 
 
 class ImportFolder:
@@ -163,7 +165,9 @@ def _move(source: Path, target: Path) -> None:
 _MOST_DAMAGES = 1000  # a completely damaged file must not fill the log
 
 
-def take_over(directory: Path, max_file_bytes: int, log: Log, now_s: float, on_progress: Callable[[], None]) -> None:
+def take_over(
+    directory: Path, max_file_bytes: int, log: Log, now_s: float, on_progress: Callable[[], None]
+) -> None:
     """Import the files of Go's nsqd in the directory, if there are any, and finish an interrupted import.
 
     `on_progress` is called now and then, and may raise. Raises StartError; then Go's files are unchanged.
@@ -197,7 +201,9 @@ class _Importer:
     log: Log
     on_progress: Callable[[], None]
     damages: list[GoDamage] = field(default_factory=list)
-    ephemeral: list[str] = field(default_factory=list)  # queues of ephemeral topics or channels, with messages
+    ephemeral: list[str] = field(
+        default_factory=list
+    )  # queues of ephemeral topics or channels, with messages
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
         """Do everything up to the commit. Raises OSError and StartError."""
@@ -277,13 +283,29 @@ class _Importer:
     def _report(self, imported: list[ImportedTopic], summary: dict[str, Any], marker: Marker) -> None:
         for topic in imported:
             if topic.message_count:
-                counts = ", ".join(f"{count} for channel {name}" for name, count in topic.channels.items() if count)
-                self.log.info("IMPORT: TOPIC(%s): %d unreleased%s", topic.name, topic.unreleased, f", {counts}" if counts else "")
+                counts = ", ".join(
+                    f"{count} for channel {name}" for name, count in topic.channels.items() if count
+                )
+                self.log.info(
+                    "IMPORT: TOPIC(%s): %d unreleased%s",
+                    topic.name,
+                    topic.unreleased,
+                    f", {counts}" if counts else "",
+                )
         for name in self.ephemeral:
-            self.log.info("IMPORT: %s: not imported, since an ephemeral topic ends with its nsqd; kept in %s", name, marker.aside)
+            self.log.info(
+                "IMPORT: %s: not imported, since an ephemeral topic ends with its nsqd; kept in %s",
+                name,
+                marker.aside,
+            )
         for damage in self.damages:
             self.log.error(
-                "IMPORT: %s: bytes %d to %d: %s; kept in %s", damage.file, damage.start, damage.end, damage.reason, marker.aside
+                "IMPORT: %s: bytes %d to %d: %s; kept in %s",
+                damage.file,
+                damage.start,
+                damage.end,
+                damage.reason,
+                marker.aside,
             )
         self.log.info(
             "IMPORT: %d topics, %d channels, %d messages, %d bytes; %d damaged places",
@@ -296,7 +318,9 @@ class _Importer:
 
 
 def _go_topic(entry: TopicEntry) -> GoTopic:
-    return GoTopic(entry.name, entry.is_paused, channels={name: None for name in entry.channels if may_last(name)})
+    return GoTopic(
+        entry.name, entry.is_paused, channels={name: None for name in entry.channels if may_last(name)}
+    )
 
 
 def _is_of_ephemeral(queue: GoQueue) -> bool:

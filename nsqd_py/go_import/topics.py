@@ -132,7 +132,9 @@ class TopicImport:
         """Raises OSError, and what `on_progress` raises."""
         existing, name = self.existing, self.topic.name
         with LogWriter(self.folder, name, existing.next_seq, existing.used_id, self.max_file_bytes) as writer:
-            shares = {channel: self._write_channel(writer, queue) for channel, queue in self.topic.channels.items()}
+            shares = {
+                channel: self._write_channel(writer, queue) for channel, queue in self.topic.channels.items()
+            }
             own_from = writer.next_seq
             writer.is_imported = False
             writer.close()

@@ -58,7 +58,9 @@ class EtcdStore:
         keys = (self.key, self._last_key)
         reads = [{"request_range": {"key": encoded(key)}} for key in keys]
         # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
-        pair, last = self._ask("kv/txn", {"success": reads}, lambda answer: answers.entries(answer, keys), repeats=True)
+        pair, last = self._ask(
+            "kv/txn", {"success": reads}, lambda answer: answers.entries(answer, keys), repeats=True
+        )
         found = Look() if pair is None else self._described(pair, lives_s if pair.lease == handle else None)
         if last is None:
             return found
@@ -76,14 +78,18 @@ class EtcdStore:
     def _lives_s(self, handle: str) -> float | None:
         """Return the longest time that a lease lives unless it is renewed; None if etcd does not say."""
         try:
-            left_s = self._ask("lease/timetolive", {"ID": handle}, lambda answer: answers.remaining_s(answer, handle))
+            left_s = self._ask(
+                "lease/timetolive", {"ID": handle}, lambda answer: answers.remaining_s(answer, handle)
+            )
         except LeaseError:  # without this answer, others wait longer before they serve
             return None
         return left_s + _ROUNDED_S if left_s is not None else 0.0
 
     def acquire(self, holder: str, look: Look) -> Lease | None:
         """Take the lease, unless something has changed since the look. `holder` is an address. Raises LeaseError."""
-        handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s))
+        handle = self._ask(
+            "lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s)
+        )
         number = None
         try:
             number = self._write(
@@ -111,15 +117,22 @@ class EtcdStore:
     def _failure_to_keep_alive(self, lease: Lease) -> LeaseError | None:
         document, ttl_s = {"ID": lease.handle}, self._ttl_s
         try:
-            lives = self._ask("lease/keepalive", document, lambda answer: answers.is_renewed(answer, lease.handle, ttl_s))
+            lives = self._ask(
+                "lease/keepalive", document, lambda answer: answers.is_renewed(answer, lease.handle, ttl_s)
+            )
         except LeaseError as error:
             return error
         return None if lives else LeaseLost("etcd says that the lease has ended")
 
     def _check(self, lease: Lease) -> None:
         """Raise LeaseLost if anything about the key has changed since its holder wrote it."""
-        document = {"compare": self._is_held(lease), "failure": [{"request_range": {"key": encoded(self.key)}}]}
-        has_changed, pair = self._ask("kv/txn", document, lambda answer: answers.failed(answer, self.key), repeats=True)
+        document = {
+            "compare": self._is_held(lease),
+            "failure": [{"request_range": {"key": encoded(self.key)}}],
+        }
+        has_changed, pair = self._ask(
+            "kv/txn", document, lambda answer: answers.failed(answer, self.key), repeats=True
+        )
         if not has_changed:
             return
         if pair is None:
@@ -165,9 +178,13 @@ class EtcdStore:
 
     def _write(self, compare: list[dict[str, Any]], *operations: dict[str, Any]) -> int | None:
         """Write if all comparisons hold; return the revision, or None if they do not. Raises LeaseError."""
-        return self._ask("kv/txn", {"compare": compare, "success": list(operations)}, answers.written, repeats=False)
+        return self._ask(
+            "kv/txn", {"compare": compare, "success": list(operations)}, answers.written, repeats=False
+        )
 
-    def _ask(self, path: str, document: dict[str, Any], read: Callable[[Any], T], *, repeats: bool = True) -> T:
+    def _ask(
+        self, path: str, document: dict[str, Any], read: Callable[[Any], T], *, repeats: bool = True
+    ) -> T:
         """Return what `read` makes of the first answer that it understands. Raises LeaseError.
 
         repeats  False if a request that may have been carried out must not be sent to another member
@@ -187,7 +204,9 @@ class EtcdStore:
     def _ask_member(self, member: Url, path: str, document: dict[str, Any]) -> Any:
         if self._login and not self._token:
             name, _, password = self._login.partition(":")
-            self._token = answers.token(self._send(member, "auth/authenticate", {"name": name, "password": password}))
+            self._token = answers.token(
+                self._send(member, "auth/authenticate", {"name": name, "password": password})
+            )
         try:
             return self._send(member, path, document)
         except BadStatus as refusal:
@@ -196,7 +215,9 @@ class EtcdStore:
             raise
 
     def _send(self, member: Url, path: str, document: dict[str, Any]) -> Any:
-        headers = {**self._client.headers, "Authorization": self._token} if self._token else self._client.headers
+        headers = (
+            {**self._client.headers, "Authorization": self._token} if self._token else self._client.headers
+        )
         return replace(self._client, headers=headers).ask(replace(member, path=f"/v3/{path}"), document)
 
 

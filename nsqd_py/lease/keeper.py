@@ -158,7 +158,9 @@ class LeaseKeeper:
             return False
         self._answered()
         self._report_stranger(look)
-        other = look.holder if look.holder != self._holder else None  # a lease of this nsqd's last life ends by itself
+        other = (
+            look.holder if look.holder != self._holder else None
+        )  # a lease of this nsqd's last life ends by itself
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:
@@ -174,7 +176,9 @@ class LeaseKeeper:
         is_waiting = not look.handle and not is_free
         if is_waiting and not self._is_waiting:
             wait_s = self._succession.wait_s(now_s)
-            self._log.info("LEASE: no nsqd holds it; waiting %.1f s, as the last holder may still serve", wait_s)
+            self._log.info(
+                "LEASE: no nsqd holds it; waiting %.1f s, as the last holder may still serve", wait_s
+            )
         self._is_waiting = is_waiting
         return is_free
 
@@ -205,7 +209,10 @@ class LeaseKeeper:
                 f"delete it: etcdctl del {key}"
             )
         if look.stranger and look.stranger != self._stranger:
-            text = self.error or f"no nsqd has written the key {key} of etcd, {look.stranger}; the next holder replaces it"
+            text = (
+                self.error
+                or f"no nsqd has written the key {key} of etcd, {look.stranger}; the next holder replaces it"
+            )
             self._log.warning("LEASE: %s", text)
         self._stranger = look.stranger
 
@@ -219,7 +226,9 @@ class LeaseKeeper:
         if self._is_closed:
             return
         self.losses += 1
-        self.last_loss = self._lost or f"it could not be renewed in time: {self.error or 'this process was suspended'}"
+        self.last_loss = (
+            self._lost or f"it could not be renewed in time: {self.error or 'this process was suspended'}"
+        )
         self._succession.ended(self._lease.number, self._ends_s)
         self._wake = Event()
         self._lease = None

@@ -7,7 +7,16 @@ from typing import Any
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import check_peer_address
 from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, positive, setting, string, strings, switch
+from nsqd_py.settings.declaration import (
+    BadOptions,
+    Options,
+    not_negative,
+    positive,
+    setting,
+    string,
+    strings,
+    switch,
+)
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, INT, URL, choice
 
@@ -19,7 +28,9 @@ def _check_standby_of(value: str) -> str | None:
 
 def _check_ttl(value: int) -> str | None:
     # It must be renewed before it ends, also when one request fails. etcd counts in seconds.
-    return None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
+    return (
+        None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
+    )
 
 
 class StandbyOptions(Options, title="Standby"):
@@ -31,7 +42,8 @@ class StandbyOptions(Options, title="Standby"):
         check=_check_standby_of,
     )
     promote: bool = switch(
-        "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key=""
+        "Promote the standby that --data-path belongs to: start as a primary with its messages.",
+        config_key="",
     )
     accept_standbys: bool = switch(
         "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
@@ -44,7 +56,10 @@ class StandbyOptions(Options, title="Standby"):
         check=not_negative,
     )
     standby_timeout_ns: int = setting(
-        DURATION, 5 * SECOND_NS, "Maximum time that a publisher waits for --standby-acks standbys.", check=positive
+        DURATION,
+        5 * SECOND_NS,
+        "Maximum time that a publisher waits for --standby-acks standbys.",
+        check=positive,
     )
     standby_on_timeout: str = setting(
         choice({"refuse": "refuse", "alone": "alone"}, word="word"),
@@ -95,7 +110,9 @@ def check_lease(options: Any) -> None:
         parse_lease_url(options.lease, options.lease_password_file)
     except ValueError as error:
         raise BadOptions(f"--lease={options.lease}: {error}") from error
-    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith("etcds://"):
+    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith(
+        "etcds://"
+    ):
         raise BadOptions("--lease-tls-... needs a lease of etcds://")
     if options.standby_of or options.promote:
         raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")

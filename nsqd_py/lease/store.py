@@ -102,10 +102,14 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     addresses = tuple(place for place in places.split(",") if place)
     if not name or not addresses:
         example = f"{scheme}://host:2379/orders"
-        raise ValueError(f"the URL of a lease has the address of its store and ends with its name, as in {example}")
+        raise ValueError(
+            f"the URL of a lease has the address of its store and ends with its name, as in {example}"
+        )
     if password_file:
         if not login or ":" in login:
-            raise ValueError("with --lease-password-file, the URL has a user and no password: etcd://user@host/name")
+            raise ValueError(
+                "with --lease-password-file, the URL has a user and no password: etcd://user@host/name"
+            )
         login = f"{login}:{read_secret(f'@{password_file}')}"
     check_peer_addresses(addresses)
     return LeaseUrl(scheme == "etcds", addresses, name, login)

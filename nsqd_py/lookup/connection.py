@@ -72,7 +72,9 @@ class LookupConnection:
             raise BadResponse(not_lookupd_tcp(b"HTTP/"))
         size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self._max_response_bytes:
-            raise BadResponse(f"response body size ({size}) is greater than limit ({self._max_response_bytes})")
+            raise BadResponse(
+                f"response body size ({size}) is greater than limit ({self._max_response_bytes})"
+            )
         end = SIZE_BYTES + size
         if len(data) < end:
             return None
@@ -134,7 +136,12 @@ def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
 
 # The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port; a negative one counts as 0.
 _PORT = range(-(1 << 63), 1 << 16)
-_PEER_INFO: dict[str, Kind] = {"tcp_port": _PORT, "http_port": _PORT, "version": str, "broadcast_address": str}
+_PEER_INFO: dict[str, Kind] = {
+    "tcp_port": _PORT,
+    "http_port": _PORT,
+    "version": str,
+    "broadcast_address": str,
+}
 
 
 def parse_peer_info(response: bytes) -> dict[str, Any]:

@@ -81,7 +81,9 @@ class EndpointSelection:
 
     def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
         """Take the endpoints that the name has now. An endpoint that is gone is kept until its connection ends."""
-        self._leaving = tuple(endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint))
+        self._leaving = tuple(
+            endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
+        )
         self._resolved = tuple(dict.fromkeys(endpoints))
         families = [endpoint.family for endpoint in self._resolved]
         if families and self._family not in families:
@@ -105,7 +107,9 @@ RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
 
 
-def resolve(host: str, port: int, look_up: Callable[..., list[Any]] = green_socket.getaddrinfo) -> list[Endpoint]:
+def resolve(
+    host: str, port: int, look_up: Callable[..., list[Any]] = green_socket.getaddrinfo
+) -> list[Endpoint]:
     """Return the endpoints of a host, the preferred one first. Waits for the system's resolver. Raises OSError."""
     literal = literal_endpoint(host, port)
     if literal is not None:

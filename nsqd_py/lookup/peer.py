@@ -127,7 +127,9 @@ def lasting_channels(answer: Any) -> list[str]:
     if not isinstance(names, list):
         raise HttpClientError("the answer has no list of channels")
     if len(names) > MAX_CHANNELS:
-        raise HttpClientError(f"the answer has {len(names)} channels, but at most {MAX_CHANNELS} are taken up")
+        raise HttpClientError(
+            f"the answer has {len(names)} channels, but at most {MAX_CHANNELS} are taken up"
+        )
     texts = [name for name in names if isinstance(name, str)]
     return [name for name in texts if is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)]
 
@@ -225,7 +227,9 @@ class LookupPeer:
             self._log.of_clients.info("LOOKUP connecting to %s", self.name)
         around = self._context
         try:
-            connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
+            connection = LookupConnection(
+                self.endpoint, around.max_response_bytes, around.tls, self._tls_name
+            )
             try:
                 self._serve(connection)
             except gevent.GreenletExit:
@@ -278,7 +282,9 @@ class LookupPeer:
             self._log.of_clients.error("LOOKUPD(%s): no broadcast address", self.name)
         self.query = None
         if http_port:
-            self.query = ChannelQuery(self._context.client, broadcast_address, self.endpoint.ip, http_port, self._tls_name)
+            self.query = ChannelQuery(
+                self._context.client, broadcast_address, self.endpoint.ip, http_port, self._tls_name
+            )
         self.was_tried = self.is_connected = True
         self.is_failing = False
 
@@ -309,7 +315,9 @@ class LookupPeer:
             for command in window:
                 response = connection.read()
                 if response != OK:  # most close the connection; one because of a limit does not
-                    self._refusals.report("LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response))
+                    self._refusals.report(
+                        "LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response)
+                    )
 
 
 def _shown(data: bytes) -> str:

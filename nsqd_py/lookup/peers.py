@@ -54,7 +54,9 @@ class LookupPeers:
         self._starting: dict[Topic, gevent.Greenlet[..., None]] = {}
         self._greenlets = Group()
         self._is_closed = False
-        self._longest_s = limit_s(options.http_client_request_timeout_ns)  # for the answers of the nsqlookupds
+        self._longest_s = limit_s(
+            options.http_client_request_timeout_ns
+        )  # for the answers of the nsqlookupds
         client = HttpClient.of(options, resolve=resolve, tls=tls, max_answer_bytes=MAX_ANSWER_BYTES)
         self._context = PeerContext(
             log,
@@ -217,7 +219,9 @@ class LookupPeers:
     def _is_untried(self, host: LookupHost) -> bool:
         if not host.was_resolved:
             return True
-        return not all((peer := self._peers.get(endpoint)) and peer.was_tried for endpoint in host.selection.in_use)
+        return not all(
+            (peer := self._peers.get(endpoint)) and peer.was_tried for endpoint in host.selection.in_use
+        )
 
     def peers_to_ask(self) -> list[LookupPeer]:
         """Return the peers that have been connected at least once, one for each nsqlookupd."""
@@ -294,7 +298,9 @@ class LookupPeers:
         try:
             self._broker.get_channel(topic, name)
         except (OSError, Refusal) as error:
-            self._log.of_clients.error("TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error)
+            self._log.of_clients.error(
+                "TOPIC(%s): failed to pre-create channel %s - %s", topic.name, name, error
+            )
 
     # ---- topics that an nsqlookupd was not asked for
 

@@ -32,7 +32,9 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
     elif ":" in host and "/" not in host:
         raise ValueError(f'"{address}": an IPv6 address belongs in brackets, as in [::1]:4150')
     elif host and not is_host(host):
-        raise ValueError(f'"{address}": "{host}" is not a host: host:port, without http:// or anything around it')
+        raise ValueError(
+            f'"{address}": "{host}" is not a host: host:port, without http:// or anything around it'
+        )
     number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)) else -1
     if not lowest_port <= number <= MAX_PORT:
         raise ValueError(f'"{address}": "{port}" is no port ({lowest_port} to {MAX_PORT})')

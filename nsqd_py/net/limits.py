@@ -57,7 +57,9 @@ class TimeLimits(NamedTuple):
     @property
     def sweep_s(self) -> float:
         """The time between two sweeps: at most a quarter of the shortest limit."""
-        quarters = [limit_s / 4 for limit_s in (self.handshake_s, self.head_s, self.idle_s, self.write_s) if limit_s]
+        quarters = [
+            limit_s / 4 for limit_s in (self.handshake_s, self.head_s, self.idle_s, self.write_s) if limit_s
+        ]
         return max(_SHORTEST_SWEEP_S, min([_SWEEP_S, *quarters]))
 
 

@@ -82,10 +82,14 @@ class Listener:
         host, port = parsed
         if not host:
             if socket.has_dualstack_ipv6():
-                return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+                return socket.create_server(
+                    ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+                )
             return socket.create_server(("", port), backlog=BACKLOG)
         name = host.encode() if host.isascii() else host  # a str loads the tables of Unicode, 0.4 MB
-        family, _, _, _, target = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, target = socket.getaddrinfo(
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         return socket.create_server(target[:2], family=family, backlog=BACKLOG)
 
     def _bind_path(self, path: str) -> socket.socket:
@@ -142,7 +146,9 @@ class Listener:
         self._sock.close()
         if self._path is not None and self._own_file is not None:
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.lstat(self._path), self._own_file):  # else another process has replaced it
+                if os.path.samestat(
+                    os.lstat(self._path), self._own_file
+                ):  # else another process has replaced it
                     os.unlink(self._path)
 
 
@@ -152,7 +158,9 @@ def _refuse(sock: socket.socket, refusal: bytes) -> None:
         sock.setblocking(False)
         sock.send(refusal)
         sock.shutdown(socket.SHUT_WR)
-        sock.recv(_DISCARDED_BYTES)  # closing on unread input resets the connection, and the client may miss the rest
+        sock.recv(
+            _DISCARDED_BYTES
+        )  # closing on unread input resets the connection, and the client may miss the rest
 
 
 def _remove_dead_socket(path: Path) -> None:
@@ -175,7 +183,9 @@ class Listeners:
     refusals  the answer to a client above the limit of connections, by the name of the listener
     """
 
-    def __init__(self, connections: Connections, refusals: Mapping[str, Refusal], loop: Any, log: Log) -> None:
+    def __init__(
+        self, connections: Connections, refusals: Mapping[str, Refusal], loop: Any, log: Log
+    ) -> None:
         self._connections = connections
         self._refusals = refusals
         self._loop = loop
@@ -191,7 +201,8 @@ class Listeners:
         sockets = self._inherited.take(name.lower(), address)
         refusal = self._refusals[name]
         added = [
-            Listener(name, address, self._loop, self._log, on_connection, self._connections, refusal, sock) for sock in sockets
+            Listener(name, address, self._loop, self._log, on_connection, self._connections, refusal, sock)
+            for sock in sockets
         ]
         self._listeners += added
         return max(added, key=lambda listener: listener.port)

@@ -77,8 +77,12 @@ def discard_input(sock: socket.socket) -> None:
 def literal_target(host: str, port: int) -> tuple[int, tuple[Any, ...]] | None:
     """Return the address family and the address for `connect` of an IP address; None for a name. Does not wait."""
     try:
-        literal = host.encode("ascii")  # a str would load Python's codec of international names: 2 ms of a start
-        found: list[Any] = socket.getaddrinfo(literal, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        literal = host.encode(
+            "ascii"
+        )  # a str would load Python's codec of international names: 2 ms of a start
+        found: list[Any] = socket.getaddrinfo(
+            literal, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
     except (OSError, UnicodeError):
         return None
     return int(found[0][0]), found[0][4]

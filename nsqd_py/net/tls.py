@@ -40,7 +40,9 @@ def server_context(options: ServerTlsOptions) -> ssl.SSLContext | AnyCertificate
     """Load the files of a server. Raises OSError if they cannot be used."""
     if options.tls_client_auth_policy == "require":
         return AnyCertificateContext(options)
-    context: ssl.SSLContext = tls_context.server_context(options.tls_cert, options.tls_key, options.tls_security_level)
+    context: ssl.SSLContext = tls_context.server_context(
+        options.tls_cert, options.tls_key, options.tls_security_level
+    )
     context.minimum_version = ssl.TLSVersion(options.tls_min_version)
     if options.tls_root_ca_file:
         context.load_verify_locations(cafile=options.tls_root_ca_file)
@@ -59,7 +61,11 @@ def cipher_name(openssl_name: str) -> str:
             break
     else:
         exchange, cipher = "RSA", openssl_name
-    cipher = cipher.replace("AES128", "AES-128").replace("AES256", "AES-256").replace("-POLY1305", "-POLY1305-SHA256")
+    cipher = (
+        cipher.replace("AES128", "AES-128")
+        .replace("AES256", "AES-256")
+        .replace("-POLY1305", "-POLY1305-SHA256")
+    )
     if cipher.endswith("-SHA") and "CBC" not in cipher:
         cipher = cipher.replace("-SHA", "-CBC-SHA")
     return f"TLS_{exchange}_WITH_{cipher}".replace("-", "_")
@@ -94,7 +100,9 @@ class TlsLayer:
 
     is_secure = True
 
-    def __init__(self, context: ssl.SSLContext | AnyCertificateContext, server_name: str | None = None) -> None:
+    def __init__(
+        self, context: ssl.SSLContext | AnyCertificateContext, server_name: str | None = None
+    ) -> None:
         """Make the side of a client that expects the certificate of `server_name`; if that is None, of a server."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -124,7 +132,9 @@ class TlsLayer:
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # all input is read; or the peer has ended the stream, and the socket will report that too
         except ssl.SSLError as error:  # the problem of the certificate if there is one, else OpenSSL's reason
-            raise LayerError(f"TLS: {advised(getattr(error, 'verify_message', '') or error.reason or error)}") from error
+            raise LayerError(
+                f"TLS: {advised(getattr(error, 'verify_message', '') or error.reason or error)}"
+            ) from error
         return b"".join(parts)
 
     def encode(self, data: bytes) -> bytes:
@@ -153,7 +163,9 @@ class TlsLayer:
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),  # the others are not verified
+            names_in(certificate)
+            if isinstance(self._tls, ssl.SSLObject)
+            else frozenset(),  # the others are not verified
         )
 
 
@@ -217,7 +229,9 @@ class AnyCertificateContext:
             if options.tls_root_ca_file:
                 context.load_verify_locations(options.tls_root_ca_file)
         except SSL.Error as error:
-            raise OSError(f"cannot use {options.tls_cert} with {options.tls_key}: {advised(error)}") from error
+            raise OSError(
+                f"cannot use {options.tls_cert} with {options.tls_key}: {advised(error)}"
+            ) from error
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: object) -> _AnyCertificateObject:
@@ -227,7 +241,9 @@ class AnyCertificateContext:
 class _AnyCertificateObject:
     """As an `ssl.SSLObject`, with its exceptions."""
 
-    def __init__(self, context: AnyCertificateContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    def __init__(
+        self, context: AnyCertificateContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+    ) -> None:
         self._library = context.library
         self._incoming = incoming
         self._outgoing = outgoing
@@ -254,7 +270,9 @@ class _AnyCertificateObject:
         self._run(self._connection.do_handshake)
 
     def read(self, size: int) -> bytes:
-        return bytes(self._run(self._connection.recv, min(size, 16 * 1024)))  # a record; pyOpenSSL allocates all of it
+        return bytes(
+            self._run(self._connection.recv, min(size, 16 * 1024))
+        )  # a record; pyOpenSSL allocates all of it
 
     def write(self, data: bytes) -> None:
         while data:
@@ -316,4 +334,6 @@ class CertificateReloader:
 
     def _read_stamps(self) -> list[Stamp]:
         options = self._options
-        return [stamp_of(path) for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path]
+        return [
+            stamp_of(path) for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path
+        ]

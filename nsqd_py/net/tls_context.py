@@ -69,7 +69,9 @@ def client_context(
     return context
 
 
-def server_context(cert_file: str, key_file: str, level: int, flags: str = "tls", context_class: Any = None) -> Any:
+def server_context(
+    cert_file: str, key_file: str, level: int, flags: str = "tls", context_class: Any = None
+) -> Any:
     """Return the TLS context of a server with the files of --<flags>-cert and --<flags>-key. Raises OSError, which names them."""
     import ssl
 

@@ -7,7 +7,15 @@ from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import client_context, server_context
-from nsqd_py.settings.declaration import BadOptions, Options, bad_options, check_package, setting, string, strings
+from nsqd_py.settings.declaration import (
+    BadOptions,
+    Options,
+    bad_options,
+    check_package,
+    setting,
+    string,
+    strings,
+)
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, TLS_LEVEL, Kind, choice
 
@@ -23,7 +31,8 @@ DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
 # The words of Go's strconv.ParseBool too.
 _TLS_REQUIRED_WORDS = {"true": TLS_REQUIRED, "false": TLS_NOT_REQUIRED, "tcp-https": TLS_REQUIRED_EXCEPT_HTTP}
 _TLS_REQUIRED_CHOICE: Kind[int] = choice(
-    _TLS_REQUIRED_WORDS | {"1": TLS_REQUIRED, "t": TLS_REQUIRED, "0": TLS_NOT_REQUIRED, "f": TLS_NOT_REQUIRED},
+    _TLS_REQUIRED_WORDS
+    | {"1": TLS_REQUIRED, "t": TLS_REQUIRED, "0": TLS_NOT_REQUIRED, "f": TLS_NOT_REQUIRED},
     word="[=bool|tcp-https]",
     from_native=lambda value: _TLS_REQUIRED_CHOICE.parse(str(value)),
 )
@@ -87,7 +96,9 @@ class ServerTlsOptions(Options):
     )
     tls_root_ca_file: str = string("Trusted certificate authorities (PEM file).")
     tls_required: int = setting(
-        TLS_REQUIRED_KIND, TLS_NOT_REQUIRED, "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP)."
+        TLS_REQUIRED_KIND,
+        TLS_NOT_REQUIRED,
+        "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP).",
     )
     tls_min_version: int = setting(
         TLS_VERSION_KIND, DEFAULT_TLS_VERSION, "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3."
@@ -100,7 +111,9 @@ class ServerTlsOptions(Options):
 class HttpClientOptions(Options):
     """The settings of nsqadmin and the tools for HTTP requests. A program may declare other defaults."""
 
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
+    http_client_connect_timeout_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server."
+    )
     http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
     http_client_tls_root_ca_file: str = string(
         "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system."

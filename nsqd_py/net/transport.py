@@ -168,7 +168,9 @@ class Stream:
                     self._read_size = min(read_size, self._read_size) if self._is_behind else read_size
             else:
                 self.on_end()
-                if self._closing and not self.out:  # now, in the time of this turn: a thousand may end at once
+                if (
+                    self._closing and not self.out
+                ):  # now, in the time of this turn: a thousand may end at once
                     self.flush()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
             self._on_exception(error)
@@ -435,11 +437,17 @@ class Stream:
             return
         if self.closed or self._holds:
             return
-        if len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None:  # one answer, most often
+        if (
+            len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None
+        ):  # one answer, most often
             self._hand_to_socket(out.pop())
             return
         if out:
-            if self.queued_bytes > _JOINED_BYTES * len(out) and self._layer is None and len(out) <= _MOST_PARTS:
+            if (
+                self.queued_bytes > _JOINED_BYTES * len(out)
+                and self._layer is None
+                and len(out) <= _MOST_PARTS
+            ):
                 self._send_parts(out)
             else:
                 data = bytes(out[0]) if len(out) == 1 else b"".join(out)

@@ -32,7 +32,9 @@ def wrap(body: bytes, headers: Mapping[str, str]) -> bytes:
             raise ValueError(f"{line!r} cannot be a header of an envelope")
     section = "\n".join(lines).encode("ascii")
     if len(section) > _LARGEST_BYTES:
-        raise ValueError(f"the headers of an envelope have at most {_LARGEST_BYTES} bytes, got {len(section)}")
+        raise ValueError(
+            f"the headers of an envelope have at most {_LARGEST_BYTES} bytes, got {len(section)}"
+        )
     return b"".join((MAGIC, len(section).to_bytes(_SIZE_BYTES, "big"), section, body))
 
 

@@ -14,7 +14,17 @@ from typing import Any, Self, TypeVar, cast
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider, use_span
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    use_span,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -62,8 +72,12 @@ class Instrumentation:
         self._is_linked = linked
         self._tracer = trace.get_tracer(_SCOPE, PROJECT_VERSION, tracer_provider)
         meter = metrics.get_meter(_SCOPE, PROJECT_VERSION, meter_provider)
-        self._publishes = Instruments(meter, "messaging.client.sent.messages", "messaging.client.operation.duration", "published")
-        self._processes = Instruments(meter, "messaging.client.consumed.messages", "messaging.process.duration", "handled")
+        self._publishes = Instruments(
+            meter, "messaging.client.sent.messages", "messaging.client.operation.duration", "published"
+        )
+        self._processes = Instruments(
+            meter, "messaging.client.consumed.messages", "messaging.process.duration", "handled"
+        )
 
     # ---- publishing
 
@@ -83,7 +97,9 @@ class Instrumentation:
         attributes: dict[str, AttributeValue] = {BODY_SIZE: size_bytes}
         if len(bodies) > 1:
             attributes[BATCH_COUNT] = len(bodies)
-        span = self._tracer.start_span(f"publish {topic}", kind=SpanKind.PRODUCER, attributes={**labels, **attributes})
+        span = self._tracer.start_span(
+            f"publish {topic}", kind=SpanKind.PRODUCER, attributes={**labels, **attributes}
+        )
         wrapped = list(bodies)
         if self._has_envelope:
             headers: dict[str, str] = {}
@@ -106,13 +122,19 @@ class Instrumentation:
         """
         size_bytes = len(message.body)
         message.body, publisher = self._unwrapped(message.body)
-        attributes = {**message_attributes(message), BODY_SIZE: len(message.body), "messaging.message.envelope.size": size_bytes}
+        attributes = {
+            **message_attributes(message),
+            BODY_SIZE: len(message.body),
+            "messaging.message.envelope.size": size_bytes,
+        }
         if publisher is None:
             return self._begin_process(message, attributes).run()
         if self._is_linked:
             return self._begin_process(message, attributes, links=[publisher]).run()
         handled_in = trace.get_current_span().get_span_context()
-        return self._begin_process(message, attributes, publisher, [handled_in] if handled_in.is_valid else []).run()
+        return self._begin_process(
+            message, attributes, publisher, [handled_in] if handled_in.is_valid else []
+        ).run()
 
     def batch_handler(self, handle: AnyBatchHandler) -> AnyBatchHandler:
         """Return a handler of batches that does the same in one span, with a link to the span of each publish."""
@@ -137,7 +159,9 @@ class Instrumentation:
         labels = labels_of("process", "process", source.topic, source.channel)
         span = self._tracer.start_span(
             f"process {source.topic}",
-            None if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), context.Context()),
+            None
+            if parent is None
+            else trace.set_span_in_context(NonRecordingSpan(parent), context.Context()),
             kind=SpanKind.CONSUMER,
             attributes={**labels, **attributes},
             links=[Link(each) for each in links],
@@ -154,7 +178,9 @@ class Instrumentation:
         return body, publisher if publisher.is_valid else None
 
 
-def _in_span(handle: Callable[[T], Any], span: Callable[[T], AbstractContextManager[Span]]) -> Callable[[T], Any]:
+def _in_span(
+    handle: Callable[[T], Any], span: Callable[[T], AbstractContextManager[Span]]
+) -> Callable[[T], Any]:
     """Return a function, or a coroutine function, that does the same in the span of its argument."""
     if is_coroutine_function(handle):
 
@@ -209,7 +235,11 @@ def message_attributes(message: Message) -> Attributes:
         server: Attributes = {"server.address": host.strip("[]"), "server.port": int(port)}
     else:
         server = {"server.address": message.nsqd}
-    return {**server, "messaging.message.id": message.id.decode("latin-1"), "messaging.nsq.message.attempts": message.attempts}
+    return {
+        **server,
+        "messaging.message.id": message.id.decode("latin-1"),
+        "messaging.nsq.message.attempts": message.attempts,
+    }
 
 
 # The conventions ask for these boundaries, in seconds.
@@ -222,7 +252,10 @@ class Instruments:
     def __init__(self, meter: Meter, counter: str, duration: str, what: str) -> None:
         self.counter: Counter = meter.create_counter(counter, "{message}", f"Messages {what}.")
         self.duration: Histogram = meter.create_histogram(
-            duration, "s", f"Duration of an operation: {what}.", explicit_bucket_boundaries_advisory=_BOUNDARIES_S
+            duration,
+            "s",
+            f"Duration of an operation: {what}.",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES_S,
         )
 
 
@@ -355,10 +388,14 @@ class AsyncTracedProducer(_Traced):
         with publish.run():
             await self._producer.multi_publish(topic, wrapped)
 
-    async def publish_soon(self, topic: str, body: Any, on_done: Done | None = None, *, defer_s: float = 0) -> Any:
+    async def publish_soon(
+        self, topic: str, body: Any, on_done: Done | None = None, *, defer_s: float = 0
+    ) -> Any:
         publish, (wrapped,) = self._begin(topic, [body])
         with publish.end_on_error():
-            return await self._producer.publish_soon(topic, wrapped, self._done(publish, on_done), defer_s=defer_s)
+            return await self._producer.publish_soon(
+                topic, wrapped, self._done(publish, on_done), defer_s=defer_s
+            )
 
     async def multi_publish_soon(self, topic: str, bodies: Sequence[Any], on_done: Done | None = None) -> Any:
         publish, wrapped = self._begin(topic, bodies)
@@ -377,7 +414,9 @@ class AsyncTracedProducer(_Traced):
         await self._producer.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
         await self._producer.__aexit__(kind, error, trace)
         if error is None:  # the first error says more
             self._failures.raise_new()

@@ -348,7 +348,9 @@ COMMANDS: dict[bytes, CommandSpec] = {
         CommandSpec("NOP", _read_nop),
         CommandSpec("PUB", _check_pub, SIZED_BODY, _make_pub, body_error=BadMessage, permission=AFTER_BODY),
         CommandSpec("MPUB", _check_mpub, MULTI_BODY, is_large=True, permission=BEFORE_BODY),
-        CommandSpec("DPUB", _check_dpub, SIZED_BODY, _make_dpub, body_error=BadMessage, permission=AFTER_BODY),
+        CommandSpec(
+            "DPUB", _check_dpub, SIZED_BODY, _make_dpub, body_error=BadMessage, permission=AFTER_BODY
+        ),
         CommandSpec("MEMBER", _check_member, SIZED_BODY, _sized(Member)),
         CommandSpec("STANDBY", _check_member, SIZED_BODY, _sized(Standby), is_large=True),
         CommandSpec("ACK", _read_ack),

@@ -247,4 +247,6 @@ def _too_large(kind: int, size: int, largest: int) -> str:
     if kind != MESSAGE:
         return f"an answer of {size} bytes (limit {largest})"
     body, most = size - MESSAGE_OVERHEAD, largest - MESSAGE_OVERHEAD
-    return f"a message of {body} bytes, but max_msg_size of this client is {most}: raise it if nsqd allows more"
+    return (
+        f"a message of {body} bytes, but max_msg_size of this client is {most}: raise it if nsqd allows more"
+    )

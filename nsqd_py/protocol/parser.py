@@ -211,7 +211,11 @@ class CommandParser:
             return None
         size, count = _read_two_int32(buffer, first - 2 * SIZE_BYTES)
         after = first - SIZE_BYTES + size
-        if not first < after <= len(buffer) or size > self._limits.max_body_size or not 0 < count <= SLICE_MESSAGES:
+        if (
+            not first < after <= len(buffer)
+            or size > self._limits.max_body_size
+            or not 0 < count <= SLICE_MESSAGES
+        ):
             return None
         command = self._even_mpub(buffer[first:after], count, self._pub[1])
         if command is not None:
@@ -277,7 +281,11 @@ class CommandParser:
             if len(self._gathered) < self._needed:
                 return None
             whole, start = self._gathered, 0
-        found = self._multi_body(spec, whole, start) if spec.make is None else self._sized_body(spec, whole, start)
+        found = (
+            self._multi_body(spec, whole, start)
+            if spec.make is None
+            else self._sized_body(spec, whole, start)
+        )
         if found is None:
             if not self._gathered:
                 self._gathered = bytearray(memoryview(self._buffer)[start:])
@@ -308,7 +316,9 @@ class CommandParser:
         head_bytes = 2 * SIZE_BYTES if spec is _MPUB else SIZE_BYTES
         return SIZE_BYTES + _read_int32(self._gathered, 0)[0] - here if here >= head_bytes else 0
 
-    def _sized_body(self, spec: CommandSpec, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
+    def _sized_body(
+        self, spec: CommandSpec, whole: bytes | bytearray, start: int
+    ) -> tuple[Command, int] | None:
         if len(whole) - start < SIZE_BYTES:
             return None
         size = _read_int32(whole, start)[0]
@@ -336,7 +346,9 @@ class CommandParser:
             if size <= 0:
                 raise BadBody(f"{spec.name} invalid body size {size}")
 
-    def _multi_body(self, spec: CommandSpec, whole: bytes | bytearray, start: int) -> tuple[Command, int] | None:
+    def _multi_body(
+        self, spec: CommandSpec, whole: bytes | bytearray, start: int
+    ) -> tuple[Command, int] | None:
         """Walk one slice of the messages. Their sizes, not the declared size, determine the end of the body."""
         walk = self._walk
         if walk is None:
@@ -354,7 +366,9 @@ class CommandParser:
                 command = self._even_mpub(cut_out(whole, first, after), count, self._params[1])
                 if command is not None:
                     return command, after
-            walk = self._walk = MessageWalk(count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size)
+            walk = self._walk = MessageWalk(
+                count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
+            )
         if not walk.go_on(whole, start):
             self._needed = walk.needed
             return None
@@ -374,7 +388,11 @@ class CommandParser:
             return None
         with memoryview(self._gathered) as gathered:
             body = b"".join((gathered[head_bytes:], rest)) if len(gathered) > head_bytes else rest
-        command = spec.make(self._params, body) if spec.make is not None else self._even_mpub(body, count, self._params[1])
+        command = (
+            spec.make(self._params, body)
+            if spec.make is not None
+            else self._even_mpub(body, count, self._params[1])
+        )
         if command is not None:
             self._gathered = bytearray()
             self._spec = None
@@ -392,10 +410,14 @@ class CommandParser:
         available = len(self._gathered) or len(self._buffer) - self._position
         if spec.body != MULTI_BODY:
             body = "message body" if spec.body_error is BadMessage else "body"
-            return spec.body_error(f"{spec.name} failed to read {body}{' size' if available < SIZE_BYTES else ''}")
+            return spec.body_error(
+                f"{spec.name} failed to read {body}{' size' if available < SIZE_BYTES else ''}"
+            )
         walk = self._walk
         if walk is None:
-            return BadBody(f"MPUB failed to read {'body size' if available < SIZE_BYTES else 'message count'}")
+            return BadBody(
+                f"MPUB failed to read {'body size' if available < SIZE_BYTES else 'message count'}"
+            )
         if available < walk.offset + SIZE_BYTES:
             return BadMessage(f"MPUB failed to read message({walk.index}) body size")
         return BadMessage("MPUB failed to read message body")

@@ -195,7 +195,10 @@ class Session:
         snappy = wanted["snappy"] and limits.snappy_enabled and may_upgrade
         if deflate and snappy:
             raise IdentifyFailed("cannot enable both deflate and snappy compression")
-        level = min(wanted["deflate_level"] if deflate and wanted["deflate_level"] > 0 else 6, limits.max_deflate_level)
+        level = min(
+            wanted["deflate_level"] if deflate and wanted["deflate_level"] > 0 else 6,
+            limits.max_deflate_level,
+        )
         tls = wanted["tls_v1"] and limits.tls_enabled and may_upgrade
         self.upgrades = Upgrades(tls, snappy, level if deflate else 0)
         answer = {

@@ -282,7 +282,9 @@ class Channel(JournaledPosition):
         for low, high in position.take_new_below(seq):
             self.distributor.expire(low, high)
         if requeued:
-            for low, high, _, _ in position.take_requeued_where(lambda run: run[0] in requeued, _MOST_EXPIRED_AT_ONCE):
+            for low, high, _, _ in position.take_requeued_where(
+                lambda run: run[0] in requeued, _MOST_EXPIRED_AT_ONCE
+            ):
                 self.distributor.expire(low, high)
 
     def _never_deliver(self, low: int, high: int) -> None:
@@ -356,7 +358,9 @@ class Channel(JournaledPosition):
 
     def touch(self, client: SubscribedClient, message_id: bytes) -> bool:
         """Restart a message's timeout. Return False if it is not in flight to this client."""
-        touched = client.in_flight.touch(message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns)
+        touched = client.in_flight.touch(
+            message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns
+        )
         if touched:
             deadline_ns = client.in_flight.next_deadline_ns
             assert deadline_ns is not None
@@ -454,7 +458,13 @@ class Channel(JournaledPosition):
         self.mark_finished(seq, seq + 1)
         return True
 
-    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Sequence[tuple[int, int]], skip_below: int) -> int:
+    def seek(
+        self,
+        seq: int,
+        not_due: Iterable[tuple[int, int, int]],
+        holes: Sequence[tuple[int, int]],
+        skip_below: int,
+    ) -> int:
         """Move to `seq`, and return the number of skipped messages, as `Position.seek` does.
 
         In-flight messages from `seq` on are queued. Raises OSError if the journal cannot be written.
@@ -462,7 +472,9 @@ class Channel(JournaledPosition):
         in_flight = [
             (low, high, delivery.attempts, delivery.batch)
             for table in self.tables
-            for low, high, delivery in runs_of_entries([entry for entry in table.entries() if entry[0] >= seq])
+            for low, high, delivery in runs_of_entries(
+                [entry for entry in table.entries() if entry[0] >= seq]
+            )
         ]
         skipped = self.position.seek(seq, not_due, holes, skip_below, in_flight)
         self._move(seq)

@@ -13,7 +13,14 @@ from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.interfaces import IterationEnd
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
-from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, UnreadableRanges, published_ns
+from nsqd_py.queue.message_reader import (
+    LONGEST_RUN,
+    MOST_ATTEMPTS,
+    BatchSource,
+    Lookahead,
+    UnreadableRanges,
+    published_ns,
+)
 from nsqd_py.queue.position import Position
 
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
@@ -283,7 +290,9 @@ class Distributor:
         """Defer unreadable requeued messages from `low` on."""
         end, due_ns = self._reading_failed(low, now_ns)
         position = self._position
-        for run_low, run_high, attempts, kept in position.take_requeued_where(lambda run: low <= run[0] < end):
+        for run_low, run_high, attempts, kept in position.take_requeued_where(
+            lambda run: low <= run[0] < end
+        ):
             self._defer(due_ns, (run_low, min(run_high, end), attempts, kept))
             if run_high > end:
                 position.put_back((end, run_high, attempts, kept))
@@ -300,11 +309,18 @@ class Distributor:
         """Send up to `most` requeued messages that are not queued behind number `reached`; return how many."""
         position = self._position
         left = most
-        while left and (room := client.room_bytes()) > 0 and position.requeued and position.requeued_after[0] <= reached:
+        while (
+            left
+            and (room := client.room_bytes()) > 0
+            and position.requeued
+            and position.requeued_after[0] <= reached
+        ):
             if self._is_read(left, now_ns):
                 left -= self._send_requeued_run(client, position.take_requeued(left), room, now_ns)
             if self._resume_ns is None and self._iteration.is_late():
-                self._resume_ns = self._turn_ns  # a channel without time in this iteration is the first in the next
+                self._resume_ns = (
+                    self._turn_ns
+                )  # a channel without time in this iteration is the first in the next
             if self._resume_ns is not None:
                 break
         return most - left
@@ -359,20 +375,26 @@ class Distributor:
         batch = kept if kept is not None else self._ahead.take(low)
         if batch is not None:
             return batch
-        return self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
+        return (
+            self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
+        )
 
     def forget_read(self) -> None:
         """Drop the messages that were read ahead, after the position has changed."""
         self._ahead.forget()
 
-    def _send(self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
+    def _send(
+        self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int
+    ) -> None:
         if not client.sample_rate and self._send_run(client, batch, first, after, attempts, now_ns):
             return
         for low, high in self._sample(client, batch, first, after):
             for run_low, run_high in self._without_duplicates(client, batch, low, high, attempts, now_ns):
                 self._send_run(client, batch, run_low, run_high, attempts, now_ns)
 
-    def _send_run(self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> bool:
+    def _send_run(
+        self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int
+    ) -> bool:
         """Send messages of a batch. Return False, and send none, if one has the id of a message that the client has."""
         parts, ids = message_frames(batch, first, after, attempts)
         kept = batch if self._keeps_batches else None
@@ -399,7 +421,9 @@ class Distributor:
                 free.append(index)
         return runs_of(free) if free else iter(())
 
-    def _sample(self, client: SubscribedClient, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
+    def _sample(
+        self, client: SubscribedClient, batch: Batch, first: int, after: int
+    ) -> Iterator[tuple[int, int]]:
         """Yield the runs that a sampling client gets; finish the other messages."""
         if not client.sample_rate:
             yield first, after

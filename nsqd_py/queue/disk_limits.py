@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
-_SHARE = 16  # a grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted
+_SHARE = (
+    16  # a grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted
+)
 _SCARCE_BYTES = 256 * 1024 * 1024
 _UNLIMITED = 1 << 62
 
@@ -74,7 +76,9 @@ class DiskSpace:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
         self._look(self._clock())
         left = self._left_of(topic)
-        if size_bytes > left and topic not in self._full:  # for a full topic the alarm does it four times a second
+        if (
+            size_bytes > left and topic not in self._full
+        ):  # for a full topic the alarm does it four times a second
             self._make_room(topic)
             left = self._left_of(topic)
         if size_bytes > left:

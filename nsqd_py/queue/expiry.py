@@ -27,7 +27,9 @@ class Expiry:
     on_sweep  called with each topic of which messages were dropped
     """
 
-    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic[Any]], None]) -> None:
+    def __init__(
+        self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic[Any]], None]
+    ) -> None:
         self._alarms = alarms
         self._clock = clock
         self._on_sweep = on_sweep

@@ -43,7 +43,9 @@ class Delivery:
 
     __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "timestamp_ns")
 
-    def __init__(self, batch: Batch | None, timestamp_ns: int, attempts: int, delivered_ns: int, deadline_ns: int) -> None:
+    def __init__(
+        self, batch: Batch | None, timestamp_ns: int, attempts: int, delivered_ns: int, deadline_ns: int
+    ) -> None:
         self.batch = batch
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts
@@ -89,7 +91,9 @@ class InFlightTable:
         if len(ids) == 1:  # 0.1 us instead of 0.9
             table[ids[0]] = (first_seq, delivery)
         else:
-            table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
+            table.update(
+                zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False)
+            )
         return True
 
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
@@ -222,7 +226,11 @@ class LatencyMeter:
     """
 
     def __init__(
-        self, percentiles: Sequence[float], window_ns: int, clock: Callable[[], int], wall_clock: Callable[[], int]
+        self,
+        percentiles: Sequence[float],
+        window_ns: int,
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int],
     ) -> None:
         self._percentiles = percentiles
         self._clock = clock

@@ -163,7 +163,12 @@ class MessageReader:
     __slots__ = ("_failed_ns", "_log", "_name", "_recent", "_report", "_wall_clock")
 
     def __init__(
-        self, name: str, log: MessageLog | None, recent: BatchCache, wall_clock: Callable[[], int], report: DaemonLog
+        self,
+        name: str,
+        log: MessageLog | None,
+        recent: BatchCache,
+        wall_clock: Callable[[], int],
+        report: DaemonLog,
     ) -> None:
         self._name = name
         self._log = log
@@ -222,7 +227,11 @@ class MessageReader:
         now_ns = self._wall_clock()
         if abs(now_ns - self._failed_ns) >= _REPORT_EVERY_NS:
             self._failed_ns = now_ns
-            text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
+            text = (
+                "the disk is full, message %d waits"
+                if is_full(error)
+                else "failed to read message %d from disk"
+            )
             self._report.of_clients.error("TOPIC(%s): " + text + " - %s", self._name, seq, error)
 
     def readable_from(self, seq: int) -> int:
@@ -422,7 +431,9 @@ class UnreadableRanges:
         if not ranges:
             return 0
         return sum(
-            high - low for _, (low, high, _, _) in self._position.deferred if any(start <= low < end for start, end in ranges)
+            high - low
+            for _, (low, high, _, _) in self._position.deferred
+            if any(start <= low < end for start, end in ranges)
         )
 
     def __bool__(self) -> bool:

@@ -333,13 +333,17 @@ class Position:
         deferred = list(self.deferred)
         self.empty()
         self.lost, self.lost_waits = lost, lost_waits
-        self.finished = _all_below_but(unfinished, seq, [gap for low, high in holes for gap in lost.gaps(low, high)])
+        self.finished = _all_below_but(
+            unfinished, seq, [gap for low, high in holes for gap in lost.gaps(low, high)]
+        )
         settled = _all_below_but(new, seq, union([*holes, *common([(seq, self.released)], ranges_of(lost))]))
         self.cursor = settled.floor
         for (low, high, attempts, batch), after in before:
             for gap_low, gap_high in self.unsettled(low, min(high, seq)):
                 self.requeue((gap_low, gap_high, attempts, batch), min(after, seq))
-        tried = [(max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts]
+        tried = [
+            (max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts
+        ]
         for run in sorted([*tried, *in_flight], key=itemgetter(0)):
             if run[1] > seq:
                 self.requeue(run, run[0])  # in the order of the log
@@ -445,7 +449,9 @@ class JournaledPosition:
         """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
         if self.journal is not None:
             finished = self.position.finished
-            self.journal.snapshot(finished.floor, finished.islands(), self._all_waiting(count_in_flight=False))
+            self.journal.snapshot(
+                finished.floor, finished.islands(), self._all_waiting(count_in_flight=False)
+            )
         self._clear()
 
     def save_final(self) -> None:
@@ -490,7 +496,9 @@ class JournaledPosition:
     @property
     def _is_large(self) -> bool:
         position = self.position
-        return len(position.requeued) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+        return (
+            len(position.requeued) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+        )
 
     @property
     def wants_snapshot(self) -> bool:
@@ -510,7 +518,9 @@ class JournaledPosition:
         requeued, requeued_after = list(position.requeued), list(position.requeued_after)
         deferred = position.deferred.copy()
         in_flight = [*self._in_flight_waits(count_in_flight=False), *position.lost_waits]
-        return journal.begin_large_snapshot(lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight]))
+        return journal.begin_large_snapshot(
+            lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight])
+        )
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
         position = self.position
@@ -540,7 +550,11 @@ def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]
     entries.sort(key=lambda entry: entry[0])
     start = 0
     for index in range(1, len(entries) + 1):
-        if index == len(entries) or entries[index][0] != entries[index - 1][0] + 1 or entries[index][1] is not entries[start][1]:
+        if (
+            index == len(entries)
+            or entries[index][0] != entries[index - 1][0] + 1
+            or entries[index][1] is not entries[start][1]
+        ):
             yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
             start = index
 

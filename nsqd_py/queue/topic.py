@@ -126,7 +126,9 @@ class Topic(Generic[L]):
         id_clock: Callable[[], int] | None = None,
     ) -> None:
         self.next_seq = log.next_seq if log is not None else 0
-        self.buffer = PublishBuffer(self.next_seq, guids, wall_clock, id_clock or wall_clock, iteration.add_committer, self)
+        self.buffer = PublishBuffer(
+            self.next_seq, guids, wall_clock, id_clock or wall_clock, iteration.add_committer, self
+        )
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -200,7 +202,9 @@ class Topic(Generic[L]):
         """
         if self.has_journals:
             return self.released
-        return min((channel.position.settled_floor for channel in self.channels.values()), default=self.released)
+        return min(
+            (channel.position.settled_floor for channel in self.channels.values()), default=self.released
+        )
 
     # ---- memory
 

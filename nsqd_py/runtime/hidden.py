@@ -8,7 +8,9 @@ HIDDEN = "***"
 _LOGIN = re.compile(r"(?<=://)[^/?#\s]*@")
 _NAME = re.compile(r"[\w.-]+\s*[,:=]\s*")
 # Names of Spark's and Hadoop's settings whose values are secrets; names of files and of Java classes are none.
-_SECRET_SETTING = re.compile(r"secret|passw|passphrase|token|\bsas\b|key\b|credentials?(?!s|\.provider)", re.IGNORECASE)
+_SECRET_SETTING = re.compile(
+    r"secret|passw|passphrase|token|\bsas\b|key\b|credentials?(?!s|\.provider)", re.IGNORECASE
+)
 _SECRET_VALUE = re.compile(r"secret|passw|token", re.IGNORECASE)
 
 
@@ -38,7 +40,11 @@ def hidden_option(text: str) -> str:
 def hidden_spark_setting(text: str) -> str:
     """Return `name=value` of a setting of Spark, with the value hidden if its name or itself sounds like a secret."""
     name, equals, value = text.partition("=")
-    is_setting = equals and name.startswith("spark.") and name.replace(".", "").replace("-", "").replace("_", "").isalnum()
+    is_setting = (
+        equals
+        and name.startswith("spark.")
+        and name.replace(".", "").replace("-", "").replace("_", "").isalnum()
+    )
     if not is_setting or _SECRET_SETTING.search(name) or _SECRET_VALUE.search(value):
         return hidden_value(text)
     return f"{name}={hidden_url(value)}"

@@ -43,7 +43,9 @@ def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
 
     Raises OSError, also if it is not a regular file, or longer than that.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+    with open(
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    ) as file:
         mode = os.fstat(file.fileno()).st_mode
         content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
     if not stat.S_ISREG(mode) or len(content) > most_bytes:

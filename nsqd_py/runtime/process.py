@@ -114,7 +114,9 @@ class StopSignals:
         self._handlers: list[Any] = []
 
     def __enter__(self) -> StopSignals:
-        self._handlers = [gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
+        self._handlers = [
+            gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+        ]
         return self
 
     def __exit__(self, *_: object) -> None:

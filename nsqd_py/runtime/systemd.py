@@ -117,21 +117,30 @@ class InheritedSockets:
             return cls([], log)
         descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))
         names += [""] * (len(descriptors) - len(names))
-        found = [(name, _inherited(name, descriptor, log)) for name, descriptor in zip(names, descriptors, strict=False)]
+        found = [
+            (name, _inherited(name, descriptor, log))
+            for name, descriptor in zip(names, descriptors, strict=False)
+        ]
         return cls([(name, sock) for name, sock in found if sock is not None], log)
 
     def take(self, name: str, address: str) -> Sequence[socket.socket | None]:
         """Return the sockets with this name, or those at this address without another listener's name, or [None]."""
         taken = [known for known in self._left if known[0] == name]
         if not taken:
-            taken = [known for known in self._left if known[0] not in LISTENER_NAMES and _is_at(known[1], address)]
+            taken = [
+                known for known in self._left if known[0] not in LISTENER_NAMES and _is_at(known[1], address)
+            ]
         self._left = [known for known in self._left if known not in taken]
         return [sock for _, sock in taken] or [None]
 
     def close_others(self) -> None:
         """Close the sockets that no listener took: their clients would wait forever."""
         for name, sock in self._left:
-            self._log.warning("systemd: closing socket %r (%s): no listener has its name or address", name, sock.getsockname())
+            self._log.warning(
+                "systemd: closing socket %r (%s): no listener has its name or address",
+                name,
+                sock.getsockname(),
+            )
             sock.close()
         self._left = []
 

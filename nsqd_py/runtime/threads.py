@@ -84,7 +84,9 @@ class Job:
 
     __slots__ = ("arguments", "error", "on_done", "result", "work")
 
-    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+    def __init__(
+        self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]
+    ) -> None:
         self.work = work
         self.arguments = arguments
         self.on_done = on_done
@@ -186,7 +188,9 @@ class DiskThreads:
         self.begin(work, arguments, waiter.switch)
         return _job_of(waiter).end()
 
-    def begin(self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+    def begin(
+        self, work: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]
+    ) -> None:
         """Call `work` in a thread, and then `on_done` in the event loop, with the job, whose `end` has the result.
 
         Raises RuntimeError if the system has no room for a first thread; then `work` is never called.

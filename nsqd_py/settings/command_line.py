@@ -46,12 +46,18 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # a class with paramet
         except ValueError as error:
             self.fail(f'"{kind.shown(value)}": {error}', param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         name = self._setting.name
         if name in _FILE_NAMES or name.endswith(_FILE_ENDINGS):
             return [CompletionItem(incomplete, type="file")]
         if self._setting.complete is not None:
-            return [CompletionItem(word) for word in self._setting.complete(ctx.params) if word.startswith(incomplete)]
+            return [
+                CompletionItem(word)
+                for word in self._setting.complete(ctx.params)
+                if word.startswith(incomplete)
+            ]
         return [CompletionItem(word) for word in self._setting.kind.choices if word.startswith(incomplete)]
 
 
@@ -77,7 +83,9 @@ class GoCommand(click.Command):
     ) -> None:
         self._settings = {setting.name: setting for group in groups.values() for setting in group}
         options = [
-            click.Option([*_flags_of(one), one.attribute], type=_Value(one), multiple=True, help=one.full_help)
+            click.Option(
+                [*_flags_of(one), one.attribute], type=_Value(one), multiple=True, help=one.full_help
+            )
             for one in self._settings.values()
         ]
         super().__init__(name, params=[*options], help=summary)
@@ -92,15 +100,23 @@ class GoCommand(click.Command):
         """Return the values of the flags, by attribute. Exits after `--help` with 0, and if a flag is wrong with 2."""
         self._complete_if_asked()
         try:
-            with self.make_context(self.name, list(argv), max_content_width=_HELP_WIDTH, terminal_width=_HELP_WIDTH) as context:
+            with self.make_context(
+                self.name, list(argv), max_content_width=_HELP_WIDTH, terminal_width=_HELP_WIDTH
+            ) as context:
                 given = context.params
         except click.exceptions.Exit as end:
             sys.exit(end.exit_code)
         except click.UsageError as error:
-            hint = () if isinstance(error, click.BadParameter) else (f"To list all flags: {self.name} --help",)
+            hint = (
+                () if isinstance(error, click.BadParameter) else (f"To list all flags: {self.name} --help",)
+            )
             complain(without_logins(error.format_message()), *hint)
             sys.exit(error.exit_code)
-        return {one.attribute: one.kind.join(given[one.attribute]) for one in self._settings.values() if given[one.attribute]}
+        return {
+            one.attribute: one.kind.join(given[one.attribute])
+            for one in self._settings.values()
+            if given[one.attribute]
+        }
 
     def print_completion(self, shell: str) -> None:
         """Print the script with which a shell (bash, zsh, fish) completes the flags of this program."""
@@ -117,7 +133,9 @@ class GoCommand(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         is_file = self._argument is not None and not incomplete.startswith("-")
-        return [CompletionItem(incomplete, type="file")] if is_file else super().shell_complete(ctx, incomplete)
+        return (
+            [CompletionItem(incomplete, type="file")] if is_file else super().shell_complete(ctx, incomplete)
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(self._with_two_dashes(iter(args))))
@@ -147,7 +165,9 @@ class GoCommand(click.Command):
                 for following in islice(words, 1):
                     other = following.removeprefix("--").partition("=")[0]
                     if following.startswith("--") and other in self._settings:
-                        raise click.UsageError(f"{flag} requires an argument, and the next word is the flag --{other}")
+                        raise click.UsageError(
+                            f"{flag} requires an argument, and the next word is the flag --{other}"
+                        )
                     yield following
 
     def _without_flags(self, words: Iterator[str]) -> Iterator[str]:
@@ -165,7 +185,9 @@ class GoCommand(click.Command):
 
     def _help_of(self, setting: Setting) -> str:
         variable = self._variables.get(setting.attribute)
-        return f"{setting.full_help} [default: {setting.shown_default}]" + (f" [env: {variable}]" if variable else "")
+        return f"{setting.full_help} [default: {setting.shown_default}]" + (
+            f" [env: {variable}]" if variable else ""
+        )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", *([f"[{self._argument.name.upper()}]..."] if self._argument else [])]
@@ -173,7 +195,9 @@ class GoCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title in sorted(self._groups, key=_SHOWN_LAST.__contains__):
             with formatter.section(title):
-                formatter.write_dl([(one.usage, self._help_of(one)) for one in self._groups[title]], col_max=36)
+                formatter.write_dl(
+                    [(one.usage, self._help_of(one)) for one in self._groups[title]], col_max=36
+                )
         for purpose, line in self._examples:
             with formatter.section(purpose):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

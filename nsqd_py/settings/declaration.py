@@ -196,7 +196,11 @@ class Options:
 
     def check_distinct(self, *attributes: str) -> None:
         """Raise BadOptions if no two sockets can listen at the addresses of two of these settings, empty ones aside."""
-        given = [(self.settings[name].name, *getattr(self, name).rpartition(":")) for name in attributes if getattr(self, name)]
+        given = [
+            (self.settings[name].name, *getattr(self, name).rpartition(":"))
+            for name in attributes
+            if getattr(self, name)
+        ]
         for (name, host, _, port), (other, other_host, _, other_port) in combinations(given, 2):
             is_same_host = host == other_host or not _ANY_HOST.isdisjoint((host, other_host))
             if port == other_port != "0" and is_same_host:

@@ -39,7 +39,9 @@ def parse_duration(text: str) -> int:
         return 0
     parts = _PART.findall(text) if _DURATION.fullmatch(text) else []
     if not parts or any(unit not in UNITS_NS for _, _, unit in parts):
-        raise ValueError(f'"{text}" is not a duration: numbers with units (ns, us, ms, s, m, h), such as 60s, 1m30s or 250ms')
+        raise ValueError(
+            f'"{text}" is not a duration: numbers with units (ns, us, ms, s, m, h), such as 60s, 1m30s or 250ms'
+        )
     total_ns: int = sum(
         int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // 10 ** len(fraction)
         for whole, fraction, unit in parts
@@ -138,7 +140,9 @@ def parse_time(text: str, now_ns: int) -> int:
 
 
 def _no_time(text: str) -> ValueError:
-    return ValueError(f'"{text[:_MAX_SHOWN]}" is not a time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
+    return ValueError(
+        f'"{text[:_MAX_SHOWN]}" is not a time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)'
+    )
 
 
 def _parse_rfc3339(text: str) -> int | None:

@@ -52,7 +52,9 @@ def read_config(
     by_key = {setting.key: setting for setting in settings if setting.key}
     loaded = _load(path)
     values = {}
-    for key in sorted(loaded, key=by_key.__contains__):  # the spelling of the manual goes last and overrides others
+    for key in sorted(
+        loaded, key=by_key.__contains__
+    ):  # the spelling of the manual goes last and overrides others
         value = loaded[key]
         setting = _setting_of(key, by_key)
         name = str(key).replace("_", "-")
@@ -94,7 +96,9 @@ def config_warnings(path: str, settings: Iterable[Setting], obsolete: Mapping[st
     return lines
 
 
-def from_environment(program: str, settings: Iterable[Setting], environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def from_environment(
+    program: str, settings: Iterable[Setting], environment: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
     """Return the values of settings with secrets that the environment has, by attribute. Raises BadOptions.
 
     NSQD_LEASE is the value of nsqd's --lease, and NSQD_LEASE_FILE names a file with it. Each line is one value.
@@ -153,7 +157,9 @@ def _load_yaml(path: str, text: str) -> Any:
             keys: list[object] = []
             for key, _ in node.value:
                 if key.value in keys:
-                    raise yaml.MarkedYAMLError(problem=f'the key "{key.value}" is there twice', problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f'the key "{key.value}" is there twice', problem_mark=key.start_mark
+                    )
                 keys.append(key.value)
             return super().construct_mapping(node, deep)
 
@@ -168,7 +174,9 @@ def _load_yaml(path: str, text: str) -> Any:
         # str(error) would show the line, which may contain a secret.
         problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
         where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise BadOptions(f"failed to load config file {path} - {problem or 'it is not YAML'}{where}") from error
+        raise BadOptions(
+            f"failed to load config file {path} - {problem or 'it is not YAML'}{where}"
+        ) from error
 
 
 # ---- Addresses from the environment, for clients and programs that are given none.
@@ -180,7 +188,9 @@ NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
 ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
 
-def addresses_from_environment(environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def addresses_from_environment(
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the nsqds of NSQD_TCP_ADDRESS or, without one, the nsqlookupds of NSQLOOKUPD_HTTP_ADDRESS.
 
     Each variable is a list, separated by commas.

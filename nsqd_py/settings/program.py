@@ -10,7 +10,13 @@ from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.flags import ADDRESS_VARIABLES, addresses_from_environment, from_environment, read_config, variable_of
+from nsqd_py.settings.flags import (
+    ADDRESS_VARIABLES,
+    addresses_from_environment,
+    from_environment,
+    read_config,
+    variable_of,
+)
 from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
 from nsqd_py.version import version_string
 
@@ -52,7 +58,9 @@ def log_prefix_setting(default: str) -> str:
 class LogOptions(Options):
     """Settings of the log on standard error. A program overrides `log_prefix`."""
 
-    log_level: int = setting(LOG_LEVEL, INFO, "Write log lines of this level and above: debug, info, warn, error, fatal.")
+    log_level: int = setting(
+        LOG_LEVEL, INFO, "Write log lines of this level and above: debug, info, warn, error, fatal."
+    )
     log_format: str = setting(
         choice({TEXT: TEXT, JSON: JSON}, word="format"),
         TEXT,
@@ -141,8 +149,14 @@ class Program(NamedTuple, Generic[OptionsT]):
     @property
     def variables(self) -> dict[str, str]:
         """The variables of the environment that have values of settings, by attribute."""
-        variables = {setting.attribute: variable_of(self.name, setting) for setting in self.settings if setting.kind.hide}
-        return variables | {name: variable for name, variable in ADDRESS_VARIABLES.items() if name in self.options.settings}
+        variables = {
+            setting.attribute: variable_of(self.name, setting)
+            for setting in self.settings
+            if setting.kind.hide
+        }
+        return variables | {
+            name: variable for name, variable in ADDRESS_VARIABLES.items() if name in self.options.settings
+        }
 
     def defaults(self, **changes: Any) -> OptionsT:
         """Return options without a command line, for tests and for embedding."""
@@ -182,7 +196,9 @@ class Program(NamedTuple, Generic[OptionsT]):
             return given
         nsqds, lookupds = addresses_from_environment()
         added = {"nsqd_tcp_address": nsqds, "lookupd_http_address": lookupds}
-        return given | {name: value for name, value in added.items() if value and name in self.options.settings}
+        return given | {
+            name: value for name, value in added.items() if value and name in self.options.settings
+        }
 
 
 # ---- what tools return and raise

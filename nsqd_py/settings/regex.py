@@ -30,7 +30,9 @@ def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = T
         return re2.compile(expression, options)
     except re2.error as error:
         reason = error.args[0]
-        raise BadExpression(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from None
+        raise BadExpression(
+            reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        ) from None
 
 
 # --- paths in JSON
@@ -56,7 +58,9 @@ def path_steps(text: str, position: int = 0) -> tuple[tuple[object, ...], int]:
             quoted = json.loads(step["quoted"] or "null")
         except ValueError:
             raise ValueError(f"{step['quoted']} is not a JSON string") from None
-        steps.append(quoted if step["quoted"] else int(step["index"]) if step["index"] else step["name"] or ANY)
+        steps.append(
+            quoted if step["quoted"] else int(step["index"]) if step["index"] else step["name"] or ANY
+        )
         position = step.end()
     return tuple(steps), position
 

@@ -12,7 +12,14 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_spark_setting, hidden_url, hidden_value
-from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration, parse_period
+from nsqd_py.settings.durations import (
+    MAX_NS,
+    MILLISECOND_NS,
+    MIN_NS,
+    format_duration,
+    parse_duration,
+    parse_period,
+)
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
@@ -126,7 +133,9 @@ def parse_size(text: str) -> int:
         except ValueError:
             raise ValueError("expected a number of bytes such as 1000, 10MB or 1GiB, in range") from None
     number, unit, binary = match.groups()
-    return _in_range(int(number) * (1024 if binary else 1000) ** ("kmgt".index(unit.lower()) + 1), MIN_INT, MAX_INT)
+    return _in_range(
+        int(number) * (1024 if binary else 1000) ** ("kmgt".index(unit.lower()) + 1), MIN_INT, MAX_INT
+    )
 
 
 # Units, and the decimals of each.
@@ -239,7 +248,9 @@ def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
 
     def from_native(value: Any) -> ByTopic[T]:
         items = value if isinstance(value, list) else [value]
-        return join([parse(item) if isinstance(item, str) else ("", kind.from_native(item)) for item in items])
+        return join(
+            [parse(item) if isinstance(item, str) else ("", kind.from_native(item)) for item in items]
+        )
 
     def show(value: ByTopic[T]) -> str:
         rules = [f"{pattern}={kind.show(one)}" for pattern, one in value.rules]
@@ -269,16 +280,27 @@ def _secret(hide: Callable[[str], str]) -> Kind[str]:
 
 def _secrets(hide: Callable[[str], str]) -> Kind[tuple[str, ...]]:
     return _Strings(
-        "string ...", read_secret, _strings_from_native, lambda values: _listed(list(map(hide, values))), join=tuple, hide=hide
+        "string ...",
+        read_secret,
+        _strings_from_native,
+        lambda values: _listed(list(map(hide, values))),
+        join=tuple,
+        hide=hide,
     )
 
 
 STRING: Kind[str] = Kind("string", str, _refuse("a string"), _quoted)
 INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
 SIZE: Kind[int] = Kind("size", parse_size, _int_from_native, str)
-BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
-DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
-PERIOD: Kind[int] = Kind("duration", parse_period, _duration_from_native, format_duration, attribute_suffix="_ns")
+BOOL: Kind[bool] = Kind(
+    "[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true"
+)
+DURATION: Kind[int] = Kind(
+    "duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns"
+)
+PERIOD: Kind[int] = Kind(
+    "duration", parse_period, _duration_from_native, format_duration, attribute_suffix="_ns"
+)
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=tuple)
 # Values that may contain secrets. They are hidden wherever they are shown, and may be read from a file: `@path`.
 URL = _secret(hidden_url)
@@ -289,7 +311,11 @@ SPARK_SETTINGS = _secrets(hidden_spark_setting)
 CLIENT_OPTIONS = _secrets(hidden_option)
 # Largest first: the order in which Go's nsqd shows percentiles in /stats.
 FLOATS: Kind[tuple[float, ...]] = Kind(
-    "float,...", _parse_floats, _floats_from_native, _listed, lambda values: tuple(sorted(chain(*values), reverse=True))
+    "float,...",
+    _parse_floats,
+    _floats_from_native,
+    _listed,
+    lambda values: tuple(sorted(chain(*values), reverse=True)),
 )
 # OpenSSL's security levels. From a native value as text, so that true is not 1.
 OPENSSL_DEFAULT = -1

@@ -128,7 +128,9 @@ class InSyncSet:
             self._answered = max(self._answered, reached)
         return self._answered
 
-    def wanted(self, acknowledged: Mapping[str, int], *, is_waited: bool, late_write: int, recent_write: int) -> Members | None:
+    def wanted(
+        self, acknowledged: Mapping[str, int], *, is_waited: bool, late_write: int, recent_write: int
+    ) -> Members | None:
         """Return the set that the store must get next; None if it has it.
 
         is_waited     True if publishers wait

@@ -25,7 +25,14 @@ from nsqd_py.diskqueue.file_bytes import FileBytes
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat, decode_header, next_record
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    Damaged,
+    FileHeader,
+    NewerFormat,
+    decode_header,
+    next_record,
+)
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.runtime.private_files import make_directory, open_file, read_bytes, write_bytes
 
@@ -47,7 +54,9 @@ class Leaving(NamedTuple):
 class Unfinished:
     """Compares log files with cursors; `logs` and `journals` have the names of the files by topic, as they change."""
 
-    def __init__(self, directory: Path, logs: Mapping[str, Mapping[str, Any]], journals: Mapping[str, set[str]]) -> None:
+    def __init__(
+        self, directory: Path, logs: Mapping[str, Mapping[str, Any]], journals: Mapping[str, set[str]]
+    ) -> None:
         self._directory = directory
         self._logs = logs
         self._journals = journals
@@ -93,9 +102,13 @@ class Unfinished:
         found = self._finished.get(topic)
         if found is None:
             names = self._journals.get(topic, set())
-            found = {name: read for name in names if ":" in name and (read := finished_in(self._directory / name))}
+            found = {
+                name: read for name in names if ":" in name and (read := finished_in(self._directory / name))
+            }
             held = journal_name(topic)
-            self._finished[topic] = found = found or {held: finished_in(self._directory / held) or SeqRanges(0)}
+            self._finished[topic] = found = found or {
+                held: finished_in(self._directory / held) or SeqRanges(0)
+            }
         return found
 
     def left(self, leaving: Leaving) -> list[Range]:

@@ -137,7 +137,10 @@ def _back_up(options: NsqdOptions) -> tuple[str, str]:
             with suppress(OSError):  # it has files of somebody else
                 work.rmdir()
     text = f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
-    return text, f"the files of {options.standby_of} are damaged, and so is their backup: {damage}" if damage else ""
+    return (
+        text,
+        f"the files of {options.standby_of} are damaged, and so is their backup: {damage}" if damage else "",
+    )
 
 
 def _copy_from(options: NsqdOptions, directory: Path) -> tuple[int, int]:
@@ -181,7 +184,10 @@ def _damage_in(directory: Path) -> str:
         if parse_log_file_name(path.name) is not None:
             places += [_place(path, damaged) for damaged in damage_in(path)]
         elif path.name.endswith(JOURNAL_SUFFIX):
-            places += [_place(path, damaged) for damaged in read_journal(read_bytes(path), with_waiting=False).damaged]
+            places += [
+                _place(path, damaged)
+                for damaged in read_journal(read_bytes(path), with_waiting=False).damaged
+            ]
     left = len(places) - _MOST_PLACES
     return "; ".join([*places[:_MOST_PLACES], *([f"and {left} other places"] if left > 0 else [])])
 
@@ -213,7 +219,12 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
                 raise
             raise BadBackup(f"{source} cannot be restored: {error}") from error
     text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
-    return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}" if damage else ""
+    return (
+        text,
+        f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"
+        if damage
+        else "",
+    )
 
 
 def _write_files(source: Path, target: Path) -> int:

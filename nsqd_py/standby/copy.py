@@ -41,7 +41,15 @@ from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
 from nsqd_py.standby.damage import ArrivalCheck, KnownFile
-from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer, OfferedFile, OfferedLog, TopicListing
+from nsqd_py.standby.messages import (
+    BadStandbyMessage,
+    FileMessage,
+    GroupMember,
+    Offer,
+    OfferedFile,
+    OfferedLog,
+    TopicListing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +164,9 @@ class Copy:
         self.replaced: set[str] = set()
         self.found_damage: dict[str, list[Range]] = {}
         self._is_kept = False
-        self._counted_from: dict[str, int] = {}  # in `standby-alone-`: the number from which a file's messages are counted
+        self._counted_from: dict[
+            str, int
+        ] = {}  # in `standby-alone-`: the number from which a file's messages are counted
         self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
     # ---- what there is
@@ -197,7 +207,9 @@ class Copy:
     def offer(self, http_address: str) -> Offer:
         """Return what the primary need not send."""
         logs = {
-            topic: OfferedLog(self.epochs[topic], {name: self._checked(name, file) for name, file in files.items()})
+            topic: OfferedLog(
+                self.epochs[topic], {name: self._checked(name, file) for name, file in files.items()}
+            )
             for topic, files in self._logs.items()
             if self.epochs.get(topic)
         }
@@ -307,7 +319,9 @@ class Copy:
         """Remember how much of a log file there is, after `data` was written at `offset`."""
         files = self._logs.setdefault(topic_of(name) or "", {})
         if offset == 0:
-            files[name] = OfferedFile(FileHeader.unchecked(bytes(data[:FILE_HEADER_BYTES])).salt, end_offset, 0)
+            files[name] = OfferedFile(
+                FileHeader.unchecked(bytes(data[:FILE_HEADER_BYTES])).salt, end_offset, 0
+            )
         elif name in files:
             files[name] = files[name]._replace(end_offset=end_offset)
 
@@ -319,7 +333,9 @@ class Copy:
         if name not in self._new:
             raise BadStandbyMessage(f"a part of a new version of {name} that was not begun")
         if offset != self._new_path(name).stat().st_size:
-            raise BadStandbyMessage(f"a part of {name} that begins at {offset} does not continue the new version")
+            raise BadStandbyMessage(
+                f"a part of {name} that begins at {offset} does not continue the new version"
+            )
         self._open = "", open_file(self._new_path(name), os.O_RDWR)
         _write_at(self._open[1], offset, data)
         if parse_log_file_name(name) is not None:
@@ -461,7 +477,9 @@ class Copy:
         continues them, at a message that this nsqd has, unless that was lost in a power cut.
         """
         self._compared.add(topic)
-        names = sorted(path.name for path in self._directory.glob(f"{topic}.*.log") if topic_of(path.name) == topic)
+        names = sorted(
+            path.name for path in self._directory.glob(f"{topic}.*.log") if topic_of(path.name) == topic
+        )
         end = self._unfinished.bounds(topic, names[-1])[1] if names else 0
         if limit is None or limit > end:
             unmatched, limit = names, 0
@@ -472,7 +490,9 @@ class Copy:
         counts = {self._directory / name: count_in(self._directory / name, limit) for name in names}
         kept = [path for path, count in counts.items() if count]
         if kept:
-            self._counted_from |= {path.name: min(limit, self._counted_from.get(path.name, limit)) for path in kept}
+            self._counted_from |= {
+                path.name: min(limit, self._counted_from.get(path.name, limit)) for path in kept
+            }
             self.alone_count += sum(counts.values())
             self._aside.keep(self._aside.alone, [*kept, *self._state_paths()])
 
@@ -481,7 +501,10 @@ class Copy:
         """`alone_count`, and the messages that have just left, which may turn out to be finished."""
         left = dict(self._aside.counted)
         for each in (*self._aside.leaving, *(each for _, each in self._aside.unsure)):
-            left[each.kept] = [*left.get(each.kept, []), *(one for ranges in each.unfinished.values() for one in ranges)]
+            left[each.kept] = [
+                *left.get(each.kept, []),
+                *(one for ranges in each.unfinished.values() for one in ranges),
+            ]
         counted = sum(map(count_of, self._aside.counted.values()))
         return self.alone_count - counted + sum(count_of(union(ranges)) for ranges in left.values())
 
@@ -490,9 +513,16 @@ class Copy:
         if not self.was_primary or self._is_kept:
             return
         self._is_kept = True
-        names = [name for topic, files in self._logs.items() for name in files if self._unfinished.in_file(topic, name)]
+        names = [
+            name
+            for topic, files in self._logs.items()
+            for name in files
+            if self._unfinished.in_file(topic, name)
+        ]
         if names:
-            self._aside.keep(self._aside.removed, [*(self._directory / name for name in names), *self._state_paths()])
+            self._aside.keep(
+                self._aside.removed, [*(self._directory / name for name in names), *self._state_paths()]
+            )
             self.kept_before = self._aside.removed.name
 
     def _state_paths(self) -> list[Path]:
@@ -510,7 +540,11 @@ class Copy:
             unfinished = self._unfinished.in_file(topic, name)
             if self._aside.has_alone(path):
                 until = self._counted_from.pop(name, 0)
-                unfinished = {channel: below for channel, ranges in unfinished.items() if (below := common(ranges, [(0, until)]))}
+                unfinished = {
+                    channel: below
+                    for channel, ranges in unfinished.items()
+                    if (below := common(ranges, [(0, until)]))
+                }
             if unfinished:
                 journals = [self._directory / journal for journal in self._journals.get(topic, ())]
                 if is_other_log:
@@ -572,7 +606,9 @@ def _offered(path: Path, *, verify: bool) -> tuple[OfferedFile, list[Range]]:
         return OfferedFile(0, 0, 0), []
     try:
         recovered = recover_file(file, is_last=verify)
-        damaged = [each for each in recovered.damaged if each[0] < file.end_offset]  # behind it, it is a torn end
+        damaged = [
+            each for each in recovered.damaged if each[0] < file.end_offset
+        ]  # behind it, it is a torn end
         is_usable = damaged or not recovered.gaps or not file.is_whole
         return OfferedFile(file.salt, file.end_offset if is_usable else 0, 0), damaged
     finally:

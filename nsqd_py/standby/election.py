@@ -71,7 +71,11 @@ class EpochNote(NamedTuple):
             return cls()
         try:
             fields = load_foreign_json(text.encode())
-            return cls(checked_number(fields["epoch"]), checked_number(fields["announced"]), _members(fields.get("members")))
+            return cls(
+                checked_number(fields["epoch"]),
+                checked_number(fields["announced"]),
+                _members(fields.get("members")),
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"{text!r} is not a note") from error
 
@@ -80,7 +84,9 @@ class EpochNote(NamedTuple):
 
 
 def _members(value: object) -> dict[str, str] | None:
-    if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
+    if value is not None and not (
+        isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    ):
         raise ValueError(f"{value!r} is not a set of members")
     return value
 
@@ -112,7 +118,9 @@ class Election:
         ttl_s = self._options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
         self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
-        self._keeper = LeaseKeeper(self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide)
+        self._keeper = LeaseKeeper(
+            self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide
+        )
 
     def run(self) -> int:
         """Serve in one role after the other until a signal or a drain ends it. Return the exit status.
@@ -198,7 +206,9 @@ class Election:
         members = self._note.members
         missed = "" if members is None or self.member.id in members else ", ".join(sorted(members.values()))
         if missed and missed != self._missed:
-            self._log.warning("LEASE: waiting for one of %s: this nsqd may lack acknowledged messages", missed)
+            self._log.warning(
+                "LEASE: waiting for one of %s: this nsqd may lack acknowledged messages", missed
+            )
         self._missed = missed
         return not missed
 
@@ -218,7 +228,9 @@ class Election:
     def _decide(self) -> None:
         """End the daemon if its role is over. A standby stays one while there is no holder."""
         wanted = self._wanted_role()
-        if self._keeper.has_failed or (wanted != self._role and (wanted is not None or self._role == _PRIMARY)):
+        if self._keeper.has_failed or (
+            wanted != self._role and (wanted is not None or self._role == _PRIMARY)
+        ):
             self._yield_role()
 
     def _yield_role(self) -> None:

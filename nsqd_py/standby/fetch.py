@@ -64,7 +64,12 @@ class FetchLink:
     """
 
     def __init__(
-        self, options: NsqdOptions, address: str, *, connect_timeout_s: float = _CONNECT_TIMEOUT_S, silence_s: float = _SILENCE_S
+        self,
+        options: NsqdOptions,
+        address: str,
+        *,
+        connect_timeout_s: float = _CONNECT_TIMEOUT_S,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         """Connect to the TCP port of an nsqd at `host:port`, and prove to each other the membership of the group.
 
@@ -87,7 +92,9 @@ class FetchLink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -123,7 +130,10 @@ class FetchLink:
             fields = self._ask("logs", after=after)
             try:
                 logs = [
-                    (str(topic), RemoteLog(decode_epochs(epochs), [_remote_file(topic, each) for each in files]))
+                    (
+                        str(topic),
+                        RemoteLog(decode_epochs(epochs), [_remote_file(topic, each) for each in files]),
+                    )
                     for topic, epochs, files in fields["logs"]
                 ]
             except BAD_CONTENT as error:

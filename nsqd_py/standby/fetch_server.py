@@ -132,7 +132,9 @@ class FetchServer:
     # ---- in a thread
 
     def _log(self, topic: str, epochs: Epochs, after: str) -> bytes:
-        names = sorted(name for name in os.listdir(self._directory) if name > after and _topic_of(name) == topic)
+        names = sorted(
+            name for name in os.listdir(self._directory) if name > after and _topic_of(name) == topic
+        )
         files = self._versions(names[:_FILES_AT_ONCE])
         return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
 

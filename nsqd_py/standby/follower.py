@@ -28,7 +28,15 @@ from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
 from nsqd_py.standby.fetch_server import NodeState
 from nsqd_py.standby.link import Link
-from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
+from nsqd_py.standby.messages import (
+    BadStandbyMessage,
+    FileMessage,
+    Offer,
+    Round,
+    StandbyLag,
+    TopicListing,
+    TopicsListed,
+)
 from nsqd_py.standby.upkeep import Upkeep
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
@@ -77,7 +85,9 @@ class Follower:
             self.is_complete = before.is_complete and self.primary in ("", before.primary)
         self.is_fenced = before is not None and before.is_fenced
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
+        self._copy = Copy(
+            directory, name, was_primary=before.was_primary if before is not None else not is_new
+        )
         if options.lease:
             self._copy.member = own_member(directory, options)
         self._link: Link | None = None
@@ -120,7 +130,9 @@ class Follower:
             "is_complete": self.is_complete,
             "is_fenced": self.is_fenced,
             **self.lag.statistics(),
-            "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
+            "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000)
+            if self.last_round_s
+            else None,
             "set_aside_messages": self._copy.set_aside_count,
             "lease_decides": bool(self._options.lease),
             **self.upkeep.damage.statistics(),
@@ -162,7 +174,9 @@ class Follower:
                 else:
                     self.error = sentence(error)
                 if self.error != reported:
-                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", self.primary, self.error)
+                    self._log.warning(
+                        "STANDBY: cannot follow %s - %s; trying again", self.primary, self.error
+                    )
                     reported = self.error
             finally:
                 self._close_connection()
@@ -227,7 +241,10 @@ class Follower:
         before, kept_before = self._copy.alone_count, self._copy.kept_before
         handle()
         if self._copy.kept_before != kept_before:
-            self._log.info("STANDBY: what was not finished here until now is kept in %s for a week", self._copy.kept_before)
+            self._log.info(
+                "STANDBY: what was not finished here until now is kept in %s for a week",
+                self._copy.kept_before,
+            )
         alone = self._copy.alone_count - before
         if alone:
             self._log.warning(

@@ -30,7 +30,13 @@ from typing import Any, NamedTuple
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.state_files import STANDBYS_FILE, read_checked, read_clean_stop, write_checked, write_clean_stop
+from nsqd_py.broker.state_files import (
+    STANDBYS_FILE,
+    read_checked,
+    read_clean_stop,
+    write_checked,
+    write_clean_stop,
+)
 from nsqd_py.diskqueue.files import BACK_SUFFIX, LogFile, log_file_name, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
@@ -94,7 +100,9 @@ class StandbyMemory:
         known = remembered_standbys(self._directory)
         if known[:1] != [addresses]:
             others = [each for each in known if not set(each) & set(addresses)]
-            write_checked(self._directory / STANDBYS_FILE, {"standbys": [addresses, *others][:_MOST_REMEMBERED]})
+            write_checked(
+                self._directory / STANDBYS_FILE, {"standbys": [addresses, *others][:_MOST_REMEMBERED]}
+            )
 
 
 def _decode_standbys(fields: dict[str, Any]) -> list[list[str]]:
@@ -128,7 +136,9 @@ def wanted_files(
             if is_free and (goes_on or common([(first_seq, limit)], missing)):
                 yield file, None, limit
         elif own.salt == file.salt:
-            is_short = file.size_bytes > own.end_offset and (goes_on or bool(common([(own.end_seq, limit)], missing)))
+            is_short = file.size_bytes > own.end_offset and (
+                goes_on or bool(common([(own.end_seq, limit)], missing))
+            )
             if is_short or common([(own.first_seq, own.end_seq)], missing):
                 yield file, own, limit
 
@@ -147,7 +157,11 @@ def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
         is_end_open = broker.ends_at_start.get(name) == log.next_seq
         if not missing and not is_end_open:
             continue
-        files = [RemoteFile(file, each.salt, each.end_offset) for file, each in offered.files.items() if _is_of(file, name)]
+        files = [
+            RemoteFile(file, each.salt, each.end_offset)
+            for file, each in offered.files.items()
+            if _is_of(file, name)
+        ]
         if any(wanted_files(log, missing, sorted(files), is_end_open=is_end_open)):
             return True
     return False
@@ -249,7 +263,9 @@ class GiveBack:
     on_progress  called between two steps; what it raises ends the work
     """
 
-    def __init__(self, broker: Broker, directory: Path, on_progress: Callable[[], None], *, is_end_open: bool) -> None:
+    def __init__(
+        self, broker: Broker, directory: Path, on_progress: Callable[[], None], *, is_end_open: bool
+    ) -> None:
         self._broker = broker
         self._is_end_open = is_end_open
         self._directory = directory
@@ -297,11 +313,17 @@ class GiveBack:
         for address in addresses:
             try:
                 with gevent.Timeout(_ANSWER_TIMEOUT_S, TimeoutError("timed out")):
-                    source = _Source(addresses, self._broker.options, address, FetchLink(self._broker.options, address))
+                    source = _Source(
+                        addresses, self._broker.options, address, FetchLink(self._broker.options, address)
+                    )
                     node = source.link().node()
                 if node.epoch > self._broker.epoch or not node.is_complete:
                     source.close()
-                    reasons.append(f"{address} was promoted" if node.is_complete else f"the copy of {address} is not complete")
+                    reasons.append(
+                        f"{address} was promoted"
+                        if node.is_complete
+                        else f"the copy of {address} is not complete"
+                    )
                     break
                 source.logs.update(source.link().list_logs())
             except (OSError, NsqdError, ValueError, KeyError) as error:
@@ -309,7 +331,9 @@ class GiveBack:
             else:
                 self._sources.append(source)
                 return
-        self._broker.log.warning("STANDBY: cannot ask a standby for what may be missing here - %s", "; ".join(reasons))
+        self._broker.log.warning(
+            "STANDBY: cannot ask a standby for what may be missing here - %s", "; ".join(reasons)
+        )
 
     def _wanted(self) -> dict[str, _Wanted]:
         found: dict[str, _Wanted] = {}
@@ -321,7 +345,9 @@ class GiveBack:
                 other = source.logs.get(topic.name)
                 if other is None or not is_same_history(topic.log.epochs, other.epochs):
                     continue
-                for file, own, limit in wanted_files(topic.log, missing, other.files, is_end_open=self._is_end_open):
+                for file, own, limit in wanted_files(
+                    topic.log, missing, other.files, is_end_open=self._is_end_open
+                ):
                     found.setdefault(file.name, _Wanted(own, limit)).sources.append((source, file))
         return found
 
@@ -374,7 +400,9 @@ class GiveBack:
             self._broker.log.warning("STANDBY: cannot get %s back - %s", file.name, error)
         except _SourceFailed as error:
             self._failed.append(source)
-            self._broker.log.warning("STANDBY: %s gave only a part of %s - %s", source.addresses[0], file.name, error)
+            self._broker.log.warning(
+                "STANDBY: %s gave only a part of %s - %s", source.addresses[0], file.name, error
+            )
 
     def _pieces(self, source: _Source, file: RemoteFile, low: int, high: int) -> Iterator[bytes]:
         """Yield bytes of a file. Raises FetchFailed and _SourceFailed, and what `on_progress` raises."""
@@ -393,7 +421,9 @@ class GiveBack:
             unsure = self._broker.unsure.get(topic.name)
             if not unsure:
                 continue
-            back = [_numbers_of(file.name, self._directory) for file in returned.files if file.topic == topic.name]
+            back = [
+                _numbers_of(file.name, self._directory) for file in returned.files if file.topic == topic.name
+            ]
             got = SeqRanges()
             for low, high in union([each for ranges in back for each in ranges]):
                 got.add_missing(low, high)

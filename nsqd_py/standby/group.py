@@ -25,7 +25,16 @@ from nsqd_py.protocol import frames
 from nsqd_py.runtime.private_files import read_regular
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.fetch_server import FetchServer
-from nsqd_py.standby.messages import FENCE, FETCH, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer
+from nsqd_py.standby.messages import (
+    FENCE,
+    FETCH,
+    NONCE_BYTES,
+    BadStandbyMessage,
+    GroupListener,
+    NotMember,
+    Offer,
+    decode_offer,
+)
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16
@@ -60,7 +69,9 @@ def _read_secrets(path: str) -> tuple[bytes, ...]:
     except OSError as error:
         raise BadSecretFile(f"{_FLAG}: cannot read {path}: {error.strerror}") from error
     if mode & _FORBIDDEN_MODE:
-        raise BadSecretFile(f"{_FLAG}: other users may use {path} (mode {stat.S_IMODE(mode):04o}); run: chmod 640 {path}")
+        raise BadSecretFile(
+            f"{_FLAG}: other users may use {path} (mode {stat.S_IMODE(mode):04o}); run: chmod 640 {path}"
+        )
     found = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not found:
         raise BadSecretFile(f"{_FLAG}: {path} is empty; make a secret: openssl rand -base64 32 > {path}")
@@ -104,7 +115,9 @@ def _check_certificates(options: NsqdOptions) -> None:
     }
     missing = [flag for flag, value in needed.items() if not value]
     if missing:
-        raise BadOptions(f"--standby-tls-allowed-names needs {', '.join(missing)}: both sides show certificates")
+        raise BadOptions(
+            f"--standby-tls-allowed-names needs {', '.join(missing)}: both sides show certificates"
+        )
     if options.standby_tls_insecure_skip_verify:
         raise BadOptions("--standby-tls-allowed-names excludes --standby-tls-insecure-skip-verify")
 
@@ -219,9 +232,13 @@ class Door:
 
     def _check_new_primary(self, address: str) -> None:
         if split_address(address) is None:
-            raise Invalid("cannot STANDBY: the new primary has no address to follow; set its --broadcast-address")
+            raise Invalid(
+                "cannot STANDBY: the new primary has no address to follow; set its --broadcast-address"
+            )
         if is_local(self._broker.options) and not is_loopback_address(address):
-            raise Invalid(f"cannot STANDBY: {address} is on another machine, and --standby-secret-file is not set")
+            raise Invalid(
+                f"cannot STANDBY: {address} is on another machine, and --standby-secret-file is not set"
+            )
 
     def forget(self, client: Any) -> None:
         """Forget a connection that has ended."""
@@ -239,7 +256,9 @@ class Door:
 
     def _refuse(self, client: Any, visit: _Visit, error: NotMember | BadSecretFile) -> None:
         self._report(client, error)
-        reason = str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
+        reason = (
+            str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
+        )
         visit.refusal = f"cannot STANDBY: {reason}"
         client.pause()
         visit.alarm.set(self._broker.clock() + _REFUSAL_DELAY_NS)

@@ -168,7 +168,12 @@ class Link:
 
 def _identity(options: NsqdOptions, heartbeat_ms: int) -> bytes:
     host = socket.gethostname()
-    fields = {"client_id": host, "hostname": host, "user_agent": "nsqd-py standby", "feature_negotiation": True}
+    fields = {
+        "client_id": host,
+        "hostname": host,
+        "user_agent": "nsqd-py standby",
+        "feature_negotiation": True,
+    }
     return json.dumps(fields | {"tls_v1": options.standby_tls, "heartbeat_interval": heartbeat_ms}).encode()
 
 

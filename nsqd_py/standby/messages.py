@@ -91,7 +91,9 @@ class Caller:
         """Return the body of the first MEMBER."""
         own = self._handshake
         nonce = own.caller_nonce.hex()
-        return _encode(format=HANDSHAKE_FORMAT, purpose=own.purpose, asked=own.asked, reached=own.reached, nonce=nonce)
+        return _encode(
+            format=HANDSHAKE_FORMAT, purpose=own.purpose, asked=own.asked, reached=own.reached, nonce=nonce
+        )
 
     def prove(self, challenge: bytes) -> bytes:
         """Return the body of the second MEMBER, for the listener's answer to the first. Raises NotMember."""
@@ -136,7 +138,9 @@ class GroupListener:
 
     def _challenge(self, fields: Mapping[str, Any]) -> bytes:
         if fields.get("format") != HANDSHAKE_FORMAT:
-            raise NotMember(f"the handshake has the format {fields.get('format')!r:.20}, not {HANDSHAKE_FORMAT}")
+            raise NotMember(
+                f"the handshake has the format {fields.get('format')!r:.20}, not {HANDSHAKE_FORMAT}"
+            )
         purpose, asked, reached = (_text_of(fields, name) for name in ("purpose", "asked", "reached"))
         if purpose not in (FOLLOW, FENCE, FETCH):
             raise NotMember("the purpose is unknown")

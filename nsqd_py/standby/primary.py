@@ -65,7 +65,9 @@ class Standbys(Replication):
 
     def __post_init__(self) -> None:
         broker, options, election = self._broker, self._broker.options, self.election
-        self._door = Door(broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of))
+        self._door = Door(
+            broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of)
+        )
         self._memory = StandbyMemory(self._directory, self._threadpool, broker.log)
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
@@ -74,7 +76,9 @@ class Standbys(Replication):
         self._writes = self._writes_at_tick = 0
         self._in_sync: InSyncSet | None = None
         if election is not None and options.standby_acks:
-            self._in_sync = InSyncSet(election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone)
+            self._in_sync = InSyncSet(
+                election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone
+            )
         self._addresses: dict[str, str] = {}  # of members, by id
         self._copies: dict[str, None] = {}  # addresses of the last standbys, the newest last
         self._patience_ns = options.standby_timeout_ns // 2
@@ -117,15 +121,26 @@ class Standbys(Replication):
             raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
         epoch = self._broker.epoch
         if offer.epoch > epoch:
-            raise Invalid(f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me")
+            raise Invalid(
+                f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
+            )
         if not offer.is_backup:
             self._get_back(client, offer)
-        self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
+        self._broker.log.info(
+            "STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow"
+        )
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
         is_awaited, writes = self._held.wanted > 0, lambda: self._writes
         stream = StandbyStream(
-            client, self._broker, self._directory, offer, self._threadpool, writes, self._acknowledged, is_awaited
+            client,
+            self._broker,
+            self._directory,
+            offer,
+            self._threadpool,
+            writes,
+            self._acknowledged,
+            is_awaited,
         )
         self._streams[client] = stream
         if offer.address and not offer.is_backup:
@@ -142,12 +157,20 @@ class Standbys(Replication):
         """Remember the standby. Raise Invalid if it has what is lost here: this nsqd is loaded again to fetch that."""
         log, addresses = self._broker.log, _addresses_of(client, offer)
         if not addresses:
-            log.info("STANDBY(%s): is of an earlier version, or has no TCP port: it can give nothing back", client.peer)
+            log.info(
+                "STANDBY(%s): is of an earlier version, or has no TCP port: it can give nothing back",
+                client.peer,
+            )
             return
         self._memory.note(addresses)
         if has_what_is_lost(self._broker, offer) and self._may_load_again(addresses):
-            log.warning("STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back", client.peer)
-            raise Invalid("cannot STANDBY: this nsqd lacks messages that you have: it gets them back, and then you can follow")
+            log.warning(
+                "STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back",
+                client.peer,
+            )
+            raise Invalid(
+                "cannot STANDBY: this nsqd lacks messages that you have: it gets them back, and then you can follow"
+            )
 
     def _check_member(self, offer: Offer) -> None:
         """Let the newest connection of a member take the place of an older one. Raises Invalid."""
@@ -156,7 +179,9 @@ class Standbys(Replication):
         if member is None:
             raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
         if member.id == self.election.member.id:
-            raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and restart")
+            raise Invalid(
+                "cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and restart"
+            )
         for stream in self._standbys:
             if stream.offer.member is not None and stream.offer.member.id == member.id:
                 stream.client.close("the standby has reconnected")
@@ -169,8 +194,12 @@ class Standbys(Replication):
             raise Invalid("cannot STANDBY: a lease decides who is the primary")
         new_primary = offer.fenced_by
         # Before the answer: it must not serve after a restart either.
-        write_state(self._directory, StandbyState(new_primary, is_complete=True, was_primary=True, is_fenced=True))
-        self._broker.log.error("FENCED: %s was promoted in the place of this nsqd, which follows it now", new_primary)
+        write_state(
+            self._directory, StandbyState(new_primary, is_complete=True, was_primary=True, is_fenced=True)
+        )
+        self._broker.log.error(
+            "FENCED: %s was promoted in the place of this nsqd, which follows it now", new_primary
+        )
         client.send(OK)
         self._on_fenced(new_primary)
 
@@ -192,7 +221,9 @@ class Standbys(Replication):
             if stream.offer.is_backup:
                 self._broker.log.info("STANDBY(%s): the backup has ended", client.peer)
             else:
-                self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
+                self._broker.log.warning(
+                    "STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages
+                )
             stream.stop()
             self._listen()
             self._acknowledged()
@@ -225,7 +256,9 @@ class Standbys(Replication):
             return
         in_sync = self._in_sync
         if in_sync is not None:
-            if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set(in_sync) is not None:
+            if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set(
+                in_sync
+            ) is not None:
                 self._set_writer = gevent.spawn(self._write_sets, in_sync)
             self._answer_in_sync(in_sync)
             return
@@ -235,7 +268,9 @@ class Standbys(Replication):
 
     def _set_alone(self, is_alone: bool) -> None:
         if is_alone and not self.is_alone:
-            self._broker.log.warning("STANDBY: %s; publishers are answered without them from now on", self._reason())
+            self._broker.log.warning(
+                "STANDBY: %s; publishers are answered without them from now on", self._reason()
+            )
         elif self.is_alone and not is_alone:
             self._broker.log.info("STANDBY: publishers wait for standbys again")
         self.is_alone = is_alone
@@ -263,7 +298,9 @@ class Standbys(Replication):
             self._writes_at_tick = self._writes
             for client, stream in list(self._streams.items()):
                 if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
-                    self._broker.log.warning("STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS)
+                    self._broker.log.warning(
+                        "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
+                    )
                     client.close("no ACK in time")
                 else:
                     stream.tick()
@@ -329,7 +366,12 @@ class Standbys(Replication):
                 member = stream.offer.member
                 row["is_in_sync"] = member is not None and member.id in self._in_sync.stored
             standbys.append(row)
-        statistics = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
+        statistics = {
+            "epoch": self._broker.epoch,
+            "acks": self._held.wanted,
+            "is_alone": self.is_alone,
+            "list": standbys,
+        }
         return {"standbys": statistics, **(self.election.statistics() if self.election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:

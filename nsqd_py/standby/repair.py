@@ -54,7 +54,9 @@ class StandbyCopies:
         return ranges
 
 
-def repair_ranges(options: NsqdOptions, address: str, epochs: Epochs, target: RepairedFile, ranges: list[Range]) -> list[Range]:
+def repair_ranges(
+    options: NsqdOptions, address: str, epochs: Epochs, target: RepairedFile, ranges: list[Range]
+) -> list[Range]:
     """Repair these ranges of a file with what the nsqd at `address` has. Return those that it does not have either.
 
     epochs  of this nsqd's log
@@ -64,12 +66,16 @@ def repair_ranges(options: NsqdOptions, address: str, epochs: Epochs, target: Re
     topic, _ = parse_log_file_name(target.name) or ("", 0)
     with FetchLink(options, address) as link:
         remote_log = link.list_log(topic)
-        remote = next((each for each in remote_log.files if (each.name, each.salt) == (target.name, target.salt)), None)
+        remote = next(
+            (each for each in remote_log.files if (each.name, each.salt) == (target.name, target.salt)), None
+        )
         if remote is None or not is_same_history(epochs, remote_log.epochs):
             return ranges
         with target.opened() as write:
             try:
-                return [left for start, end in ranges for left in _repair_range(link, remote, start, end, write)]
+                return [
+                    left for start, end in ranges for left in _repair_range(link, remote, start, end, write)
+                ]
             except FetchFailed:  # it was replaced or removed there in the meantime
                 return ranges
 
@@ -96,7 +102,9 @@ def _repair_range(link: FetchLink, remote: RemoteFile, start: int, end: int, wri
             write(start, data[:good])
             start += good
             continue
-        after = next_valid(lambda offset, size: link.fetch_bytes(remote, offset, size), remote.salt, start + 1, end)
+        after = next_valid(
+            lambda offset, size: link.fetch_bytes(remote, offset, size), remote.salt, start + 1, end
+        )
         yield start, after
         start = after
 
@@ -108,7 +116,9 @@ class RepairedFile:
     salt  in its header
     """
 
-    def __init__(self, threadpool: Any, path: Path, name: str, salt: int, *, may_lack_header: bool = False) -> None:
+    def __init__(
+        self, threadpool: Any, path: Path, name: str, salt: int, *, may_lack_header: bool = False
+    ) -> None:
         self.name = name
         self.salt = salt
         self._threadpool = threadpool

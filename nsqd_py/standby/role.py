@@ -40,7 +40,9 @@ class StandbyRole(Replication):
     `on_promotion` is called once, when it shall become a primary, unless a lease decides about that.
     """
 
-    def __init__(self, follower: Follower, door: Door, on_promotion: Callable[[], None], election: Election | None) -> None:
+    def __init__(
+        self, follower: Follower, door: Door, on_promotion: Callable[[], None], election: Election | None
+    ) -> None:
         self._follower = follower
         self._primary = follower.primary or "none: no nsqd has the lease"
         self._door = door
@@ -78,7 +80,9 @@ class StandbyRole(Replication):
         return self._follower.notice() or fenced
 
     def statistics(self) -> dict[str, Any]:
-        return self._follower.statistics() | (self._election.statistics() if self._election is not None else {})
+        return self._follower.statistics() | (
+            self._election.statistics() if self._election is not None else {}
+        )
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(self._primary, self._follower.lag.statistics())] if self._follower.primary else []
@@ -103,7 +107,9 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
     if state is None:
         saved = read_epochs(directory)
         if promote and standby_of and (saved is None or not saved.node):
-            raise StartError("--promote and --standby-of exclude each other: this data path was never a standby's")
+            raise StartError(
+                "--promote and --standby-of exclude each other: this data path was never a standby's"
+            )
         return None
     if promote:
         if not state.is_complete:
@@ -134,12 +140,15 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
         if ask(options, FOLLOW, Offer(saved.node)) == STREAM_FRAME:
             return False
     log.warning(
-        "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect", options.standby_of
+        "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect",
+        options.standby_of,
     )
     return True
 
 
-def promote(broker: Broker, directory: Path, state: StandbyState | None, election: Election | None = None) -> None:
+def promote(
+    broker: Broker, directory: Path, state: StandbyState | None, election: Election | None = None
+) -> None:
     """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet.
 
     state     that of a standby's data path; None if it is a primary's
@@ -174,7 +183,11 @@ def fence(broker: Broker, options: NsqdOptions, address: str) -> None:
     """
     reported = ""
     while True:
-        logs = {topic.name: OfferedLog(topic.log.epochs) for topic in broker.topics.values() if topic.log is not None}
+        logs = {
+            topic.name: OfferedLog(topic.log.epochs)
+            for topic in broker.topics.values()
+            if topic.log is not None
+        }
         try:
             ask(options, FENCE, Offer(broker.epoch, "", logs, address))
         except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on

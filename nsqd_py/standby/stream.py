@@ -219,10 +219,16 @@ class StandbyStream:
         """True if the next round has only new records of few topics, so that nothing has to wait for the disk or the standby."""
         if not self._is_idle or len(self._changed) > _FEW_TOPICS or any(self._changed.values()):
             return False
-        client, others = self.client, (self._positions, self._deleted, self._removed, self._is_metadata_new, self._are_epochs_new)
+        client, others = (
+            self.client,
+            (self._positions, self._deleted, self._removed, self._is_metadata_new, self._are_epochs_new),
+        )
         if any(others) or client.out or client.unsent_bytes or self._broker.disk_speed.is_slow:
             return False
-        return all(topic.name in self._topics for topic in self._changed) and self._unsent().size_bytes < _PIECE_BYTES
+        return (
+            all(topic.name in self._topics for topic in self._changed)
+            and self._unsent().size_bytes < _PIECE_BYTES
+        )
 
     # ---- what the standby says
 
@@ -245,10 +251,14 @@ class StandbyStream:
     def lag(self) -> StandbyLag:
         """The lag of the standby; its first copy counts in bytes only."""
         unsent = self._unsent()
-        began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(self._since_ns)
+        began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(
+            self._since_ns
+        )
         behind_ns = self._broker.clock() - min(began) if began else 0
         count = unsent.messages + self._sent_messages - self._acknowledged_messages
-        return StandbyLag(count, unsent.size_bytes + self._sent_bytes - self._acknowledged_bytes, behind_ns // 1_000_000)
+        return StandbyLag(
+            count, unsent.size_bytes + self._sent_bytes - self._acknowledged_bytes, behind_ns // 1_000_000
+        )
 
     def _unsent(self) -> StandbyLag:
         """The changes that no round has sent yet."""
@@ -325,7 +335,9 @@ class StandbyStream:
         removed, self._removed = self._removed, []
         for name in removed:
             self._send(messages.file_frame(REMOVE, name))
-        done = _Unacknowledged(self._round, covers, self._broker.clock(), self._sent_messages, self._sent_bytes)
+        done = _Unacknowledged(
+            self._round, covers, self._broker.clock(), self._sent_messages, self._sent_bytes
+        )
         self._unacknowledged.append(done)
         self._send(messages.round_frame(self._round, self._unsent()))
 
@@ -376,7 +388,11 @@ class StandbyStream:
         ends: Ends = {}
         for topic, channels in changed.items():
             journals = {channel: channel.journal for channel in channels}
-            ends |= {channel: (each.version, each.size_bytes) for channel, each in journals.items() if each is not None}
+            ends |= {
+                channel: (each.version, each.size_bytes)
+                for channel, each in journals.items()
+                if each is not None
+            }
             sent = self._topics.get(topic.name)
             if sent is not None:
                 sent.may_go, sent.gone = sent.may_go + sent.gone, []
@@ -427,11 +443,15 @@ class StandbyStream:
             for index in range(sent.whole_count, count):
                 self._send_log_file(sent, files[index])
             sent.whole_count = max(0, count - 1)
-        self._sent_messages += max(0, next_seq - max(sent.next_seq, log.first_seq)) if self.is_following else 0
+        self._sent_messages += (
+            max(0, next_seq - max(sent.next_seq, log.first_seq)) if self.is_following else 0
+        )
         sent.next_seq = max(sent.next_seq, next_seq)
 
     def _send_log_file(self, sent: _SentTopic, file: LogFile) -> None:
-        name = log_file_name(sent.name, file.first_seq)  # that of a file which is dropped in the meantime changes
+        name = log_file_name(
+            sent.name, file.first_seq
+        )  # that of a file which is dropped in the meantime changes
         before = sent.files.get(file.first_seq)
         is_replacement = before.salt != file.salt if before is not None else file.first_seq in sent.replaced
         if before is None or is_replacement:

@@ -39,7 +39,13 @@ class Upkeep:
     """
 
     def __init__(
-        self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, copy: Copy, copy_again: Callable[[], None]
+        self,
+        options: NsqdOptions,
+        directory: Path,
+        threadpool: Any,
+        log: Log,
+        copy: Copy,
+        copy_again: Callable[[], None],
     ) -> None:
         self.damage = CopyDamage()
         self._options = options
@@ -80,7 +86,9 @@ class Upkeep:
         changed = changed_files(self._directory, now.values())
         self.damage.change(changed)
         for name, what in list(changed.items())[:_MOST_LINES]:
-            self._log.error("STANDBY: %s %s; it is copied again from %s", name, what, self._options.standby_of)
+            self._log.error(
+                "STANDBY: %s %s; it is copied again from %s", name, what, self._options.standby_of
+            )
         if len(changed) > _MOST_LINES:
             self._log.error("STANDBY: so were %d other files", len(changed) - _MOST_LINES)
         self._copy.copy_again(changed)
@@ -154,7 +162,9 @@ class Upkeep:
             found: list[Range] = []
             if file is not None:
                 with suppress(OSError):
-                    in_thread(self._threadpool, lambda file=file, found=found: found.extend(damage_in(*file[:3])))
+                    in_thread(
+                        self._threadpool, lambda file=file, found=found: found.extend(damage_in(*file[:3]))
+                    )
             if found and self.file(name) is not None:
                 self.damage.note(name, found)
 
@@ -164,7 +174,9 @@ class Upkeep:
         if known is None or not ranges:
             self.damage.forget(name)
             return
-        target = RepairedFile(self._threadpool, self._directory / name, name, known.salt, may_lack_header=ranges[0][0] == 0)
+        target = RepairedFile(
+            self._threadpool, self._directory / name, name, known.salt, may_lack_header=ranges[0][0] == 0
+        )
         epochs = self._copy.epochs.get(topic_of(name) or "", ())
         left, reason = ranges, "the primary has them neither"
         try:
@@ -175,7 +187,11 @@ class Upkeep:
         if now is None or now.salt != known.salt:  # it was replaced in the meantime
             return
         self.damage.repaired(name, ranges, left)
-        text = "all are repaired from the primary" if not left else f"{count_of(left)} of them are not repaired: {reason}"
+        text = (
+            "all are repaired from the primary"
+            if not left
+            else f"{count_of(left)} of them are not repaired: {reason}"
+        )
         if self._reported.get(name) != text:
             self._reported[name] = text
             self._log.error("STANDBY: %s: %s; %s", name, damage_text(ranges), text)

@@ -24,7 +24,11 @@ from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 Statistics = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
 _SCARCE_PERCENT = 20
-_TOPOLOGY_COUNTS = (("zone_local_msg_count", ZONE_LOCAL), ("region_local_msg_count", REGION_LOCAL), ("global_msg_count", GLOBAL))
+_TOPOLOGY_COUNTS = (
+    ("zone_local_msg_count", ZONE_LOCAL),
+    ("region_local_msg_count", REGION_LOCAL),
+    ("global_msg_count", GLOBAL),
+)
 
 
 class Stats(NamedTuple):
@@ -94,9 +98,11 @@ class _Collector:
                     "oldest_timestamp": topic.oldest_ns,
                     "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
                     "repaired_bytes": damage and damage.bytes_repaired,
-                    "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
+                    "missing_count": damage
+                    and damage.missing_count,  # messages that were in no file at the start
                     "removed_files": damage and damage.removed_files,  # files that were removed while in use
-                    "restored_files": damage and damage.restored_files,  # those of them that were written back
+                    "restored_files": damage
+                    and damage.restored_files,  # those of them that were written back
                     "expired_count": topic.expired_count,
                     "dead_letters": list(topic.dead_letters),
                 }
@@ -113,7 +119,9 @@ class _Collector:
             "in_flight_count": channel.in_flight_count,
             "deferred_count": channel.deferred_count,
             "message_count": channel.message_count,
-            **_present({name: channel.counts_by_nearness[nearness] for name, nearness in _TOPOLOGY_COUNTS}),  # as Go does
+            **_present(
+                {name: channel.counts_by_nearness[nearness] for name, nearness in _TOPOLOGY_COUNTS}
+            ),  # as Go does
             "requeue_count": channel.requeue_count,
             "timeout_count": channel.timeout_count,
             "client_count": len(clients),
@@ -182,7 +190,9 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         "snappy": client.uses_snappy,
         "user_agent": session.user_agent,
         **(
-            _present({"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url})
+            _present(
+                {"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url}
+            )
             if found is not None
             else {}
         ),

@@ -44,12 +44,18 @@ def _age_s(timestamp_ns: int) -> float:
     return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
 
 
-def _counter(name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = "") -> Metric:
+def _counter(
+    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
+) -> Metric:
     """`value` may be the name of an attribute; `key` is `statsd` by default."""
-    return Metric(name, COUNTER, text, attrgetter(value) if isinstance(value, str) else value, statsd, key or statsd)
+    return Metric(
+        name, COUNTER, text, attrgetter(value) if isinstance(value, str) else value, statsd, key or statsd
+    )
 
 
-def _gauge(name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = "") -> Metric:
+def _gauge(
+    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
+) -> Metric:
     return _counter(name, text, value, statsd, key)._replace(kind=GAUGE)
 
 
@@ -60,19 +66,36 @@ def _of_copy(name: str) -> Callable[[Any], float]:
 
 TOPIC = (
     _counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
-    _counter("nsqd_topic_message_bytes", "Bytes of messages published to the topic.", "message_bytes", "message_bytes"),
+    _counter(
+        "nsqd_topic_message_bytes",
+        "Bytes of messages published to the topic.",
+        "message_bytes",
+        "message_bytes",
+    ),
     _gauge("nsqd_topic_depth", "Messages that no channel has received yet.", "depth", "depth"),
-    _gauge("nsqd_topic_backend_depth", "Messages of the depth that are not in memory.", "backend_depth", "backend_depth"),
+    _gauge(
+        "nsqd_topic_backend_depth",
+        "Messages of the depth that are not in memory.",
+        "backend_depth",
+        "backend_depth",
+    ),
     _gauge("nsqd_topic_paused", "1 while the topic is paused.", "is_paused"),
     _gauge(
-        "nsqd_topic_oldest_message_age_seconds", "Age of the oldest message of the depth.", lambda topic: _age_s(topic.oldest_ns)
+        "nsqd_topic_oldest_message_age_seconds",
+        "Age of the oldest message of the depth.",
+        lambda topic: _age_s(topic.oldest_ns),
     ),
     _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
     _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
 )
 # Of a `ChannelRow`.
 CHANNEL = (
-    _counter("nsqd_channel_messages", "Messages that the channel received.", "channel.message_count", "message_count"),
+    _counter(
+        "nsqd_channel_messages",
+        "Messages that the channel received.",
+        "channel.message_count",
+        "message_count",
+    ),
     _gauge("nsqd_channel_depth", "Messages queued for delivery.", "channel.depth", "depth"),
     _gauge(
         "nsqd_channel_backend_depth",
@@ -82,9 +105,22 @@ CHANNEL = (
     ),
     _gauge("nsqd_channel_in_flight", "Messages in flight.", "channel.in_flight_count", "in_flight_count"),
     _gauge("nsqd_channel_deferred", "Deferred messages.", "channel.deferred_count", "deferred_count"),
-    _counter("nsqd_channel_requeued", "Messages that consumers requeued.", "channel.requeue_count", "requeue_count"),
-    _counter("nsqd_channel_timed_out", "Messages that timed out in flight.", "channel.timeout_count", "timeout_count"),
-    _gauge("nsqd_channel_clients", "Connected consumers.", lambda place: len(place.channel.clients), "clients", "client_count"),
+    _counter(
+        "nsqd_channel_requeued", "Messages that consumers requeued.", "channel.requeue_count", "requeue_count"
+    ),
+    _counter(
+        "nsqd_channel_timed_out",
+        "Messages that timed out in flight.",
+        "channel.timeout_count",
+        "timeout_count",
+    ),
+    _gauge(
+        "nsqd_channel_clients",
+        "Connected consumers.",
+        lambda place: len(place.channel.clients),
+        "clients",
+        "client_count",
+    ),
     _counter("nsqd_channel_finished", "Messages that consumers finished.", "channel.finish_count"),
     _gauge("nsqd_channel_paused", "1 while the channel is paused.", "channel.is_paused"),
     _gauge(
@@ -102,24 +138,58 @@ CHANNEL = (
         "Attempts of the message that was requeued or timed out most often, and is not finished.",
         "channel.most_attempts",
     ),
-    _counter("nsqd_channel_lost", "Messages of the channel that could not be read and were skipped.", "channel.lost_count"),
-    _gauge("nsqd_channel_unreadable", "Messages that cannot be read at present.", "channel.distributor.unreadable_count"),
-    _counter("nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"),
-    _counter("nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"),
+    _counter(
+        "nsqd_channel_lost",
+        "Messages of the channel that could not be read and were skipped.",
+        "channel.lost_count",
+    ),
+    _gauge(
+        "nsqd_channel_unreadable",
+        "Messages that cannot be read at present.",
+        "channel.distributor.unreadable_count",
+    ),
+    _counter(
+        "nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"
+    ),
+    _counter(
+        "nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"
+    ),
 )
 # Labelled with the address of the standby, or on the standby with that of its primary.
 STANDBY = (
-    _gauge("nsqd_standby_lag_messages", "Messages that the standby has not acknowledged.", itemgetter("lag_messages")),
+    _gauge(
+        "nsqd_standby_lag_messages",
+        "Messages that the standby has not acknowledged.",
+        itemgetter("lag_messages"),
+    ),
     _gauge("nsqd_standby_lag_bytes", "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
-    _gauge("nsqd_standby_lag_seconds", "Age of the oldest change that is not acknowledged.", lambda lag: lag["lag_ms"] / 1000),
+    _gauge(
+        "nsqd_standby_lag_seconds",
+        "Age of the oldest change that is not acknowledged.",
+        lambda lag: lag["lag_ms"] / 1000,
+    ),
 )
 LOG = (
     _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
     _gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
-    _counter("nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"),
-    _counter("nsqd_log_repaired_bytes", "Damaged bytes of the topic's log that were repaired.", "damage.bytes_repaired"),
-    _counter("nsqd_log_missing_messages", "Messages that were in no file of the log at the start.", "damage.missing_count"),
-    _counter("nsqd_log_removed_files", "Files that another process removed or cut while nsqd used them.", "damage.removed_files"),
+    _counter(
+        "nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"
+    ),
+    _counter(
+        "nsqd_log_repaired_bytes",
+        "Damaged bytes of the topic's log that were repaired.",
+        "damage.bytes_repaired",
+    ),
+    _counter(
+        "nsqd_log_missing_messages",
+        "Messages that were in no file of the log at the start.",
+        "damage.missing_count",
+    ),
+    _counter(
+        "nsqd_log_removed_files",
+        "Files that another process removed or cut while nsqd used them.",
+        "damage.removed_files",
+    ),
     _counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
 )
 BROKER = (
@@ -130,7 +200,11 @@ BROKER = (
         "1 while publishers are answered without the standbys of --standby-acks.",
         lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
     ),
-    _gauge("nsqd_copy_damaged_files", "Files of a standby's copy that are damaged or incomplete.", _of_copy("damaged_files")),
+    _gauge(
+        "nsqd_copy_damaged_files",
+        "Files of a standby's copy that are damaged or incomplete.",
+        _of_copy("damaged_files"),
+    ),
     _counter(
         "nsqd_copy_changed_files",
         "Files of a standby's copy that another program removed, cut or replaced.",
@@ -166,19 +240,27 @@ BROKER = (
     _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
     _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),
     _counter("nsqd_log_write_errors", "Failed writes to logs.", "disk.write_errors"),
-    _counter("nsqd_gc_pause_seconds", "Pauses of the garbage collector.", lambda _: PAUSES.total_ns / SECOND_NS),
+    _counter(
+        "nsqd_gc_pause_seconds", "Pauses of the garbage collector.", lambda _: PAUSES.total_ns / SECOND_NS
+    ),
 )
 TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
 CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
 SCRUB = (
-    _counter("nsqd_scrub_checked_bytes", "Bytes of logs that the scrub has read and checked.", "checked_bytes"),
+    _counter(
+        "nsqd_scrub_checked_bytes", "Bytes of logs that the scrub has read and checked.", "checked_bytes"
+    ),
     _counter("nsqd_scrub_passes", "Complete passes of the scrub through all logs.", "pass_count"),
     _gauge(
         "nsqd_scrub_last_pass_timestamp_seconds",
         "End of the last complete pass, in seconds since the Unix epoch; 0 before the first one.",
         lambda scrub: scrub.last_pass_ns / SECOND_NS,
     ),
-    _counter("nsqd_scrub_damaged_bytes", "Damaged bytes that were found, by the scrub or otherwise.", "source.damaged_bytes"),
+    _counter(
+        "nsqd_scrub_damaged_bytes",
+        "Damaged bytes that were found, by the scrub or otherwise.",
+        "source.damaged_bytes",
+    ),
     _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired.", "source.repaired_bytes"),
 )
 # With a label.

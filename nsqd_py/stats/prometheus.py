@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import gevent
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    GCCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.utils import floatToGoString
 
 from nsqd_py.broker.broker import Broker
@@ -48,7 +54,9 @@ class Exposition:
             for channel in self._paced(list(topic.channels.values()))
         ]
         python = ".".join(map(str, sys.version_info[:3]))
-        yield from self._lines(metrics.BUILD, [(_labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION), 1)])
+        yield from self._lines(
+            metrics.BUILD, [(_labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION), 1)]
+        )
         yield from self._all(metrics.BROKER, [("", broker)])
         if broker.scrub is not None:
             yield from self._all(metrics.SCRUB, [("", broker.scrub)])
@@ -57,18 +65,27 @@ class Exposition:
         if connections is not None:
             yield from self._by_label(metrics.REFUSED, "reason", connections.refused)
             yield from self._by_label(metrics.TIMED_OUT, "reason", connections.timed_out)
-        held = {"log": memory.cached_bytes, "ephemeral": memory.ephemeral_bytes, "buffers": memory.buffer_bytes}
+        held = {
+            "log": memory.cached_bytes,
+            "ephemeral": memory.ephemeral_bytes,
+            "buffers": memory.buffer_bytes,
+        }
         yield from self._by_label(metrics.MEMORY, "kind", held)
         yield from self._all(metrics.TOPIC, topics)
         yield from self._all(metrics.CHANNEL, channels)
         of_topics = (({"topic": topic.name}, list(topic.channels.values())) for _, topic in topics)
-        of_channels = (({"topic": place.topic.name, "channel": place.channel.name}, [place.channel]) for _, place in channels)
+        of_channels = (
+            ({"topic": place.topic.name, "channel": place.channel.name}, [place.channel])
+            for _, place in channels
+        )
         yield from self._latencies(metrics.TOPIC_LATENCY, of_topics)
         yield from self._latencies(metrics.CHANNEL_LATENCY, of_channels)
         yield from self._all(metrics.LOG, logs)
         lags = broker.replication.lags() if broker.replication is not None else ()
         yield from self._all(metrics.STANDBY, [(_labels(peer=peer), lag) for peer, lag in lags])
-        yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
+        yield _histogram(
+            "nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s
+        )
         yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
         # It lists the open files: 10 ms for 9,000 connections. Not in a thread of the disk, which may be stalled.
         yield gevent.get_hub().threadpool.apply(_of_process)
@@ -84,7 +101,9 @@ class Exposition:
             yield from self._lines(metric, ((labels, value_of(thing)) for labels, thing in things))
 
     def _by_label(self, metric: Metric, label: str, counts: dict[str, int]) -> Iterator[bytes]:
-        return self._lines(metric, [(_labels(**{label: name}), count) for name, count in sorted(counts.items())])
+        return self._lines(
+            metric, [(_labels(**{label: name}), count) for name, count in sorted(counts.items())]
+        )
 
     def _lines(self, metric: Metric, values: Iterable[tuple[str, float]]) -> Iterator[bytes]:
         """Yield the lines of one metric. The values are computed in the meantime."""
@@ -97,7 +116,9 @@ class Exposition:
                 lines.clear()
         yield "".join(lines).encode()
 
-    def _latencies(self, metric: Metric, groups: Iterable[tuple[dict[str, str], list[Channel]]]) -> Iterator[bytes]:
+    def _latencies(
+        self, metric: Metric, groups: Iterable[tuple[dict[str, str], list[Channel]]]
+    ) -> Iterator[bytes]:
         """Yield a metric of the percentiles of these channels, if percentiles are configured."""
         values = [
             (_labels(**labels, quantile=repr(float(entry["quantile"]))), entry["value"] / SECOND_NS)
@@ -118,12 +139,16 @@ def _histogram(name: str, text: str, histogram: Histogram) -> bytes:
     count = 0
     for bound, count in histogram.cumulative():
         lines.append(f"{name}_bucket{_labels(le=_number(bound))} {_number(count)}\n")
-    return "".join([*lines, f"{name}_count {_number(count)}\n{name}_sum {_number(histogram.total)}\n"]).encode()
+    return "".join(
+        [*lines, f"{name}_count {_number(count)}\n{name}_sum {_number(histogram.total)}\n"]
+    ).encode()
 
 
 def _of_process() -> bytes:
     """Return processor time, memory, descriptors and collections, with the library's usual names."""
-    registry = CollectorRegistry()  # not the library's global one, which belongs to a program that embeds nsqd
+    registry = (
+        CollectorRegistry()
+    )  # not the library's global one, which belongs to a program that embeds nsqd
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     return generate_latest(registry)

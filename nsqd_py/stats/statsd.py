@@ -51,7 +51,9 @@ class StatsdReports:
                 yield from self._percentiles(inner, channel)
         for key, value in (memory or {}).items():
             is_counter = key == "gc_total_runs"
-            yield self._line("mem.", "gc_runs" if is_counter else key, value, COUNTER if is_counter else GAUGE)
+            yield self._line(
+                "mem.", "gc_runs" if is_counter else key, value, COUNTER if is_counter else GAUGE
+            )
         self._counted = self._counting
 
     def _included(self, things: Iterable[Statistics], name: str) -> Iterator[Statistics]:
@@ -66,7 +68,9 @@ class StatsdReports:
 
     def _percentiles(self, place: str, statistics: Statistics) -> Iterator[str]:
         for entry in statistics["e2e_processing_latency"]["percentiles"] or ():
-            yield self._line(place, f"e2e_processing_latency_{entry['quantile'] * 100:.0f}", int(entry["value"]), GAUGE)
+            yield self._line(
+                place, f"e2e_processing_latency_{entry['quantile'] * 100:.0f}", int(entry["value"]), GAUGE
+            )
 
     def _line(self, place: str, name: str, value: int, kind: str) -> str:
         """Return a line. A counter that is lower than in the last report belongs to a new topic or channel of that name."""
@@ -146,7 +150,9 @@ class StatsdReporter:
             slices.sleep_if_due()
             yield line
 
-    def _send(self, sock: socket.socket, endpoint: Endpoint, report: list[bytes], spread_s: float) -> OSError | None:
+    def _send(
+        self, sock: socket.socket, endpoint: Endpoint, report: list[bytes], spread_s: float
+    ) -> OSError | None:
         """Send packets, spread over `spread_s`; return the last error, or None. Packets with an error are lost."""
         last_error = None
         try:

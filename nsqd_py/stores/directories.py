@@ -23,7 +23,9 @@ MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 DELTA_LOG = "_delta_log"
 POINTERS = "_nsq_tables"
 # The files of nsqd in its data path that are not of one topic.
-STATE_FILES = tuple(f"nsqd.{name}" for name in ("dat", "stop", "clock", "epochs", "standby", "member", "standbys", "backup"))
+STATE_FILES = tuple(
+    f"nsqd.{name}" for name in ("dat", "stop", "clock", "epochs", "standby", "member", "standbys", "backup")
+)
 # What both nsqds and nsq-to-file keep next to files with messages.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp")
 _CLAIM = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
@@ -31,7 +33,9 @@ _CLAIM_BYTES = 1 << 20
 # A queue of Go's nsqd has no magic number, and its messages may hold any.
 _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # The directories in which Spark and table formats keep their own files.
-_OF_ENGINES = re.compile(r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)")
+_OF_ENGINES = re.compile(
+    r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)"
+)
 # Hive's directories have the name of a column.
 _HIVE_TOPIC = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link that leads in a circle is no file
@@ -107,7 +111,9 @@ class LocalFiles:
             seen.add((status.st_dev, status.st_ino))
             if DELTA_LOG in directories:
                 yield Entry(os.path.join(parent, DELTA_LOG), 0, 0)
-            links_last = sorted(directories, key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
+            links_last = sorted(
+                directories, key=lambda name: (os.path.islink(os.path.join(parent, name)), name)
+            )
             directories[:] = [name for name in links_last if not is_passed_over(name)]
             for name in names:
                 if entry := self.find(os.path.join(parent, name)):

@@ -86,7 +86,9 @@ def open_store(url: str, settings: Mapping[str, str] = NO_SETTINGS, *, retry_s: 
         return Store(fs.HadoopFileSystem.from_uri(uri), uri, "/")
     container, found, host = authority.partition("@")
     if not found:
-        raise ValueError(f"{scheme}://{authority} names no container: write <container>@<account>.{_AZURE_HOST}")
+        raise ValueError(
+            f"{scheme}://{authority} names no container: write <container>@<account>.{_AZURE_HOST}"
+        )
     return Store(fs.AzureFileSystem(**azure_arguments(settings, host)), uri, f"{container}/", container)
 
 
@@ -96,15 +98,22 @@ def open_store(url: str, settings: Mapping[str, str] = NO_SETTINGS, *, retry_s: 
 def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, object]:
     """Return the arguments of pyarrow's S3FileSystem for a bucket. Raises OSError if Amazon does not know the bucket."""
     own = f"{_S3}bucket.{bucket}."
-    settings = {**settings, **{_S3 + name[len(own) :]: text for name, text in settings.items() if name.startswith(own)}}
-    arguments: dict[str, object] = {name: text for name, key in _S3_TEXTS.items() if (text := settings.get(_S3 + key))}
+    settings = {
+        **settings,
+        **{_S3 + name[len(own) :]: text for name, text in settings.items() if name.startswith(own)},
+    }
+    arguments: dict[str, object] = {
+        name: text for name, key in _S3_TEXTS.items() if (text := settings.get(_S3 + key))
+    }
     if endpoint := settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES):
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
         arguments["endpoint_override"] = host.rstrip("/")
         arguments["scheme"] = scheme if found else "https" if is_encrypted else "http"
         # Spark's default is the bucket in the host's name; what is not Amazon's seldom has names for that.
-        arguments["force_virtual_addressing"] = settings.get(f"{_S3}path.style.access", "true").lower() == "false"
+        arguments["force_virtual_addressing"] = (
+            settings.get(f"{_S3}path.style.access", "true").lower() == "false"
+        )
     if _ANONYMOUS in settings.get(f"{_S3}aws.credentials.provider", ""):
         arguments["anonymous"] = True
     if "region" not in arguments and (region := _region(bucket, has_endpoint=bool(endpoint))):
@@ -186,7 +195,10 @@ def _texts(url: str, settings: Mapping[str, str]) -> dict[str, str]:
         arguments = s3_arguments(settings, authority)
     elif scheme in ("abfs", "abfss") and "@" in authority:
         arguments = azure_arguments(settings, authority.partition("@")[2])
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in arguments.items()}
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in arguments.items()
+    }
     if "endpoint_override" in texts:
         texts["endpoint"] = f"{texts['scheme']}://{texts['endpoint_override']}"
         texts["allow_http"] = "true"  # of an endpoint that begins so

@@ -29,7 +29,14 @@ _DELTA_VERSION = re.compile(r"\d{20}\.")
 _VERSION = re.compile(r"v?(\d+)(?:-[^/]*)?\.(?:gz\.)?metadata\.json(?:\.gz)?")
 _ANY_S3 = re.compile(rf"(?:{'|'.join(S3_SCHEMES)})://")
 # The features of Delta with which a file has the rows and the columns of the table.
-_KNOWN_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
+_KNOWN_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "typeWidening",
+}
 
 
 class UnreadableTable(Exception):
@@ -65,7 +72,10 @@ def everything(path: str) -> bool:
 
 
 def walk(
-    directory: str, files: Files, is_chosen: Callable[[str], bool] = everything, settings: Mapping[str, str] = NO_SETTINGS
+    directory: str,
+    files: Files,
+    is_chosen: Callable[[str], bool] = everything,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[Entry]:
     """Yield the files below a directory that are to be read: those that are chosen, and in place of a table's files its
     current ones.
@@ -95,7 +105,9 @@ def rewritten_files(paths: Iterable[str], files: Files) -> set[str]:
         by_directory.setdefault(os.path.dirname(os.path.abspath(path)), []).append(path)
     found: set[str] = set()
     for directory, group in by_directory.items():
-        tables: set[_Table] = set().union(*(_tables_of(above, files) for above in (directory, *directories_above(directory))))
+        tables: set[_Table] = set().union(
+            *(_tables_of(above, files) for above in (directory, *directories_above(directory)))
+        )
         if tables:
             live = {_identity(uri) for table in tables for uri in _files_of(table, files, NO_SETTINGS)}
             found.update(path for path in group if _identity(path) not in live and _is_parquet(path, files))
@@ -207,7 +219,11 @@ class _Selection:
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""
-        uris = [uri for table in sorted(self._roots[root]) for uri in _files_of(table, self._files, self._settings)]
+        uris = [
+            uri
+            for table in sorted(self._roots[root])
+            for uri in _files_of(table, self._files, self._settings)
+        ]
         live = {_identity(uri): uri for uri in uris}
         there = [path for identity in live if (path := self._by_identity.get(identity))]
         current = [path for path in there if path in self._is_chosen]
@@ -242,7 +258,9 @@ def _files_of(table: _Table, files: Files, settings: Mapping[str, str]) -> list[
     except UnreadableTable:
         raise
     except ImportError:
-        raise UnreadableTable(f"{table}: pip install 'nsqd-py[{table.kind.lower()}]' to read its current files") from None
+        raise UnreadableTable(
+            f"{table}: pip install 'nsqd-py[{table.kind.lower()}]' to read its current files"
+        ) from None
     except Exception as error:  # the packages raise many kinds
         raise UnreadableTable(f"{table} cannot be read: {_one_line(error)}") from error
 
@@ -257,12 +275,18 @@ def _delta_files(table: _Table, location: str, settings: Mapping[str, str]) -> l
     found = DeltaTable(location, storage_options=delta_options(location, settings))
     features = set(found.protocol().reader_features or ())
     if unknown := features - _KNOWN_FEATURES:
-        raise UnreadableTable(f"{table} uses the feature {min(unknown)}, which this reader of its files does not know")
+        raise UnreadableTable(
+            f"{table} uses the feature {min(unknown)}, which this reader of its files does not know"
+        )
     metadata = found.metadata()
     if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
-        raise UnreadableTable(f"{table} uses the feature columnMapping: its files have other names of columns than the table")
+        raise UnreadableTable(
+            f"{table} uses the feature columnMapping: its files have other names of columns than the table"
+        )
     if columns := COLUMNS.intersection(metadata.partition_columns):
-        raise UnreadableTable(f"{table} is partitioned by {', '.join(sorted(columns))}, which is not in its files")
+        raise UnreadableTable(
+            f"{table} is partitioned by {', '.join(sorted(columns))}, which is not in its files"
+        )
     if "deletionVectors" in features and _has_deletion_vectors(found):
         raise UnreadableTable(
             f"{table} has deletion vectors, so deleted rows are still in its files; this writes the files again without them: "

@@ -111,7 +111,14 @@ class Client(Stream):
     )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        broker: Broker,
+        limits: Limits,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         identity, _ = host_and_port(peer)
@@ -188,7 +195,9 @@ class Client(Stream):
         return self._budget.room_bytes - self.queued_bytes
 
     def send_frames(self, parts: list[frames.Part], size_bytes: int) -> None:
-        if self._unsent is not None or self._holds:  # these wait, and a view would keep its whole batch in memory
+        if (
+            self._unsent is not None or self._holds
+        ):  # these wait, and a view would keep its whole batch in memory
             self.out += map(bytes, parts)
         else:
             self.out += parts
@@ -232,7 +241,9 @@ class Client(Stream):
             if self._errors.add(now_s) and not self._is_slow:
                 self._is_slow = True
                 self.log.of_clients.warning(
-                    "client(%s) causes more than %d errors a second, it is served more slowly", self.peer, ERRORS_PER_S
+                    "client(%s) causes more than %d errors a second, it is served more slowly",
+                    self.peer,
+                    ERRORS_PER_S,
                 )
 
     def _must_wait(self) -> bool:
@@ -291,7 +302,9 @@ class Client(Stream):
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
-            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            self.log.of_clients.info(
+                "PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level
+            )
             yield DeflateLayer(level)
 
     @property
@@ -326,16 +339,22 @@ class Client(Stream):
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
-        if self._holds:  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
+        if (
+            self._holds
+        ):  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)
             self._beat_at(now_ns + interval_ns)
             return
-        if now_ns - self._beat_due_ns >= interval_ns:  # the loop was blocked: the client had no heartbeat to answer
+        if (
+            now_ns - self._beat_due_ns >= interval_ns
+        ):  # the loop was blocked: the client had no heartbeat to answer
             self._heard_s = self._loop.now()
         # Nothing is read from a client that is paused or in the backlog.
         silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
-        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop had no time to read it
+        if (
+            silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input()
+        ):  # the loop had no time to read it
             self._beat_at(now_ns + _RECHECK_NS)
         elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")

@@ -73,7 +73,14 @@ class ClientConnection(Client):
     __slots__ = ("_magic_so_far", "_parser")
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        broker: Broker,
+        limits: Limits,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._magic_so_far = b""
@@ -207,7 +214,9 @@ def identify(client: ClientConnection, command: Identify) -> None:
     client.sample_rate = session.sample_rate
     options = client.broker.options
     if TOPOLOGY_AWARE in options.enable_experiment:
-        client.nearness = nearness(options.topology_zone, options.topology_region, session.topology_zone, session.topology_region)
+        client.nearness = nearness(
+            options.topology_zone, options.topology_region, session.topology_zone, session.topology_region
+        )
     client.set_heartbeat()
     client.send(frames.response(answer))
     if session.upgrades != Upgrades():
@@ -297,7 +306,9 @@ def fin(client: ClientConnection, command: Fin) -> None:
     missing = channel.finish(client, message_ids)
     client.finish_count += len(message_ids) - len(missing)
     for message_id in missing:
-        client.answer_error(FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}"))
+        client.answer_error(
+            FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}")
+        )
     if not client.is_waiting and client.capacity() > 0:
         channel.client_ready(client)
     if len(client.in_flight):
@@ -312,7 +323,9 @@ def req(client: ClientConnection, command: Req) -> None:
     message_id, delay_ns = command.message_id, command.delay_ns
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
-        client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
+        client.log.of_clients.info(
+            "[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns
+        )
     if not channel.requeue(client, message_id, clamped_ns):
         raise ReqFailed(f"REQ {words(message_id)} failed {_missing_reason(channel, message_id)}")
     client.requeue_count += 1
@@ -344,7 +357,9 @@ def publish(client: ClientConnection, command: Publish) -> None:
     """Execute one or more equal PUBs or DPUBs, or an MPUB. The answer leaves when the messages are in the log."""
     kind, count = command.kind, command.count
     topic = client.broker.open_topics.get(command.topic_name.decode()) or _make_topic(client, kind, command)
-    topic.buffer.publish(command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns)
+    topic.buffer.publish(
+        command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns
+    )
     client.pub_counts[topic.name] += count
     client.send(frames.OK if kind == MPUB or count == 1 else frames.OK * count)
 

@@ -41,10 +41,25 @@ _read_int32 = Struct(">i").unpack_from
 class FastConnection(ClientConnection):
     """A connection that recognises a read of exactly one PUB or DPUB with the line of the last one."""
 
-    __slots__ = ("_defer_ns", "_kind", "_line", "_max_msg_size", "_reads_between_waits", "_reads_until_wait", "_topic_name")
+    __slots__ = (
+        "_defer_ns",
+        "_kind",
+        "_line",
+        "_max_msg_size",
+        "_reads_between_waits",
+        "_reads_until_wait",
+        "_topic_name",
+    )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        broker: Broker,
+        limits: Limits,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._line = b""
@@ -82,7 +97,9 @@ class FastConnection(ClientConnection):
             if 0 < size <= self._max_msg_size and _read_int32(body)[0] == size:
                 topic = self.broker.open_topics.get(self._topic_name)
                 if topic is not None:
-                    ticket = self.early.ticket(self._kind) if self.out else self._kind  # the same, without a call
+                    ticket = (
+                        self.early.ticket(self._kind) if self.out else self._kind
+                    )  # the same, without a call
                     topic.buffer.publish(body, 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
                     self.out.append(frames.OK)
                     if not self._in_iteration:
@@ -114,11 +131,19 @@ class FastConnection(ClientConnection):
             self._reads_between_waits = _FEWEST_READS
             self._reads_until_wait = 1
         else:
-            self._reads_until_wait = self._reads_between_waits = min(2 * self._reads_between_waits, _MOST_READS)
+            self._reads_until_wait = self._reads_between_waits = min(
+                2 * self._reads_between_waits, _MOST_READS
+            )
 
     def _has_read(self) -> bool:
         """Handle the next input if it comes soon, and answer it; False if it did not come, or took longer than a PUB."""
-        if self._holds or self._closing or self._unsent is not None or self._layer is not None or not self._has_input_soon():
+        if (
+            self._holds
+            or self._closing
+            or self._unsent is not None
+            or self._layer is not None
+            or not self._has_input_soon()
+        ):
             return False
         try:
             data = self._sock.recv(SMALL_READ)

@@ -39,7 +39,9 @@ def _wait(condition: Callable[[], bool], timeout_s: float, problem: Callable[[],
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _end(processes: list[subprocess.Popen[bytes]], owner: int, signal_number: int, folder: Path | None = None) -> None:
+def _end(
+    processes: list[subprocess.Popen[bytes]], owner: int, signal_number: int, folder: Path | None = None
+) -> None:
     """End the process with the signal, and remove the folder. Do nothing in a fork of the process that started it."""
     if os.getpid() != owner:
         return
@@ -72,11 +74,15 @@ class EmbeddedDaemon:
         # No TemporaryDirectory: that of a forked child would remove the parent's folder when the child ends.
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
         self._data_path = Path(self._folder if data_path is None else data_path)
-        self._processes: list[subprocess.Popen[bytes]] = []  # the current one; apart, so that the finalizer can hold it
+        self._processes: list[
+            subprocess.Popen[bytes]
+        ] = []  # the current one; apart, so that the finalizer can hold it
         self._owner = os.getpid()
         self._flags = flags
         self._addresses: dict[str, str] = {}
-        self._finalizer = weakref.finalize(self, _end, self._processes, self._owner, signal.SIGTERM, self._folder)
+        self._finalizer = weakref.finalize(
+            self, _end, self._processes, self._owner, signal.SIGTERM, self._folder
+        )
         self._log_path = self._folder / f"{self._name}.log"
         self._log_path.touch()
         self._addresses_path = self._folder / f"{self._name}.addresses"
@@ -143,7 +149,11 @@ class EmbeddedDaemon:
             self._addresses = found if len(found) == 2 else {}
             return bool(self._addresses)
 
-        _wait(ready, _TIMEOUT_S, lambda: f"{self._name} does not listen after {_TIMEOUT_S:g} s. {self._log_tail()}")
+        _wait(
+            ready,
+            _TIMEOUT_S,
+            lambda: f"{self._name} does not listen after {_TIMEOUT_S:g} s. {self._log_tail()}",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -164,14 +174,23 @@ class EmbeddedDaemon:
             raise RuntimeError(f"this {self._name} is closed; start another one with nsqd_py.embedded()")
         tcp, http_ = (self._addresses.get(name, f"{_HOST}:0") for name in ("TCP", "HTTP"))
         # -P: the files of the current folder must not hide modules.
-        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", str(self._addresses_path), self._module]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "nsqd_py.testing.child",
+            str(self._addresses_path),
+            self._module,
+        ]
         command.append(f"--broadcast-address={_HOST}")
         command += [f"--tcp-address={tcp}", f"--http-address={http_}", *self._arguments(), *self._flags]
         self._addresses = {}
         self._addresses_path.unlink(missing_ok=True)
         with self._log_path.open("ab") as log:
             # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
             self._processes.append(process)
 
     def _arguments(self) -> list[str]:
@@ -225,7 +244,9 @@ class Nsqd(EmbeddedDaemon):
     def stats(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """Return nsqd's /stats, of all topics or of one."""
         query = {"format": "json", "topic": topic, "channel": channel}
-        answer: dict[str, Any] = self.get("/stats?" + urlencode({key: text for key, text in query.items() if text}))
+        answer: dict[str, Any] = self.get(
+            "/stats?" + urlencode({key: text for key, text in query.items() if text})
+        )
         return answer
 
     def depth(self, topic: str, channel: str | None = None) -> int:
@@ -234,7 +255,9 @@ class Nsqd(EmbeddedDaemon):
         rows = topics if channel is None else [row for each in topics for row in each["channels"]]
         return sum(row["depth"] for row in rows)
 
-    def wait_for_depth(self, topic: str, depth: int, channel: str | None = None, timeout_s: float = 10.0) -> None:
+    def wait_for_depth(
+        self, topic: str, depth: int, channel: str | None = None, timeout_s: float = 10.0
+    ) -> None:
         """Wait until exactly `depth` messages wait in the topic, or in one of its channels.
 
         Messages in flight and deferred ones are not part of the depth. Raises TimeoutError.
@@ -246,7 +269,11 @@ class Nsqd(EmbeddedDaemon):
             return depths == [depth]
 
         name = topic if channel is None else f"{topic}/{channel}"
-        _wait(reached, timeout_s, lambda: f"the depth of {name} is {depths[0]} after {timeout_s:g} s, not {depth}")
+        _wait(
+            reached,
+            timeout_s,
+            lambda: f"the depth of {name} is {depths[0]} after {timeout_s:g} s, not {depth}",
+        )
 
     def _arguments(self) -> list[str]:
         return [f"--data-path={self.data_path}"]
@@ -309,15 +336,23 @@ class EmbeddedCluster:
                 return ports <= {producer["tcp_port"] for producer in lookupd.get("/nodes")["producers"]}
             return False
 
-        _wait(known, _TIMEOUT_S, lambda: "nsqlookupd does not know all nsqds: " + "; ".join(lookupd.log_lines(3)))
+        _wait(
+            known,
+            _TIMEOUT_S,
+            lambda: "nsqlookupd does not know all nsqds: " + "; ".join(lookupd.log_lines(3)),
+        )
 
 
 @overload
 def embedded(*flags: str, data_path: _Path | None = None) -> Nsqd: ...
 @overload
-def embedded(*flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None) -> EmbeddedCluster: ...
+def embedded(
+    *flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None
+) -> EmbeddedCluster: ...
 @overload
-def embedded(*flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None) -> EmbeddedCluster: ...
+def embedded(
+    *flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None
+) -> EmbeddedCluster: ...
 def embedded(
     *flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None
 ) -> Nsqd | EmbeddedCluster:
@@ -327,7 +362,9 @@ def embedded(
     each nsqd), by default in a temporary folder. Raises RuntimeError with nsqd's log if it does not start.
     """
     if lookupd or nsqds is not None:
-        return EmbeddedCluster(*flags, nsqds=1 if nsqds is None else nsqds, lookupd=lookupd, data_path=data_path)
+        return EmbeddedCluster(
+            *flags, nsqds=1 if nsqds is None else nsqds, lookupd=lookupd, data_path=data_path
+        )
     nsqd = Nsqd(*flags, data_path=data_path)
     try:
         nsqd.wait_until_ready()

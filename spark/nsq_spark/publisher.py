@@ -325,7 +325,9 @@ class TaskPublisher:
         self._under_way.remove(batch)
         self._under_way_bytes -= batch.size_bytes
         publish = batch.publish
-        batch.publish = None  # each refers to the other, and to megabytes, which would stay until garbage is collected
+        batch.publish = (
+            None  # each refers to the other, and to megabytes, which would stay until garbage is collected
+        )
         batch.may_be_there |= publish is not None and publish.losses > 0
         if error is None:
             self._acknowledged(batch)
@@ -336,7 +338,9 @@ class TaskPublisher:
         elif code in _FINAL or (self._producer and self._producer.is_refused):
             self._fatal = self._fatal or NotPublished(f"not published: {error}")
         elif monotonic() >= batch.deadline_s:
-            self._fatal = self._fatal or NotPublished(f"not published in {self._producers.give_up_after_s:g}s: {error}")
+            self._fatal = self._fatal or NotPublished(
+                f"not published in {self._producers.give_up_after_s:g}s: {error}"
+            )
         else:
             batch.may_be_there |= isinstance(error, ConnectionLost | TimedOut)
             if not self._returned:  # one lost connection returns several batches

@@ -25,13 +25,20 @@ COLUMNS = (
     TableColumn("topic", "STRING", pa.string(), "topic of the message"),
     TableColumn("channel", "STRING", pa.string(), "channel from which it was consumed; null if none"),
     TableColumn("timestamp", "TIMESTAMP", pa.timestamp("us", tz="UTC"), "when it was published"),
-    TableColumn("timestamp_ns", "BIGINT", pa.int64(), "the same in ns since the epoch; Spark's TIMESTAMP has µs only"),
+    TableColumn(
+        "timestamp_ns", "BIGINT", pa.int64(), "the same in ns since the epoch; Spark's TIMESTAMP has µs only"
+    ),
     TableColumn("id", "STRING", pa.string(), "message id, 16 hex characters"),
     TableColumn("attempts", "INT", pa.int32(), "number of deliveries before it was stored"),
     TableColumn("body", "BINARY", pa.binary(), "the message"),
     TableColumn("nsqd", "STRING", pa.string(), "host:port of the nsqd that delivered it"),
     TableColumn("file", "STRING", pa.string(), "path of the file that it was read from"),
-    TableColumn("position", "BIGINT", pa.int64(), "place in that file: rises from message to message, and never changes"),
+    TableColumn(
+        "position",
+        "BIGINT",
+        pa.int64(),
+        "place in that file: rises from message to message, and never changes",
+    ),
 )
 
 DDL = ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)

@@ -75,7 +75,9 @@ def test_a_problem_that_lasts_becomes_one_alert(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_alert_has_a_runbook(name: str) -> None:
-    headings = set(re.findall(r"^### (\w+)$", (REPOSITORY / "docs/runbooks.md").read_text("utf-8"), re.MULTILINE))
+    headings = set(
+        re.findall(r"^### (\w+)$", (REPOSITORY / "docs/runbooks.md").read_text("utf-8"), re.MULTILINE)
+    )
     urls = [rule["annotations"]["runbook_url"] for rule in alerts(name)]
     assert {url.partition("#")[0] for url in urls} == {"docs/runbooks.md"}
     assert {url.partition("#")[2] for url in urls} - headings == set()

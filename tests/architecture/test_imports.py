@@ -82,18 +82,25 @@ def test_the_lists_are_not_empty() -> None:
 
 
 def test_no_two_files_import_each_other() -> None:
-    own = {name: {other for other in imports_of(path) if other in ALL_MODULES} for name, path in ALL_MODULES.items()}
+    own = {
+        name: {other for other in imports_of(path) if other in ALL_MODULES}
+        for name, path in ALL_MODULES.items()
+    }
     pairs = [(one, other) for one in own for other in own[one] if one < other and one in own[other]]
     assert pairs == [("nsq_spark.replay.job", "nsq_spark.replay.options")]
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES), ids=relative)
 def test_nobody_imports_the_private_names_of_another_file(path: Path) -> None:
-    imported = [alias.name for node in import_nodes(path) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imported = [
+        alias.name for node in import_nodes(path) if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     assert [name for name in imported if name.startswith("_") and not name.startswith("__")] == []
 
 
-@pytest.mark.parametrize("path", [path for room in ROOMS_WITHOUT_IO for path in sorted((ROOT / room).glob("*.py"))], ids=relative)
+@pytest.mark.parametrize(
+    "path", [path for room in ROOMS_WITHOUT_IO for path in sorted((ROOT / room).glob("*.py"))], ids=relative
+)
 def test_rooms_without_io_open_and_print_nothing(path: Path) -> None:
     calls = {
         node.func.id
@@ -111,7 +118,9 @@ def test_no_library_imports_a_test_or_a_benchmark(path: Path) -> None:
 @pytest.mark.parametrize("path", sources(*LIBRARIES), ids=relative)
 def test_only_apps_patch_gevent(path: Path) -> None:
     assert not any(name.startswith("gevent.monkey") for name in imports_of(path))
-    attributes = {node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)}
+    attributes = {
+        node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)
+    }
     assert not any(name.startswith("patch_") or name == "monkey" for name in attributes)
 
 
@@ -121,7 +130,9 @@ def test_packages_do_nothing_when_they_are_imported() -> None:
         if path.name == "__init__.py" and path.parent.name in ("protocol", "diskqueue"):
             assert set(imports_of(path)) <= {"__future__", "__future__.annotations"}, path
     code = "import sys, nsqd_py; print([name for name in sys.modules if name.startswith('nsqd_py.')])"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -129,22 +140,45 @@ def test_executors_need_no_gevent() -> None:
     """Import what Spark's executors import, in a fresh process."""
     named = [name for name in ALL_MODULES if name.startswith("nsqd_py.protocol.")]
     assert "nsqd_py.protocol.parser" in named
-    named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.blocking.publishing_core"]
+    named += [
+        "nsqd_py.diskqueue.records",
+        "nsqd_py.diskqueue.messages",
+        "nsqd_py.client.blocking.publishing_core",
+    ]
     lines = [f"import {name}" for name in named]
-    lines += ["import sys", "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))"]
+    lines += [
+        "import sys",
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))",
+    ]
     run = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert run.stdout.strip() == "[]"
 
 
 def test_the_queue_needs_no_event_loop_file_or_logger() -> None:
     code = "import nsqd_py.queue.expiry, nsqd_py.queue.topic, sys; print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     loaded = set(run.stdout.split())
     assert "nsqd_py.queue.delivery" in loaded
     assert (
         loaded
-        & {"gevent", "greenlet", "socket", "logging", "mmap", "threading", "nsqd_py.runtime.logs", "nsqd_py.diskqueue.files"}
+        & {
+            "gevent",
+            "greenlet",
+            "socket",
+            "logging",
+            "mmap",
+            "threading",
+            "nsqd_py.runtime.logs",
+            "nsqd_py.diskqueue.files",
+        }
         == set()
     )

@@ -37,7 +37,9 @@ _MODULE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+")
 # `name  what it holds`, or several names with commas between them.
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?:  +\S|$)", re.MULTILINE)
 
-ROOMS = [path for package, folder in PACKAGES.items() for path in sorted((folder / package).rglob("__init__.py"))]
+ROOMS = [
+    path for package, folder in PACKAGES.items() for path in sorted((folder / package).rglob("__init__.py"))
+]
 
 
 def relative(path: Path) -> str:
@@ -106,7 +108,9 @@ def test_a_room_says_what_each_file_holds(room: Path) -> None:
     held |= {path.parent.name for path in room.parent.glob("*/__init__.py")}
     assert sorted(held - reported) == []
     # A heading of one word is none of these.
-    assert sorted(name for name in reported - held if name.islower() and not (room.parent / name).exists()) == []
+    assert (
+        sorted(name for name in reported - held if name.islower() and not (room.parent / name).exists()) == []
+    )
 
 
 def docstring(path: Path) -> str:

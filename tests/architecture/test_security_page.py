@@ -21,11 +21,17 @@ KIB, MIB = 1024, 1024 * 1024
 
 def access_rows() -> dict[str, list[str]]:
     """The cells of the table of access rules, by kind of access."""
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES if line.startswith("| ")]
-    return {row[0].strip("| "): row for row in cells if row[0].strip("| ") in {access.value for access in Access}}
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES if line.startswith("| ")
+    ]
+    return {
+        row[0].strip("| "): row for row in cells if row[0].strip("| ") in {access.value for access in Access}
+    }
 
 
-@pytest.mark.parametrize(("column", "routes"), [(1, NSQD_ROUTES), (2, LOOKUPD_ROUTES)], ids=["nsqd", "nsqlookupd"])
+@pytest.mark.parametrize(
+    ("column", "routes"), [(1, NSQD_ROUTES), (2, LOOKUPD_ROUTES)], ids=["nsqd", "nsqlookupd"]
+)
 def test_each_path_is_in_the_row_of_its_access(column: int, routes: tuple[object, ...]) -> None:
     rows_by_access = access_rows()
     assert rows_by_access.keys() == {access.value for access in Access}

@@ -16,7 +16,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.architecture.test_imports import ALL_MODULES
-from tests.support.thread_places import ClassNode, Place, checked_then_acted_on, classes_in, fields_of, places_in
+from tests.support.thread_places import (
+    ClassNode,
+    Place,
+    checked_then_acted_on,
+    classes_in,
+    fields_of,
+    places_in,
+)
 
 DISK = "nsqd_py.diskqueue"
 BLOCKING = "nsqd_py.client.blocking"
@@ -79,7 +86,11 @@ class Work(NamedTuple):
 WORK: dict[Place, Work] = {
     # ---- the threads themselves
     Place("nsqd_py.runtime.threads", "DiskThreads._start", "self._work"): Work(
-        ("nsqd_py.runtime:DiskThreads._ended, _watcher", "nsqd_py.runtime:_Thread.mailbox", "nsqd_py.runtime:Job")
+        (
+            "nsqd_py.runtime:DiskThreads._ended, _watcher",
+            "nsqd_py.runtime:_Thread.mailbox",
+            "nsqd_py.runtime:Job",
+        )
     ),
     Place("nsqd_py.runtime.threads", "in_thread", "_attempt"): Work(why=OTHERS),
     Place("nsqd_py.daemon", "Daemon.__init__", "DiskThreads(_DISK_THREADS)"): Work(why=POOL),
@@ -96,84 +107,138 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.broker:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
     ),
     Place("nsqd_py.broker.sync", "GroupSync._run_together", "self._sync_together"): Work(
-        ("nsqd_py.broker:GroupSync._running", "nsqd_py.broker:GroupSync._together", f"{DISK}:Unsynced", *WRITTEN_FILE)
+        (
+            "nsqd_py.broker:GroupSync._running",
+            "nsqd_py.broker:GroupSync._together",
+            f"{DISK}:Unsynced",
+            *WRITTEN_FILE,
+        )
     ),
-    Place("nsqd_py.broker.disk_limits", "RemovedFiles._restore", "lambda: restored.append(file.write_back())"): Work(
-        ("nsqd_py.broker:RemovedFiles", *WRITTEN_FILE)
+    Place(
+        "nsqd_py.broker.disk_limits", "RemovedFiles._restore", "lambda: restored.append(file.write_back())"
+    ): Work(("nsqd_py.broker:RemovedFiles", *WRITTEN_FILE)),
+    Place(
+        "nsqd_py.broker.disk_limits", "RemovedFiles._check_slow", "lambda: found.extend(_removed_of(files))"
+    ): Work(("nsqd_py.broker:RemovedFiles._check_slow", *READ_FILE)),
+    Place("nsqd_py.broker.housekeeping", "Housekeeper._move", "compaction.step"): Work(
+        (f"{DISK}:Compaction", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.broker.disk_limits", "RemovedFiles._check_slow", "lambda: found.extend(_removed_of(files))"): Work(
-        ("nsqd_py.broker:RemovedFiles._check_slow", *READ_FILE)
-    ),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._move", "compaction.step"): Work((f"{DISK}:Compaction", *WRITTEN_FILE)),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._remove_in_thread", "[lambda: finish.append(file.discard())]"): Work(
-        ("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)
-    ),
+    Place(
+        "nsqd_py.broker.housekeeping",
+        "Housekeeper._remove_in_thread",
+        "[lambda: finish.append(file.discard())]",
+    ): Work(("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)),
     Place("nsqd_py.broker.housekeeping", "Housekeeper._remove_in_thread", "finish[0]"): Work(
         ("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)
     ),
-    Place("nsqd_py.broker.topic_files", "LogMaker._try_in_thread", "work"): Work(("nsqd_py.broker:LogMaker", *FILE)),
+    Place("nsqd_py.broker.topic_files", "LogMaker._try_in_thread", "work"): Work(
+        ("nsqd_py.broker:LogMaker", *FILE)
+    ),
     Place("nsqd_py.diskqueue.log", "TopicLog._drop", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog._set_aside_unused", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog.remove", "file.discard()"): Work(FILE),
-    Place("nsqd_py.diskqueue.log", "TopicLog.free_spare", "partial(gone.unlink, missing_ok=True)"): Work(why=VALUES),
+    Place("nsqd_py.diskqueue.log", "TopicLog.free_spare", "partial(gone.unlink, missing_ok=True)"): Work(
+        why=VALUES
+    ),
     Place("nsqd_py.broker.topic_files", "close_topics", "_sync"): Work(
-        ("nsqd_py.broker:_Closing", f"{DISK}:TopicLog.files, directory", f"{DISK}:Unsynced", f"{DISK}:Journal", *WRITTEN_FILE)
+        (
+            "nsqd_py.broker:_Closing",
+            f"{DISK}:TopicLog.files, directory",
+            f"{DISK}:Unsynced",
+            f"{DISK}:Journal",
+            *WRITTEN_FILE,
+        )
     ),
     Place(
         "nsqd_py.diskqueue.reading",
         "read_kept_piece",
         "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _KEPT_PIECE_BYTES)))",
     ): Work(READ_FILE),
-    Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(why=OTHERS),
+    Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
+        why=OTHERS
+    ),
     Place("nsqd_py.broker.channel_admin", "Peek.look", "self._read"): Work(
         ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *READ_FILE)
     ),
-    Place("nsqd_py.broker.channel_admin", "_find_deferred", "_search(file, seq, now_ns, found)"): Work(why=VALUES),
+    Place("nsqd_py.broker.channel_admin", "_find_deferred", "_search(file, seq, now_ns, found)"): Work(
+        why=VALUES
+    ),
     # ---- damage
     Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
     Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
-    Place("nsqd_py.broker.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"): Work(why=VALUES),
+    Place("nsqd_py.broker.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"): Work(
+        why=VALUES
+    ),
     Place("nsqd_py.broker.mending", "LogFiles._repair_in_place", "_sync"): Work(why=VALUES),
     Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
         ("nsqd_py.broker:LogFiles", *READ_FILE)
     ),
     Place("nsqd_py.broker.mending", "LogFiles._write_again", "os.fsync"): Work(why=VALUES),
     Place("nsqd_py.broker.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(("nsqd_py.standby:RepairedFile._descriptor",)),
-    Place(
-        "nsqd_py.standby.upkeep", "Upkeep._check_suspects", "lambda file=file, found=found: found.extend(damage_in(*file[:3]))"
-    ): Work(why=VALUES),
-    Place("nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"): Work(
-        why=VALUES
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(
+        ("nsqd_py.standby:RepairedFile._descriptor",)
     ),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(
+        ("nsqd_py.standby:RepairedFile._descriptor",)
+    ),
+    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(
+        ("nsqd_py.standby:RepairedFile._descriptor",)
+    ),
+    Place(
+        "nsqd_py.standby.upkeep",
+        "Upkeep._check_suspects",
+        "lambda file=file, found=found: found.extend(damage_in(*file[:3]))",
+    ): Work(why=VALUES),
+    Place(
+        "nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"
+    ): Work(why=VALUES),
     # ---- journals and small files
-    Place("nsqd_py.broker.disk_io", "JournalWriter._write_in_thread", "[unsaved.write for _, _, unsaved in taken]"): Work(
-        ("nsqd_py.broker:JournalWriter", "nsqd_py.queue:JournalChange", f"{DISK}:Journal", f"{DISK}:LargeSnapshot")
+    Place(
+        "nsqd_py.broker.disk_io",
+        "JournalWriter._write_in_thread",
+        "[unsaved.write for _, _, unsaved in taken]",
+    ): Work(
+        (
+            "nsqd_py.broker:JournalWriter",
+            "nsqd_py.queue:JournalChange",
+            f"{DISK}:Journal",
+            f"{DISK}:LargeSnapshot",
+        )
     ),
     Place("nsqd_py.broker.disk_io", "JournalWriter._snapshot_in_thread", "large_snapshot.write"): Work(
         ("nsqd_py.broker:JournalWriter", f"{DISK}:LargeSnapshot")
     ),
-    Place("nsqd_py.broker.broker", "Broker._make_channel", "[partial(journal.snapshot, floor, [], [])]"): Work(
+    Place(
+        "nsqd_py.broker.broker", "Broker._make_channel", "[partial(journal.snapshot, floor, [], [])]"
+    ): Work((f"{DISK}:Journal",)),
+    Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "channel.journal.sync"): Work(
         (f"{DISK}:Journal",)
     ),
-    Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "channel.journal.sync"): Work((f"{DISK}:Journal",)),
     Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "sync_directory"): Work(why=VALUES),
     Place("nsqd_py.broker.state_files", "MetadataWriter.persist", "self._replace"): Work(
         ("nsqd_py.broker:MetadataWriter", f"{DISK}:Journal")
     ),
-    Place("nsqd_py.broker.state_files", "ClockKeeper._look", "self._replace"): Work(("nsqd_py.broker:ClockKeeper", *LOG)),
+    Place("nsqd_py.broker.state_files", "ClockKeeper._look", "self._replace"): Work(
+        ("nsqd_py.broker:ClockKeeper", *LOG)
+    ),
     # ---- standbys
-    Place("nsqd_py.standby.follower", "Follower._run", "self._copy.read"): Work(("nsqd_py.standby:Copy", *WRITTEN_FILE)),
+    Place("nsqd_py.standby.follower", "Follower._run", "self._copy.read"): Work(
+        ("nsqd_py.standby:Copy", *WRITTEN_FILE)
+    ),
     Place("nsqd_py.standby.follower", "Follower._sync", "sync_paths"): Work(("nsqd_py.standby:Copy",)),
     Place(
-        "nsqd_py.standby.stream", "StandbyStream._read", "lambda: found.append(os.pread(descriptor, size_bytes, offset))"
+        "nsqd_py.standby.stream",
+        "StandbyStream._read",
+        "lambda: found.append(os.pread(descriptor, size_bytes, offset))",
     ): Work(("nsqd_py.standby:StandbyStream", *FILE)),
-    Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(("nsqd_py.standby:StandbyMemory",)),
-    Place("nsqd_py.standby.fetch_server", "FetchServer._answer", "lambda: found.append(work())"): Work(READ_FILE),
+    Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(
+        ("nsqd_py.standby:StandbyMemory",)
+    ),
+    Place("nsqd_py.standby.fetch_server", "FetchServer._answer", "lambda: found.append(work())"): Work(
+        READ_FILE
+    ),
     Place("nsqd_py.broker.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
         (f"{DISK}:OpenFiles._files, is_full, _is_asked",)
     ),
@@ -185,7 +250,9 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.debug.memory", "Pauses.watch", "self._on_phase"): Work(
         ("nsqd_py.debug:Pauses.total_ns, last_ns, _started_ns",)
     ),
-    Place("nsqd_py.debug.stacks", "Profiler.profile", "self._on_signal"): Work(("nsqd_py.debug:Profiler._counts",)),
+    Place("nsqd_py.debug.stacks", "Profiler.profile", "self._on_signal"): Work(
+        ("nsqd_py.debug:Profiler._counts",)
+    ),
     Place("nsqd_py.api.handlers", "metrics", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsqd_py.api.handlers", "metrics", "import_module"): Work(why="imports have locks"),
     Place("nsqd_py.stats.prometheus", "Exposition.pieces", "gevent.get_hub().threadpool"): Work(why=POOL),
@@ -207,8 +274,12 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
-    Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
-    Place("nsq_spark.replay.terminal", "Stopping.begin_work", "self._on_signal"): Work(("nsq_spark.replay:Stopping.asked",)),
+    Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(
+        ("nsq_spark.replay:Stopping.asked",)
+    ),
+    Place("nsq_spark.replay.terminal", "Stopping.begin_work", "self._on_signal"): Work(
+        ("nsq_spark.replay:Stopping.asked",)
+    ),
     # ---- the import of Go's files
     Place("nsqd_py.go_import.take_over", "sync_files", "ThreadPoolExecutor(_SYNCS_AT_ONCE)"): Work(why=POOL),
     Place("nsqd_py.go_import.take_over", "sync_files", "_sync_file"): Work(why=VALUES),
@@ -216,11 +287,17 @@ WORK: dict[Place, Work] = {
     Place(f"{BLOCKING}.backend", "Backend.spawn", "_start_thread"): Work(why=OTHERS),
     Place(f"{BLOCKING}.backend", "_start_thread", "call"): Work(why=OTHERS),
     Place(f"{BLOCKING}.backend", "WorkerThread.__init__", "self._run"): Work(WORKERS),
-    Place(f"{BLOCKING}.lookup", "Finder.__init__", "WorkerThread[tuple[str, ...]](context.backend, context.poller)"): Work(
-        (f"{BLOCKING}:Finder", *WORKERS)
+    Place(
+        f"{BLOCKING}.lookup",
+        "Finder.__init__",
+        "WorkerThread[tuple[str, ...]](context.backend, context.poller)",
+    ): Work((f"{BLOCKING}:Finder", *WORKERS)),
+    Place(f"{BLOCKING}.nsqd_subscription", "NsqdSubscription.keep_connected", "call"): Work(
+        (f"{BLOCKING}:Connection", *WORKERS)
     ),
-    Place(f"{BLOCKING}.nsqd_subscription", "NsqdSubscription.keep_connected", "call"): Work((f"{BLOCKING}:Connection", *WORKERS)),
-    Place(f"{BLOCKING}.publishing_core", "PublishingCore._connect", "call"): Work((f"{BLOCKING}:Connection", *WORKERS)),
+    Place(f"{BLOCKING}.publishing_core", "PublishingCore._connect", "call"): Work(
+        (f"{BLOCKING}:Connection", *WORKERS)
+    ),
     Place(f"{BLOCKING}.producer", "Producer._start", "self._run"): Work(PRODUCER),
     Place(f"{BLOCKING}.consumer", "Consumer.start", "self._do_io"): Work(CONSUMER),
     Place(f"{BLOCKING}.consumer", "Consumer._start_handlers", "self._work"): Work(CONSUMER),
@@ -233,9 +310,13 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.client.aio.consumer", "MessageLoop.__del__", "__del__"): Work(
         ("nsqd_py.client.aio:Consumer", "nsqd_py.client.aio:TaskQueue._items")
     ),
-    Place("nsqd_py.client.aio.handler_threads", "_report", "_set"): Work(("nsqd_py.client.aio:HandlerThreads",)),
+    Place("nsqd_py.client.aio.handler_threads", "_report", "_set"): Work(
+        ("nsqd_py.client.aio:HandlerThreads",)
+    ),
     Place("nsqd_py.client.aio.producer", "Producer.close", "self._core.close"): Work(PRODUCER),
-    Place("nsqd_py.client.process", "<module>", "_at_exit"): Work(("nsqd_py.client.process:_Registry._refs, _most",)),
+    Place("nsqd_py.client.process", "<module>", "_at_exit"): Work(
+        ("nsqd_py.client.process:_Registry._refs, _most",)
+    ),
     Place("nsqd_py.client.process", "<module>", "os.register_at_fork(after_in_child=_after_fork)"): Work(
         ("nsqd_py.client.process:_Registry._refs, _most",)
     ),
@@ -245,28 +326,40 @@ WORK: dict[Place, Work] = {
     ),
     # ---- nsqadmin
     Place("nsqadmin_py.history.file", "HistoryFile.__init__", "ThreadPool(1)"): Work(why=POOL),
-    Place("nsqadmin_py.history.file", "HistoryFile._replace", "lambda data: replace_file(path, pack(data))"): Work(why=VALUES),
     Place(
-        "nsqadmin_py.messages.log_search", "LogSearch.run", "source.in_thread(partial(self._search, source.read(query)))"
+        "nsqadmin_py.history.file", "HistoryFile._replace", "lambda data: replace_file(path, pack(data))"
+    ): Work(why=VALUES),
+    Place(
+        "nsqadmin_py.messages.log_search",
+        "LogSearch.run",
+        "source.in_thread(partial(self._search, source.read(query)))",
     ): Work(("nsqadmin_py.messages:LogSearch",)),
-    Place("nsqadmin_py.web.message_queries", "MessageQueries._source", "gevent.get_hub().threadpool"): Work(why=POOL),
-    Place("nsqadmin_py.web.message_queries", "MessageQueries._source", "in_thread(gevent.get_hub().threadpool)"): Work(
-        why=OTHERS
+    Place("nsqadmin_py.web.message_queries", "MessageQueries._source", "gevent.get_hub().threadpool"): Work(
+        why=POOL
     ),
+    Place(
+        "nsqadmin_py.web.message_queries", "MessageQueries._source", "in_thread(gevent.get_hub().threadpool)"
+    ): Work(why=OTHERS),
     Place("nsqadmin_py.web.message_queries", "_matching", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsqadmin_py.web.message_queries", "_matching", "match"): Work(why=VALUES),
     # ---- tools
     Place("nsq_tools.tail.output", "Output.__init__", "DiskThreads(1)"): Work(why=POOL),
-    Place("nsq_tools.tail.output", "Output.write", "_write_all"): Work(("nsq_tools.tail:Output._descriptor",)),
+    Place("nsq_tools.tail.output", "Output.write", "_write_all"): Work(
+        ("nsq_tools.tail:Output._descriptor",)
+    ),
     Place("nsq_tools.to_file.service", "Service.__init__", "gevent.get_hub().threadpool"): Work(why=POOL),
-    Place("nsq_tools.to_file.service", "Service._check_directories", "self._check_destinations"): Work(why=VALUES),
+    Place("nsq_tools.to_file.service", "Service._check_directories", "self._check_destinations"): Work(
+        why=VALUES
+    ),
     Place("nsq_tools.to_file.service", "Service.run", "self._repair"): Work(
         (f"{TO_FILE}:Claim", f"{TO_FILE}:FinishedFile", *LOG)
     ),
     Place("nsq_tools.to_file.topic_writer", "TopicWriter._store", "self._archive.work"): Work(
         (f"{TO_FILE}:Archive", f"{TO_FILE}:Claim", f"{TO_FILE}:Service._warned", *LOG)
     ),
-    Place("nsq_tools.to_file.topic_writer", "Finisher._run", "self._finish"): Work((f"{TO_FILE}:FinishedFile", *LOG)),
+    Place("nsq_tools.to_file.topic_writer", "Finisher._run", "self._finish"): Work(
+        (f"{TO_FILE}:FinishedFile", *LOG)
+    ),
     # ---- Spark
     Place("nsq_spark.archive.listing", "survey", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(why=POOL),
     Place("nsq_spark.archive.listing", "survey", "recogniser.info"): Work(
@@ -285,7 +378,15 @@ WORK: dict[Place, Work] = {
 METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.runtime.threads:Job": ("run",),
     "nsqd_py.runtime.threads:DiskThreads": ("_work",),
-    "nsqd_py.runtime.logs:LineSink": ("write", "take_lost", "_keep", "flush", "_write_now", "_write_all", "_write_waiting"),
+    "nsqd_py.runtime.logs:LineSink": (
+        "write",
+        "take_lost",
+        "_keep",
+        "flush",
+        "_write_now",
+        "_write_all",
+        "_write_waiting",
+    ),
     f"{DISK}.syncing:CallTimer": ("__enter__", "__exit__"),
     f"{DISK}.syncing:Appending": ("step", "write", "_make_steps"),
     f"{DISK}.open_files:LazyFile": ("is_open", "fileno", "duplicate", "pin", "unpin", "close"),
@@ -306,25 +407,57 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
     "nsqd_py.queue.position:JournalChange": ("write",),
     "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
-    "nsqd_py.standby.fetch_server:FetchServer": (*("_log", "_logs", "_versions", "_open", "_open_version", "_end", "_bytes"),),
+    "nsqd_py.standby.fetch_server:FetchServer": (
+        *("_log", "_logs", "_versions", "_open", "_open_version", "_end", "_bytes"),
+    ),
     "nsqd_py.standby.copy:Copy": ("read", "_read_epochs", "_note_journal"),
     "nsqd_py.debug.memory:Pauses": ("_on_phase",),
     "nsqd_py.debug.stacks:Profiler": ("_on_signal",),
-    "nsqd_py.client.message:MessageBatch": ("finish_if_open", "_finished_one", "_take_all", "_take", "_taken", "_open_set"),
+    "nsqd_py.client.message:MessageBatch": (
+        "finish_if_open",
+        "_finished_one",
+        "_take_all",
+        "_take",
+        "_taken",
+        "_open_set",
+    ),
     "nsqd_py.client.consuming.subscription:InFlightWindow": ("finish_one", "_announce", "take_output"),
     f"{BLOCKING}.backend:Poller": ("wake", "close"),
     f"{BLOCKING}.backend:WorkerThread": ("_run", "_end", "kill", "result"),
     f"{BLOCKING}.backend:Waiters": ("wait", "wait_until", "wake", "wake_all"),
     f"{BLOCKING}.backend:Latch": ("set", "wait"),
     f"{BLOCKING}.backend:WorkQueue": ("put_all", "wait_until_empty", "clear", "close", "take", "_wait"),
-    f"{BLOCKING}.producer:Producer": ("_publish_soon", "_wake_io", "_take_in", "_refuse_overdue", "_refuse_left", "_empty_inbox"),
+    f"{BLOCKING}.producer:Producer": (
+        "_publish_soon",
+        "_wake_io",
+        "_take_in",
+        "_refuse_overdue",
+        "_refuse_left",
+        "_empty_inbox",
+    ),
     f"{BLOCKING}.consumer:Consumer": ("_on_output", "_leave", "_give_back", "begin_to_stop"),
     "nsqd_py.client.aio.consumer:TaskQueue": ("clear", "_next"),
     "nsqd_py.client.process:_Registry": ("__iter__", "add", "discard"),
     "nsqadmin_py.messages.log_search:LogSearch": ("_search", "_take", "_pass", "_keep"),
-    f"{TO_FILE}.archive:Archive": ("work", "store", "tick", "close", "_write_some", "_take", "_sync", "_take_back"),
+    f"{TO_FILE}.archive:Archive": (
+        "work",
+        "store",
+        "tick",
+        "close",
+        "_write_some",
+        "_take",
+        "_sync",
+        "_take_back",
+    ),
     f"{TO_FILE}.service:Service": ("_warn_once",),
-    "nsq_spark.archive.listing:_Recogniser": ("info", "topics_of", "_told_topic", "_parts", "_in_doubt", "_with_times"),
+    "nsq_spark.archive.listing:_Recogniser": (
+        "info",
+        "topics_of",
+        "_told_topic",
+        "_parts",
+        "_in_doubt",
+        "_with_times",
+    ),
 }
 # Fields that a method of a thread tests and then removes from: why no other thread can be in between.
 CHECKED_FIRST = {
@@ -339,8 +472,12 @@ _LINE = re.compile(r"([A-Za-z_]\w*(?:\.\w+(?:, \w+)*)?)  +(\S.*)")
 
 
 def test_every_place_is_in_the_table() -> None:
-    found = {place for module, path in ALL_MODULES.items() for place in places_in(module, path.read_text("utf-8"))}
-    assert sorted(found - WORK.keys()) == [], "say in WORK what it shares, and in the docstring of the room why that is safe"
+    found = {
+        place for module, path in ALL_MODULES.items() for place in places_in(module, path.read_text("utf-8"))
+    }
+    assert sorted(found - WORK.keys()) == [], (
+        "say in WORK what it shares, and in the docstring of the room why that is safe"
+    )
     assert sorted(WORK.keys() - found) == [], "these are there no more"
 
 
@@ -361,7 +498,9 @@ def test_the_docstrings_name_what_exists() -> None:
         for name in lines_of(room):
             class_name, _, fields = name.partition(".")
             known = names_of(room, class_name)
-            missing += [f"{room}:{class_name}.{field}" for field in fields.split(", ") if field and field not in known]
+            missing += [
+                f"{room}:{class_name}.{field}" for field in fields.split(", ") if field and field not in known
+            ]
             missing += [f"{room}:{class_name}"] if not known else []
     assert missing == []
 
@@ -379,7 +518,11 @@ def test_methods_of_threads_use_only_what_is_written_down(owner: str) -> None:
 def test_methods_of_threads_do_not_check_and_then_act(owner: str) -> None:
     module, class_name = owner.split(":")
     methods = classes_of(module)[class_name].methods
-    found = {f"{owner}.{method} {field}" for method in METHODS[owner] for field in checked_then_acted_on(methods[method])}
+    found = {
+        f"{owner}.{method} {field}"
+        for method in METHODS[owner]
+        for field in checked_then_acted_on(methods[method])
+    }
     expected = {each for each in CHECKED_FIRST if each.startswith(f"{owner}.")}
     assert found == expected
 
@@ -443,7 +586,11 @@ class Threads:
 
 def test_a_planted_race_is_found() -> None:
     """As the one that lost acknowledged messages: another thread takes the last job between the test and `popleft`."""
-    assert checked_then_acted_on(classes_in(RACE)["Threads"].methods["take"]) == {"_idle", "_jobs", "_by_name"}
+    assert checked_then_acted_on(classes_in(RACE)["Threads"].methods["take"]) == {
+        "_idle",
+        "_jobs",
+        "_by_name",
+    }
 
 
 def test_a_field_that_is_not_written_down_is_found() -> None:
@@ -505,9 +652,17 @@ def names_of(room: str, class_name: str) -> set[str]:
 def unwritten(room: str, found: ClassNode, method: str) -> list[str]:
     """Return the fields that a method uses, which change after the object was made, and of which no line of the room is."""
     bases = list(_with_bases(room, found))
-    written = {f"{name.partition('.')[0]}.{field}" for name in lines_of(room) for field in name.partition(".")[2].split(", ")}
+    written = {
+        f"{name.partition('.')[0]}.{field}"
+        for name in lines_of(room)
+        for field in name.partition(".")[2].split(", ")
+    }
     if any(each.node.name in lines_of(room) for each in bases):
         return []
     used = fields_of(found.methods[method]) - {name for each in bases for name in each.methods}
     changing = {field for each in bases for field in each.fields_that_change}
-    return sorted(field for field in used & changing if not any(f"{each.node.name}.{field}" in written for each in bases))
+    return sorted(
+        field
+        for field in used & changing
+        if not any(f"{each.node.name}.{field}" in written for each in bases)
+    )

@@ -16,14 +16,28 @@ def declared() -> Iterator[str]:
     """The codes of the TCP protocol's errors, and the messages of HTTP errors."""
     for path in sorted([*(ROOT / "nsqd_py").rglob("*.py"), *(ROOT / "nsqlookupd_py").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("HttpError", "BodyRule"):
-                yield from (arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "code" and isinstance(node.value, ast.Constant):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("HttpError", "BodyRule")
+            ):
+                yield from (
+                    arg.value
+                    for arg in node.args[1:2]
+                    if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                )
+            elif (
+                isinstance(node, ast.Assign)
+                and ast.unparse(node.targets[0]) == "code"
+                and isinstance(node.value, ast.Constant)
+            ):
                 yield str(node.value.value)
 
 
 def has_an_entry(name: str) -> bool:
-    return name in PAGE or any(name.startswith(kind) and f"{kind}…" in PAGE for kind in ("MISSING_ARG_", "INVALID_ARG_"))
+    return name in PAGE or any(
+        name.startswith(kind) and f"{kind}…" in PAGE for kind in ("MISSING_ARG_", "INVALID_ARG_")
+    )
 
 
 def test_every_error_of_a_server_has_an_entry() -> None:
@@ -33,6 +47,10 @@ def test_every_error_of_a_server_has_an_entry() -> None:
 
 
 def test_every_error_of_the_client_has_an_entry() -> None:
-    names = {name for name, item in vars(errors).items() if isinstance(item, type) and item.__module__ == errors.__name__}
+    names = {
+        name
+        for name, item in vars(errors).items()
+        if isinstance(item, type) and item.__module__ == errors.__name__
+    }
     assert len(names) > 10
     assert {name for name in names - {"NsqClientError", "AtAddress"} if f"`{name}`" not in PAGE} == set()

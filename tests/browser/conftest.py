@@ -58,7 +58,9 @@ def filled(running_cluster: AdminCluster) -> Iterator[AdminCluster]:
         first.wait_for_channel("payments", "ledger", depth=0, dead_letter_count=1)
     # It holds its message, and hears no heartbeat, for longer than tests take.
     patient = {"heartbeat_interval": 60_000, "msg_timeout": 600_000}
-    with first.connect(client_id="reader", hostname="reader.example", user_agent="tests/1.0", **patient) as client:
+    with first.connect(
+        client_id="reader", hostname="reader.example", user_agent="tests/1.0", **patient
+    ) as client:
         client.sub("orders", "archive", 1)
         client.message()
         yield running_cluster

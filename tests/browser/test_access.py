@@ -19,7 +19,15 @@ pytestmark = pytest.mark.xdist_group("browser")
 # Buttons of each view that change something.
 CHANGING = {
     "/": ["Create a topic"],
-    "/topics/orders": ["Publish a message", "Create a channel", "Pause", "Seek", "Empty", "Delete", "Tombstone"],
+    "/topics/orders": [
+        "Publish a message",
+        "Create a channel",
+        "Pause",
+        "Seek",
+        "Empty",
+        "Delete",
+        "Tombstone",
+    ],
     "/topics/orders/archive": ["Pause", "Seek", "Empty", "Delete"],
     "/topics/payments.dead?tab=dead": ["Requeue"],
     "/nodes/{node}": ["Tombstone"],
@@ -70,7 +78,9 @@ def test_login(visit: Visits, filled: AdminCluster, tmp_path: Path) -> None:
     assert command.count("curl -fsS -u 'bob' ") == 2  # curl asks for the password
     assert "secret" not in command
     confirm(dialog, "Create")
-    wait_until(lambda: 'AUDIT: create topic="orders" by="bob"' in admin.log_text(), what="the line of the action")
+    wait_until(
+        lambda: 'AUDIT: create topic="orders" by="bob"' in admin.log_text(), what="the line of the action"
+    )
 
 
 def test_below_a_base_path(visit: Visits, filled: AdminCluster) -> None:

@@ -21,13 +21,17 @@ def on_all(cluster: AdminCluster, name: str, value: object, channel: str = "") -
     """Both nsqds say so of orders, or of a channel of it."""
 
     def found() -> list[object]:
-        rows = [n.channel_stats("orders", channel) if channel else n.topic_stats("orders") for n in cluster.nsqds]
+        rows = [
+            n.channel_stats("orders", channel) if channel else n.topic_stats("orders") for n in cluster.nsqds
+        ]
         return [row and row[name] for row in rows]
 
     wait_until(lambda: found() == [value, value], what=f"{name}={value} of orders {channel}: {found()}")
 
 
-def test_a_topic_and_a_channel_are_created(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_topic_and_a_channel_are_created(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     page = ready(visit(admin))
     dialog = press(page, "Create a topic")
     dialog.get_by_label("Topic").fill("no name!")
@@ -56,7 +60,9 @@ def test_a_topic_and_a_channel_are_created(visit: Visits, cluster: AdminCluster,
     expect(page.get_by_role("table", name="Channels").get_by_role("link", name="archive")).to_be_visible()
 
 
-def test_a_topic_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_topic_is_paused_emptied_and_deleted(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders")
     cluster.publish("orders", 2, 3)
     admin.wait_for_topic("orders", depth=5, nodes=2)
@@ -85,7 +91,9 @@ def test_a_topic_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminClus
     dialog.get_by_label("Type").fill("order")
     expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
     confirm(dialog, "Delete topic", phrase="orders")
-    wait_until(lambda: not any(nsqd.topic_stats("orders") for nsqd in cluster.nsqds), what="the end of orders")
+    wait_until(
+        lambda: not any(nsqd.topic_stats("orders") for nsqd in cluster.nsqds), what="the end of orders"
+    )
     assert cluster.lookupd.topics() == []
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
     assert path_of(page) == "/"
@@ -107,7 +115,9 @@ def test_a_topic_is_taken_from_one_nsqd(visit: Visits, cluster: AdminCluster, ad
     expect(page.get_by_role("table", name="nsqds").get_by_role("row")).to_have_count(2)
 
 
-def test_a_channel_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_channel_is_paused_emptied_and_deleted(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     admin.wait_for_topic("orders", depth=5, nodes=2)
@@ -123,11 +133,15 @@ def test_a_channel_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCl
     confirm(press(page, "Empty"), "Empty channel", phrase="archive")
     on_all(cluster, "depth", 0, "archive")
     confirm(press(page, "Delete"), "Delete channel", phrase="archive")
-    wait_until(lambda: not any(nsqd.channel_stats("orders", "archive") for nsqd in cluster.nsqds), what="its end")
+    wait_until(
+        lambda: not any(nsqd.channel_stats("orders", "archive") for nsqd in cluster.nsqds), what="its end"
+    )
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 
 
-def test_a_channel_goes_back_and_forward(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_channel_goes_back_and_forward(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     for nsqd, count in zip(cluster.nsqds, (2, 3), strict=True):
@@ -197,7 +211,9 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     (letter,) = rows_of(page, "The latest dead letters")
     assert (letter["From topic"], letter["Channel"]) == ("orders", "archive")
     assert letter["Body"] == '{"id": 1}'
-    page.get_by_role("table", name="The latest dead letters").get_by_role("row").nth(1).get_by_role("button").click()
+    page.get_by_role("table", name="The latest dead letters").get_by_role("row").nth(1).get_by_role(
+        "button"
+    ).click()
     below = page.locator(".unfolded")
     expect(below).to_contain_text('"id": 1')
     expect(below).to_contain_text("after 2 attempts")
@@ -215,7 +231,9 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     expect(page.get_by_role("log", name="Notices")).to_contain_text("3 messages")
 
 
-def test_what_only_nsqlookupds_know_is_made_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_what_only_nsqlookupds_know_is_made_and_deleted(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.lookupd.create_channel("idle", "one")
     cluster.lookupd.create_channel("idle", "two")
     page = ready(visit(admin, "/lookup"))

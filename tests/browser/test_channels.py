@@ -46,7 +46,9 @@ def test_channels_are_listed_by_depth_and_filtered(visit: Visits, many: Nsqadmin
     expect(table).not_to_contain_text("nobody")
 
 
-def test_several_channels_are_emptied_with_one_question(visit: Visits, many: NsqadminProcess, cluster: AdminCluster) -> None:
+def test_several_channels_are_emptied_with_one_question(
+    visit: Visits, many: NsqadminProcess, cluster: AdminCluster
+) -> None:
     page = ready(visit(many, "/channels"))
     expect(page.get_by_role("button", name="Empty")).to_have_attribute("aria-disabled", "true")
     page.get_by_label("Select archive of orders").check()
@@ -62,13 +64,17 @@ def test_several_channels_are_emptied_with_one_question(visit: Visits, many: Nsq
     expect(page.locator(".notices")).to_contain_text("2 channels were emptied.")
 
     def is_empty() -> bool:
-        return all(nsqd.channel_stats("orders", name)["depth"] == 0 for nsqd in cluster.nsqds for name in NAMES)  # type: ignore[index]
+        return all(
+            nsqd.channel_stats("orders", name)["depth"] == 0 for nsqd in cluster.nsqds for name in NAMES
+        )  # type: ignore[index]
 
     wait_until(is_empty, what="empty channels")
     page.get_by_label("Select archive of orders").check()
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("dialog").get_by_role("button", name="Pause 1 channel").click()
-    expect(page.get_by_role("table", name="Channels").get_by_role("row", name="archive")).to_contain_text("paused")
+    expect(page.get_by_role("table", name="Channels").get_by_role("row", name="archive")).to_contain_text(
+        "paused"
+    )
 
 
 NAMES = ("archive", "billing")

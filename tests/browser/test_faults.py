@@ -61,7 +61,9 @@ def has_room(folder: Path) -> bool:
     return disk.free / disk.total > 0.25
 
 
-def test_a_cluster_that_is_well_needs_no_attention(broken: AdminCluster, visit: Visits, tmp_path: Path) -> None:
+def test_a_cluster_that_is_well_needs_no_attention(
+    broken: AdminCluster, visit: Visits, tmp_path: Path
+) -> None:
     admin = open_admin(broken)
     with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:
         for client in (first, second):
@@ -72,10 +74,14 @@ def test_a_cluster_that_is_well_needs_no_attention(broken: AdminCluster, visit: 
         page = ready(visit(admin))
         if has_room(tmp_path):
             expect(page.get_by_role("main")).to_contain_text("Nothing needs attention.")
-        expect(attention(page).get_by_role("listitem").filter(has_not_text="left of its disk")).to_have_count(0)
+        expect(attention(page).get_by_role("listitem").filter(has_not_text="left of its disk")).to_have_count(
+            0
+        )
 
 
-def test_consumers_that_stop_and_do_not_come_back_are_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
+def test_consumers_that_stop_and_do_not_come_back_are_on_the_first_screen(
+    broken: AdminCluster, visit: Visits
+) -> None:
     admin = open_admin(broken)
     page = ready(visit(admin))
     with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:
@@ -84,9 +90,13 @@ def test_consumers_that_stop_and_do_not_come_back_are_on_the_first_screen(broken
         expect(item(page, "no consumer")).to_have_count(0)
     broken.publish("orders", 4, 0)
     rounds(admin, 2)
-    found = item(page, "no consumer", "orders", "archive", "messages wait, and no consumer is connected", CLOCK)
+    found = item(
+        page, "no consumer", "orders", "archive", "messages wait, and no consumer is connected", CLOCK
+    )
     expect(found).to_be_visible()
-    expect(page.get_by_role("table", name="Topics").get_by_role("row", name="orders")).to_contain_text("no consumer")
+    expect(page.get_by_role("table", name="Topics").get_by_role("row", name="orders")).to_contain_text(
+        "no consumer"
+    )
     found.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("archive")
     expect(page.get_by_role("main")).to_contain_text("Oldest")
@@ -99,7 +109,9 @@ def test_many_problems_with_one_cause_are_one_row_that_unfolds(broken: AdminClus
         broken.nsqds[0].post(f"/pub?topic=events{number}", b"x")
     rounds(admin, 2)
     page = ready(visit(admin))
-    found = item(page, "no consumer", "10 channels of 10 topics", "the worst is orders/archive: 5 messages wait", CLOCK)
+    found = item(
+        page, "no consumer", "10 channels of 10 topics", "the worst is orders/archive: 5 messages wait", CLOCK
+    )
     expect(found).to_be_visible()
     member = found.get_by_role("link", name="events8")
     expect(member).not_to_be_visible()
@@ -127,7 +139,9 @@ def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluste
     expect(gone).to_have_count(0)
 
 
-def test_an_nsqd_that_does_not_answer_is_not_healthy_and_has_topics(broken: AdminCluster, visit: Visits) -> None:
+def test_an_nsqd_that_does_not_answer_is_not_healthy_and_has_topics(
+    broken: AdminCluster, visit: Visits
+) -> None:
     admin = open_admin(broken)
     page = ready(visit(admin, f"/nodes/{address(broken.nsqds[0])}"))
     expect(page.get_by_role("main")).to_contain_text("OK")

@@ -69,7 +69,11 @@ def test_a_rebound_name_reads_nothing(browser: Browser, daemons: list[ServerProc
         for path in ("/ping", "/stats", "/topics", "/", "/config/log_level"):
             page.goto(f"http://{EVIL_HOST}:{daemon.http_port}{path}")
             assert "HOST_NOT_ALLOWED" in page.content()
-            for options in ({}, {"headers": {"Accept-Language": "*", "User-Agent": "curl/8.5"}}, {"method": "POST"}):
+            for options in (
+                {},
+                {"headers": {"Accept-Language": "*", "User-Agent": "curl/8.5"}},
+                {"method": "POST"},
+            ):
                 status, text = page.evaluate(FETCH, [path, options])
                 assert status == 403
                 assert "HOST_NOT_ALLOWED" in text

@@ -27,7 +27,9 @@ def gos_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adm
         yield cluster
 
 
-@pytest.mark.skipif(not (NSQD and NSQLOOKUPD), reason="NSQD_GO and NSQLOOKUPD_GO, paths of Go's programs, run this")
+@pytest.mark.skipif(
+    not (NSQD and NSQLOOKUPD), reason="NSQD_GO and NSQLOOKUPD_GO, paths of Go's programs, run this"
+)
 def test_our_page_over_gos_servers(gos_cluster: AdminCluster, visit: Visits) -> None:
     cluster = gos_cluster
     cluster.create("orders", "archive")

@@ -45,7 +45,11 @@ def harm(page: Page, visits: Visits) -> list[str]:
 def hostile_admin(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
     with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
-        flags = ("--poll-interval=500ms", "--history-file=", f"--lookupd-http-address=127.0.0.1:{lookupd.port}")
+        flags = (
+            "--poll-interval=500ms",
+            "--history-file=",
+            f"--lookupd-http-address=127.0.0.1:{lookupd.port}",
+        )
         with NsqadminProcess(log_path, *flags) as admin:
             yield admin.start()
 
@@ -123,7 +127,9 @@ def test_a_browser_does_not_take_a_name_for_a_step_of_the_path(
 
 
 @pytest.mark.slow
-def test_hostile_bodies_are_published_as_they_are(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_hostile_bodies_are_published_as_they_are(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     page = ready(visit(admin, "/topics/orders"))

@@ -22,7 +22,9 @@ def topics_on(page: Page) -> list[str]:
     return [row["Topic"].split()[0] for row in rows_of(page, "Topics")]
 
 
-def test_search_order_and_pages_are_in_the_address(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_search_order_and_pages_are_in_the_address(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     names = [f"t-{number:03}" for number in range(MANY)]
     for name in names:
         cluster.nsqds[0].create(name)
@@ -61,7 +63,9 @@ def test_search_order_and_pages_are_in_the_address(visit: Visits, cluster: Admin
     assert topics_on(page) == ["rare"]
 
 
-def test_a_topic_is_deleted_by_keys_alone(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_topic_is_deleted_by_keys_alone(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("first")
     cluster.create("orders")
     cluster.publish("orders", 1, 0)

@@ -20,7 +20,12 @@ NOBODY_THERE = "ERR_(CONNECTION_REFUSED|CONNECTION_RESET|EMPTY_RESPONSE|INCOMPLE
 
 
 def tile(page: Page, label: str) -> Locator:
-    return page.locator("dl div").filter(has=page.locator("dt", has_text=re.compile(f"^{label}"))).locator("dd").first
+    return (
+        page.locator("dl div")
+        .filter(has=page.locator("dt", has_text=re.compile(f"^{label}")))
+        .locator("dd")
+        .first
+    )
 
 
 def chart(page: Page, text: str) -> Locator:
@@ -28,7 +33,9 @@ def chart(page: Page, text: str) -> Locator:
     return page.get_by_role("img", name=re.compile(text))
 
 
-def test_figures_and_charts_move_when_messages_flow(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_figures_and_charts_move_when_messages_flow(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     page = ready(visit(admin, "/topics/orders"))

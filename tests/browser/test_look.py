@@ -24,12 +24,16 @@ def font_px(page: Page, label: str) -> float:
     return size
 
 
-def test_few_tiles_are_large_and_a_rate_of_zero_is_a_dash(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_few_tiles_are_large_and_a_rate_of_zero_is_a_dash(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     admin.wait_for_topic("orders", depth=5, nodes=2)
     page = ready(visit(admin))
-    expect(page.get_by_label("The cluster", exact=True).locator("dt")).to_have_text(["Depth", "In/s", "Finished/s", "Oldest"])
+    expect(page.get_by_label("The cluster", exact=True).locator("dt")).to_have_text(
+        ["Depth", "In/s", "Finished/s", "Oldest"]
+    )
     assert tiles_of(page)["Timed out/s"] == "0"
     assert font_px(page, "Depth") > 1.6 * font_px(page, "Timed out/s")
     (row,) = rows_of(page, "Topics")
@@ -102,7 +106,9 @@ def test_the_header_of_a_phone_is_one_line(
 
 
 @pytest.mark.parametrize("size", [DESK, LAPTOP], ids=["1280", "1024"])
-def test_plots_are_on_one_line(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, size: ViewportSize) -> None:
+def test_plots_are_on_one_line(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, size: ViewportSize
+) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     with cluster.nsqds[0].connect() as client:

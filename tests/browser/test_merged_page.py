@@ -36,7 +36,9 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (MERGER / "node_modules/esbuild").is_dir() or not shutil.which("node"):
         pytest.skip("needs npm, with which `make test` installs esbuild")
     folder = tmp_path_factory.mktemp("merged") / "page"
-    done = subprocess.run(["node", MERGER / "build.mjs", folder], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["node", MERGER / "build.mjs", folder], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return folder
 
@@ -55,14 +57,19 @@ def test_few_requests_show_the_first_screen(browser: Browser, cluster: AdminClus
         page.evaluate("document.fonts.ready.then(() => 0)")
         urls = [request.url for request in asked]
         assert len(urls) <= MOST_REQUESTS, urls
-        assert any(url.endswith("/app.js") for url in urls) and not any("/views/" in url for url in urls), urls
+        assert any(url.endswith("/app.js") for url in urls) and not any("/views/" in url for url in urls), (
+            urls
+        )
         ended = [request for request in asked if request.resource_type != "eventsource"]  # that one goes on
         sizes = {request.url: request.sizes() for request in ended}
-    assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values()) <= MOST_BYTES, sizes
+    assert (
+        sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values()) <= MOST_BYTES
+    ), sizes
 
 
 @pytest.mark.parametrize(
-    "path", ["/channels", "/nodes", "/topics/orders", "/topics/orders/archive", "/lookup", "/counter", "/audit"]
+    "path",
+    ["/channels", "/nodes", "/topics/orders", "/topics/orders/archive", "/lookup", "/counter", "/audit"],
 )
 def test_each_view_is_in_it(visit: Visits, cluster: AdminCluster, merged: Path, path: str) -> None:
     """The charts of some come later. What a page does wrong fails the test."""

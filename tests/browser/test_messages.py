@@ -104,10 +104,14 @@ def test_the_messages_of_all_nsqds_are_one_list(
     for row, (number, of) in zip(rows.all(), ((2, other), (1, nsqd), (0, other)), strict=True):
         expect(row).to_contain_text(f"late {number}")
         expect(row).to_contain_text(address(of))
-    expect(found.get_by_role("status").first).to_have_text("3 of 67 messages that were searched; the logs begin here")
+    expect(found.get_by_role("status").first).to_have_text(
+        "3 of 67 messages that were searched; the logs begin here"
+    )
 
 
-def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+def test_a_search_goes_on_until_it_is_cancelled(
+    visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess
+) -> None:
     """nsqadmin answers with a part of the log each time; after the second one, not before the test says so."""
     page = ready(visit(admin, "/lookup"))
     asked: list[str] = []
@@ -119,7 +123,13 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
             held.append(route)
             return
         start = 1000 - 300 * len(asked)
-        message = {"id": "0123456789abcdef", "seq": start, "timestamp": 10**18 + start, "size": 2, "body": "it"}
+        message = {
+            "id": "0123456789abcdef",
+            "seq": start,
+            "timestamp": 10**18 + start,
+            "size": 2,
+            "body": "it",
+        }
         answer = {
             "messages": [message],
             "searched_count": 300,
@@ -136,7 +146,11 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
     page.route(
         "**/api/v2/topics/orders/log?*",
         lambda route: route.fulfill(
-            json={"nodes": [{"node": address(nsqd), "answer": {"earliest_seq": 0, "next_seq": 1000}, "can": True}]}
+            json={
+                "nodes": [
+                    {"node": address(nsqd), "answer": {"earliest_seq": 0, "next_seq": 1000}, "can": True}
+                ]
+            }
         ),
     )
     page.goto(f"/topics/orders?tab=messages&text=it&node={address(nsqd)}")
@@ -144,7 +158,11 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
     status = found.get_by_role("status").first
     expect(status).to_have_text("2 of 600 messages that were searched; 1,000 to search")
     expect(found.get_by_label("Searched")).to_have_attribute("value", "600")
-    assert ("from=latest" in asked[0], "before=700" in asked[1], "before=400" in asked[2]) == (True, True, True)
+    assert ("from=latest" in asked[0], "before=700" in asked[1], "before=400" in asked[2]) == (
+        True,
+        True,
+        True,
+    )
     found.get_by_role("button", name="Cancel").click()
     expect(status).to_have_text("2 of 600 messages that were searched")
     found.get_by_role("button", name="Search on").click()
@@ -152,7 +170,9 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
     assert "before=400" in asked[3]
 
 
-def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+def test_hostile_bodies_are_text_and_come_whole(
+    visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess
+) -> None:
     page = ready(visit(admin, "/topics/orders?tab=messages&limit=10"))
     found = found_in(page)
     rows = found.locator("tbody [data-row]")
@@ -194,7 +214,9 @@ def test_a_message_is_published_again_edited(
     assert re.search(r'AUDIT: publish topic="corrected" copy_of="[0-9a-f]{16}" by=', admin.log_text())
 
 
-def test_one_dead_letter_is_requeued_and_one_discarded(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_one_dead_letter_is_requeued_and_one_discarded(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("orders", "archive")
     nsqd = cluster.nsqds[0]
     nsqd.create("orders.dead", "letters")
@@ -233,7 +255,12 @@ def test_selected_dead_letters_are_requeued_and_discarded(
     admin.wait_for_topic("orders.dead", depth=4, channels=len(channels))
     page = ready(visit(admin, "/topics/orders.dead?tab=dead"))
     table = page.get_by_role("table", name="The latest dead letters")
-    assert [row["Body"] for row in rows_of(page, "The latest dead letters")] == ["fourth", "third", "second", "first"]
+    assert [row["Body"] for row in rows_of(page, "The latest dead letters")] == [
+        "fourth",
+        "third",
+        "second",
+        "first",
+    ]
     bar = page.get_by_role("group", name="Actions on the selected dead letters")
     requeue = bar.get_by_role("button", name="Requeue selected …")
     expect(requeue).to_have_attribute("aria-disabled", "true")
@@ -273,7 +300,9 @@ def test_what_a_button_does_is_copied_as_a_command(
     dialog = press(ready(page), "Publish a message")
     dialog.get_by_label("Body", exact=True).fill('it\'s $HOME & "more"\n')
     run_copied(page, dialog, "Copy as curl")
-    waiting = [n.http("GET", "/channel/peek?topic=orders&channel=archive").json()["messages"] for n in cluster.nsqds]
+    waiting = [
+        n.http("GET", "/channel/peek?topic=orders&channel=archive").json()["messages"] for n in cluster.nsqds
+    ]
     assert [message["body"] for messages in waiting for message in messages] == ['it\'s $HOME & "more"\n']
 
 
@@ -283,4 +312,6 @@ def run_copied(page: Page, place: Locator, button: str) -> str:
     expect(place.get_by_role("button", name="Copied")).to_be_visible()
     command = page.evaluate("navigator.clipboard.readText()")
     assert re.search("[0-9a-f]{64}", command) is None, "no token is in it"
-    return subprocess.run(["bash", "-euc", command], check=True, capture_output=True, text=True, timeout=40).stdout
+    return subprocess.run(
+        ["bash", "-euc", command], check=True, capture_output=True, text=True, timeout=40
+    ).stdout

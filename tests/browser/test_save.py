@@ -21,7 +21,17 @@ from tests.support.nsqd_process import wait_until
 pytestmark = pytest.mark.xdist_group("browser")
 
 MANY = 120
-HEAD = ["Topic", "Problems", "Depth", "In/s", "Finished/s", "In flight", "Deferred", "Requeued/s", "Timed out/s"]
+HEAD = [
+    "Topic",
+    "Problems",
+    "Depth",
+    "In/s",
+    "Finished/s",
+    "In flight",
+    "Deferred",
+    "Requeued/s",
+    "Timed out/s",
+]
 FORMULA = "=HYPERLINK(\"http://evil.example\",\"1;2\")"  # fmt: skip
 
 
@@ -46,7 +56,9 @@ def json_of(page: Page, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_all_rows_that_a_search_leaves_are_saved(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_all_rows_that_a_search_leaves_are_saved(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     names = [f"t-{number:03}" for number in range(MANY)]
     for name in [*names, "other"]:
         cluster.nsqds[0].create(name)
@@ -66,7 +78,9 @@ def test_all_rows_that_a_search_leaves_are_saved(visit: Visits, cluster: AdminCl
     assert {"finish_rate", "problems"} <= set(objects[0])
 
 
-def test_a_file_has_no_formulas_of_others(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_a_file_has_no_formulas_of_others(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     cluster.create("-orders", "archive")
     nsqd = cluster.nsqds[0]
     with nsqd.connect(client_id=FORMULA, hostname="@SUM(1)", user_agent=" +1, and more") as client:
@@ -75,7 +89,11 @@ def test_a_file_has_no_formulas_of_others(visit: Visits, cluster: AdminCluster, 
         page = ready(visit(admin, "/topics/-orders/archive"))
         expect(page.get_by_role("table", name="Clients").get_by_role("row")).to_have_count(2)
         (row,) = csv_of(page, "clients of -orders archive")
-        assert (row["Client"], row["Host"], row["User agent"]) == (f"'{FORMULA}", "'@SUM(1)", "' +1, and more")
+        assert (row["Client"], row["Host"], row["User agent"]) == (
+            f"'{FORMULA}",
+            "'@SUM(1)",
+            "' +1, and more",
+        )
         assert row["RDY"] == "1"
         assert row["Connected (s)"].isdecimal()
         (found,) = json_of(page, "clients of -orders archive")
@@ -88,7 +106,9 @@ def test_a_file_has_no_formulas_of_others(visit: Visits, cluster: AdminCluster, 
         assert (channel["topic"], channel["depth"], channel["oldest_age_s"]) == ("-orders", 0, None)
 
 
-def test_nodes_and_what_needs_attention_are_saved(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
+def test_nodes_and_what_needs_attention_are_saved(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
     for number in range(5):  # one row for all of them
         cluster.nsqds[0].create(f"paused-{number}", "archive")
         cluster.nsqds[0].post(f"/channel/pause?topic=paused-{number}&channel=archive")
@@ -99,7 +119,9 @@ def test_nodes_and_what_needs_attention_are_saved(visit: Visits, cluster: AdminC
     assert sorted(row["Topic"] for row in paused) == [f"paused-{number}" for number in range(5)]
     assert {row["Channel"] for row in paused} == {"archive"}
     assert all(re.match(r"\d{4}-\d\d-\d\dT", row["Since"]) for row in paused)
-    assert [row["severity"] for row in json_of(page, "attention") if row["topic"] == "paused-0"] == ["warning"]
+    assert [row["severity"] for row in json_of(page, "attention") if row["topic"] == "paused-0"] == [
+        "warning"
+    ]
     page.goto("/nodes")
     ready(page)
 

@@ -36,7 +36,9 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
         def take(name: str, path: str = "") -> None:
             if path:
                 page.goto(path)
-                expect(ready(page).get_by_role("button", name="10m")).to_have_count(1 if has_charts(path) else 0)
+                expect(ready(page).get_by_role("button", name="10m")).to_have_count(
+                    1 if has_charts(path) else 0
+                )
             picture = screenshots / f"nsqadmin-{name}.png"
             page.screenshot(path=picture)
             assert picture.stat().st_size < MOST_BYTES, name
@@ -49,7 +51,9 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
         page.goto("/topics/orders/search")
         ready(page).get_by_role("button", name="Peek").click()
         expect(page.get_by_role("region", name=f"Messages of {address(cluster.nsqds[0])}")).to_be_visible()
-        page.get_by_role("heading", name="Messages of the channel").evaluate("heading => heading.scrollIntoView()")
+        page.get_by_role("heading", name="Messages of the channel").evaluate(
+            "heading => heading.scrollIntoView()"
+        )
         take("peek")
         page.goto("/topics/orders?tab=messages&limit=10&path=%24.total%20%3E%20250")
         found = page.get_by_role("region", name="Messages found")
@@ -75,7 +79,9 @@ def test_pictures_of_standbys_for_the_docs(visit: Visits, tmp_path: Path, screen
         cluster.primary.create("orders", "archive", "billing")
         wait_until_it_has_all(cluster.primary)
         admin = cluster.admin()
-        cluster.wait_for_row(admin, cluster.standby, standby_state="following", tcp_port=cluster.standby.tcp_port)
+        cluster.wait_for_row(
+            admin, cluster.standby, standby_state="following", tcp_port=cluster.standby.tcp_port
+        )
         page = visit(admin, f"/nodes/{address(cluster.standby)}", faults=ENDED)
         assert cluster.relay is not None
         with cluster.primary.connect() as client:

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import DESK, PHONE, Visits, confirm, overflow, press, ready, rows_of, system_theme, violations
+from tests.support.browser import (
+    DESK,
+    PHONE,
+    Visits,
+    confirm,
+    overflow,
+    press,
+    ready,
+    rows_of,
+    system_theme,
+    violations,
+)
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
@@ -37,7 +48,9 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     primary, standby = address(pair.primary), address(pair.standby)
     pair.wait_for_row(admin, pair.standby, standby_state="following", state="ok")
     page = ready(visit(admin, "/nodes"))
-    expect(page.get_by_role("table", name="nsqds")).to_contain_text("1 of 1 standby")  # nsqadmin asks one nsqd after the other
+    expect(page.get_by_role("table", name="nsqds")).to_contain_text(
+        "1 of 1 standby"
+    )  # nsqadmin asks one nsqd after the other
     rows = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert " ".join(rows[primary]["nsqd"].split()).endswith("primary 1 of 1 standby")
     assert " ".join(rows[standby]["nsqd"].split()).endswith(f"standby, following of {primary}")
@@ -47,7 +60,9 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     expect(page.get_by_role("table", name="nsqds").get_by_role("row")).to_have_count(2)
 
     page.goto(f"/nodes/{primary}")
-    expect(ready(page).get_by_role("region", name="Standbys")).to_contain_text("Publishers do not wait for standbys.")
+    expect(ready(page).get_by_role("region", name="Standbys")).to_contain_text(
+        "Publishers do not wait for standbys."
+    )
     expect(page.get_by_role("table", name="Standbys of this nsqd")).to_contain_text(standby)
     page.goto(f"/nodes/{standby}")
     role = ready(page).get_by_role("region", name="Standby", exact=True)
@@ -74,16 +89,22 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     pair.wait_for_row(admin, pair.standby, standby_state="connecting", standby_primary_answers=False)
     page.goto("/")
     attention = ready(page).get_by_role("region", name="Attention")
-    expect(attention).to_contain_text(re.compile(f"disconnected\\s*nsqd {standby} is not connected to its primary"))
+    expect(attention).to_contain_text(
+        re.compile(f"disconnected\\s*nsqd {standby} is not connected to its primary")
+    )
     attention.get_by_role("link", name=standby).first.click()  # it may have a second problem
     dialog = press(ready(page), "Promote")
     expect(dialog).to_contain_text("nsqadmin gets no answer from its primary")
-    expect(dialog).to_contain_text(re.compile(r"acknowledged after \d\d:\d\d:\d\d, when it last heard from it"))
+    expect(dialog).to_contain_text(
+        re.compile(r"acknowledged after \d\d:\d\d:\d\d, when it last heard from it")
+    )
     confirm(dialog, "Promote", phrase=standby)
     expect(page.get_by_text(f"nsqd {standby} is being promoted.")).to_be_visible()
     wait_until(lambda: is_primary(pair.standby), what="the promotion")
     pair.wait_for_row(admin, pair.standby, role="primary", state="ok", is_listed=True, depth=3)
-    expect(page.get_by_role("region", name="Standbys")).to_contain_text("It accepts standbys, and none follows it.")
+    expect(page.get_by_role("region", name="Standbys")).to_contain_text(
+        "It accepts standbys, and none follows it."
+    )
     assert sorted(consume_all(pair.standby, "orders", "archive")) == [b"one", b"three", b"two"]
 
 
@@ -106,7 +127,11 @@ def fake_stats(**standby: Any) -> bytes:
 
 
 def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_path: Path) -> None:
-    said = {"/stats": fake_stats(), "/info": b'{"tcp_port": 1}', "/promote": b'{"message": "STANDBY_INCOMPLETE"}'}
+    said = {
+        "/stats": fake_stats(),
+        "/info": b'{"tcp_port": 1}',
+        "/promote": b'{"message": "STANDBY_INCOMPLETE"}',
+    }
 
     def reply(asked: Asked) -> Reply:
         path = asked.target.partition("?")[0]
@@ -115,14 +140,21 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
     with WebServer(reply) as standby:
         node = f"127.0.0.1:{standby.port}"
         with NsqadminProcess(
-            tmp_path / "nsqadmin.log", "--history-file=", "--poll-interval=500ms", f"--nsqd-http-address={node}"
+            tmp_path / "nsqadmin.log",
+            "--history-file=",
+            "--poll-interval=500ms",
+            f"--nsqd-http-address={node}",
         ) as admin:
             admin.start()
-            page = ready(visit(admin, f"/nodes/{node}", faults=["409", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED"]))
+            page = ready(
+                visit(admin, f"/nodes/{node}", faults=["409", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED"])
+            )
             role = page.get_by_role("region", name="Standby", exact=True)
             expect(role).to_contain_text("2 messages that its primary does not have")
             dialog = press(page, "Promote")
-            expect(dialog).to_contain_text(re.compile(r"7 messages \(900 B\) of a:4150 .*, as of \d\d:\d\d:\d\d"))
+            expect(dialog).to_contain_text(
+                re.compile(r"7 messages \(900 B\) of a:4150 .*, as of \d\d:\d\d:\d\d")
+            )
             confirm(dialog, "Promote", phrase=node)  # in the meantime it is incomplete: nsqd decides
             expect(page.get_by_text("Its copy is not complete: it cannot be promoted yet.")).to_be_visible()
             for about, why in (

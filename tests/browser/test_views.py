@@ -8,7 +8,18 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from nsqd_py.version import PROJECT_VERSION
-from tests.support.browser import DESK, PHONE, Visits, overflow, press, ready, rows_of, system_theme, tiles_of, violations
+from tests.support.browser import (
+    DESK,
+    PHONE,
+    Visits,
+    overflow,
+    press,
+    ready,
+    rows_of,
+    system_theme,
+    tiles_of,
+    violations,
+)
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
@@ -59,7 +70,12 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     assert tiles_of(page)["Depth"] == "10"
     topics = {row["Topic"].split()[0]: row for row in rows_of(page, "Topics")}
     assert list(topics) == ["orders", "payments.dead", "payments"]  # the worst first
-    assert [topics["orders"][name] for name in ("Depth", "In flight", "Channels", "Clients")] == ["9", "1", "2", "1"]
+    assert [topics["orders"][name] for name in ("Depth", "In flight", "Channels", "Clients")] == [
+        "9",
+        "1",
+        "2",
+        "1",
+    ]
     assert "channel paused" in topics["orders"]["Problems"]
 
     follow(page, "orders")
@@ -70,13 +86,16 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
         ("archive", "4", "1"),
     ]
     assert "paused" in channels["billing"]["Problems"]
-    assert {row["nsqd"].split()[0]: row["Messages total"] for row in rows_of(page, "nsqds that have the topic")} == {
-        first: "2",
-        second: "3",
-    }
+    assert {
+        row["nsqd"].split()[0]: row["Messages total"] for row in rows_of(page, "nsqds that have the topic")
+    } == {first: "2", second: "3"}
 
     follow(page, "archive")
-    assert (tiles_of(page)["Depth"], tiles_of(page)["In flight"], tiles_of(page)["Clients"]) == ("4", "1", "1")
+    assert (tiles_of(page)["Depth"], tiles_of(page)["In flight"], tiles_of(page)["Clients"]) == (
+        "4",
+        "1",
+        "1",
+    )
     assert {row["nsqd"].split()[0]: row["Depth"] for row in rows_of(page, "nsqds that have the channel")} == {
         first: "1",
         second: "3",
@@ -91,7 +110,9 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
         "1",
     ]
     page.get_by_role("button", name="Peek").click()
-    expect(page.get_by_role("region", name=f"Messages of {second}").get_by_text("hello", exact=True)).to_have_count(3)
+    expect(
+        page.get_by_role("region", name=f"Messages of {second}").get_by_text("hello", exact=True)
+    ).to_have_count(3)
     assert (filled.nsqds[1].channel_stats("orders", "archive") or {})["depth"] == 3  # nothing is taken
 
     follow(page, "orders")
@@ -104,30 +125,53 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     assert (file["Kept"], file["Not finished"]) == ("3", "3")
 
 
-def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
+def test_what_the_views_of_the_cluster_show(
+    visit: Visits, filled: AdminCluster, admin: NsqadminProcess
+) -> None:
     first, second = map(address, filled.nsqds)
     page = ready(visit(admin, "/topics/orders?tab=dead"))
-    expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()  # although messages wait in it
+    expect(
+        page.get_by_role("heading", name="No dead letters")
+    ).to_be_visible()  # although messages wait in it
     page.goto("/topics/payments.dead?tab=dead")
     ready(page)
     assert tiles_of(page)["Depth"] == "1"
     (letter,) = rows_of(page, "The latest dead letters")
-    assert [letter[name] for name in ("From topic", "Channel", "nsqd", "Attempts")] == ["payments", "ledger", first, "2"]
+    assert [letter[name] for name in ("From topic", "Channel", "nsqd", "Attempts")] == [
+        "payments",
+        "ledger",
+        first,
+        "2",
+    ]
 
     follow(page, "Nodes")
     nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert sorted(nodes) == sorted((first, second))
-    assert [nodes[first][name] for name in ("Depth", "Clients", "Version", "nsqd-py")] == ["4", "1", "1.3.0", PROJECT_VERSION]
+    assert [nodes[first][name] for name in ("Depth", "Clients", "Version", "nsqd-py")] == [
+        "4",
+        "1",
+        "1.3.0",
+        PROJECT_VERSION,
+    ]
     expect(page.get_by_role("contentinfo")).to_contain_text(f"nsqadmin-py {PROJECT_VERSION} for NSQ 1.3.0")
     assert nodes[first]["Topics"].split() == ["3", "orders", "payments", "payments.dead"]
     page.get_by_role("link", name=first).first.click()
     ready(page)
     assert (tiles_of(page)["Depth"], tiles_of(page)["Clients"]) == ("4", "1")
-    assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == ["orders", "payments", "payments.dead"]
-    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels of this nsqd")][:2] == ["billing", "archive"]
+    assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == [
+        "orders",
+        "payments",
+        "payments.dead",
+    ]
+    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels of this nsqd")][:2] == [
+        "billing",
+        "archive",
+    ]
     (reader,) = rows_of(page, "Consumers of this nsqd")
     assert [reader[name] for name in ("Topic", "Channel", "In flight")] == ["orders", "archive", "1"]
-    expect(page.get_by_role("table", name="Consumers of this nsqd").get_by_text("–")).to_have_count(2)  # after the second answer
+    expect(page.get_by_role("table", name="Consumers of this nsqd").get_by_text("–")).to_have_count(
+        2
+    )  # after the second answer
     assert rows_of(page, "Publishers of this nsqd")[0]["Client"] == "No connection has published."
 
     follow(page, "Lookup")
@@ -136,18 +180,31 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
 
     follow(page, "Counter")
     counted = sum(
-        channel["message_count"] for nsqd in filled.nsqds for topic in nsqd.stats()["topics"] for channel in topic["channels"]
+        channel["message_count"]
+        for nsqd in filled.nsqds
+        for topic in nsqd.stats()["topics"]
+        for channel in topic["channels"]
     )
     expect(page.get_by_role("main")).to_contain_text(f"{counted}")
-    assert {row["nsqd"].split()[0]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {first: "5", second: "6"}
-    assert {row["nsqd"].split()[0]: row["Share"] for row in rows_of(page, "Messages by nsqd")} == {first: "45 %", second: "55 %"}
+    assert {row["nsqd"].split()[0]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {
+        first: "5",
+        second: "6",
+    }
+    assert {row["nsqd"].split()[0]: row["Share"] for row in rows_of(page, "Messages by nsqd")} == {
+        first: "45 %",
+        second: "55 %",
+    }
 
 
 # ---- everybody
 
 
-@pytest.mark.parametrize("names", [["topics", "messages", "channel"], pytest.param([*VIEWS], marks=pytest.mark.slow)])
-def test_everybody_can_read_it(visit: Visits, filled: AdminCluster, admin: NsqadminProcess, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    "names", [["topics", "messages", "channel"], pytest.param([*VIEWS], marks=pytest.mark.slow)]
+)
+def test_everybody_can_read_it(
+    visit: Visits, filled: AdminCluster, admin: NsqadminProcess, names: list[str]
+) -> None:
     page = visit(admin)
     faults = {}
     for name in names:

@@ -64,7 +64,12 @@ def run_gnsq(topic: str, channel: str, lookupds: Sequence[str]) -> None:
         note(message.body)
 
     consumer = gnsq.Consumer(
-        topic, channel, lookupd_http_addresses=lookupds, lookupd_poll_interval=POLL_S, max_in_flight=20, message_handler=handle
+        topic,
+        channel,
+        lookupd_http_addresses=lookupds,
+        lookupd_poll_interval=POLL_S,
+        max_in_flight=20,
+        message_handler=handle,
     )
     consumer.start()
 

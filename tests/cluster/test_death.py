@@ -6,7 +6,17 @@ import contextlib
 
 import pytest
 
-from tests.support.cluster import RETURN_S, SOON_S, Cluster, Publisher, answered_within, hung, identities, names, start_all
+from tests.support.cluster import (
+    RETURN_S,
+    SOON_S,
+    Cluster,
+    Publisher,
+    answered_within,
+    hung,
+    identities,
+    names,
+    start_all,
+)
 
 LOOKUPDS = pytest.mark.parametrize("count", [1, 2], ids=["one_lookupd", "both_lookupds"])
 

@@ -15,7 +15,9 @@ from tests.support.nsqd_process import wait_until
 CHANNELS = ["a", "b", "c"]
 EPHEMERAL = "d#ephemeral"
 PUBLISHERS, MESSAGES_EACH = 4, 10
-ALL = sorted(b"%d-%03d" % (publisher, number) for publisher in range(PUBLISHERS) for number in range(MESSAGES_EACH))
+ALL = sorted(
+    b"%d-%03d" % (publisher, number) for publisher in range(PUBLISHERS) for number in range(MESSAGES_EACH)
+)
 # A lookupd that hangs may be waited for, by the channels; not by the publishers.
 CHANNELS_S = 40.0
 

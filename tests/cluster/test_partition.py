@@ -35,7 +35,11 @@ def test_partition_of_some_seconds(cluster: Cluster, topic: str) -> None:
         nsqd.create(brief, "channel")
         nsqd.delete_topic(brief)
 
-    with Publisher(halfway, kept, "kept") as to_halfway, Publisher(alone, kept, "kept") as to_alone, ThreadPoolExecutor() as pool:
+    with (
+        Publisher(halfway, kept, "kept") as to_halfway,
+        Publisher(alone, kept, "kept") as to_alone,
+        ThreadPoolExecutor() as pool,
+    ):
         with cluster.partition(halfway, first), cluster.partition(alone, first, second):
             changes = [pool.submit(change, nsqd) for nsqd in (halfway, alone)]
             to_halfway.go_on(UNTIL_IT_IS_NOTICED)

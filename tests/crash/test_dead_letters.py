@@ -29,7 +29,9 @@ TIME_TO_DIE_S = 30.0
 
 
 @pytest.mark.parametrize(
-    "sync", ["--sync-every=2500", pytest.param("--sync-every=1", marks=pytest.mark.slow)], ids=["default", "synced"]
+    "sync",
+    ["--sync-every=2500", pytest.param("--sync-every=1", marks=pytest.mark.slow)],
+    ids=["default", "synced"],
 )
 def test_dead_letters_survive_kills(tmp_path, tally, sync):
     nsqd = NsqdProcess(tmp_path / "nsqd", *FLAGS, sync).start()

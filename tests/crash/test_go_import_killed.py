@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.go_directory import GoDirectory, GoMessage, aside_folder, go_messages, kept_position, kept_queue, numbered
+from tests.support.go_directory import (
+    GoDirectory,
+    GoMessage,
+    aside_folder,
+    go_messages,
+    kept_position,
+    kept_queue,
+    numbered,
+)
 from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 
@@ -56,7 +64,11 @@ def test_killed_at_every_step(tmp_path, tally):
         assert kept_queue(directory, "held", "x") == numbered("x", 2, 50) + numbered("held", 3), context
         assert kept_position(directory, "held").finished.floor == 2, context
         assert GoDirectory(directory).names == [], context
-        assert {path.name for path in aside_folder(directory).iterdir()} == {*before, "imported.json", "nsqd.dat"}
+        assert {path.name for path in aside_folder(directory).iterdir()} == {
+            *before,
+            "imported.json",
+            "nsqd.dat",
+        }
     tally(kills=len(kills) - 1, acknowledged=len(kills) * 78, lost=0, doubled=0)
 
 
@@ -93,5 +105,7 @@ def test_an_nsqd_is_stopped_and_killed_while_it_imports(make_nsqd, tmp_path, tal
     assert sorted(found) == sorted(expected)
     nsqd.wait_for_channel("long", "b", depth=BULK)
     aside_folder(go.path)
-    verdict = compare((message.body for message in messages), (message.body for message in found)).require_sound()
+    verdict = compare(
+        (message.body for message in messages), (message.body for message in found)
+    ).require_sound()
     tally(kills=2, **verdict.counts())

@@ -72,11 +72,17 @@ def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
 
 
 def has_begun_a_file(root: Path) -> bool:
-    return any(path.stat().st_size for path in (root / "work").rglob("*") if path.is_file() and not path.name.startswith("."))
+    return any(
+        path.stat().st_size
+        for path in (root / "work").rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    )
 
 
 def nsqd_on(data_path: Path) -> NsqdProcess:
-    return NsqdProcess(data_path, "--msg-timeout=1s").start()  # a kill requeues nothing: what was in flight times out
+    return NsqdProcess(
+        data_path, "--msg-timeout=1s"
+    ).start()  # a kill requeues nothing: what was in flight times out
 
 
 @pytest.mark.crash
@@ -112,6 +118,8 @@ def test_killed_under_load_loses_nothing(tmp_path, flags, tally):
     # What was in flight at a kill, or finished and not yet reported, comes again: not more.
     assert verdict.again <= KILLS * 2 * IN_FLIGHT
     assert any(entry["repaired"] for entry in entries)
-    assert sorted(entry["path"] for entry in entries) == [path.name for path in message_files(tmp_path / "output")]
+    assert sorted(entry["path"] for entry in entries) == [
+        path.name for path in message_files(tmp_path / "output")
+    ]
     assert sum(entry["messages"] for entry in entries) == len(written)
     assert (leftovers(tmp_path / "output"), message_files(tmp_path / "work")) == ([], [])

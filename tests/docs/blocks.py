@@ -57,7 +57,9 @@ def _blocks(page: str, lines: list[str]) -> Iterator[Block]:
             code = "".join(line.removeprefix(fence[1]) + "\n" for line in lines[number + 1 : end])
             yield _block(place, page, number + 2, fence[3].strip(), code, lines[number - 1] if number else "")
             number = end
-        elif lines[number].startswith("    ") and lines[number].strip() and _starts_a_paragraph(lines, number):
+        elif (
+            lines[number].startswith("    ") and lines[number].strip() and _starts_a_paragraph(lines, number)
+        ):
             raise BadPage(f"{place}: an indented block; write it between ``` fences, so that it is run")
         number += 1
 
@@ -79,7 +81,9 @@ def _block(place: str, page: str, line: int, language: str, code: str, before: s
         if "<!--" in before and "Printed by" not in before:
             raise BadPage(f"{place}: the comment is not understood: {before.strip()}")
         if language not in RUNNABLE:
-            raise BadPage(f"{place}: a block of {language or 'no language'} needs `<!-- output -->` or a reason")
+            raise BadPage(
+                f"{place}: a block of {language or 'no language'} needs `<!-- output -->` or a reason"
+            )
         return Block(page, line, language, code, "run", "", {})
     kind, text = comment[1], comment[2] or ""
     if (kind in ("not run", "from")) != bool(text) and kind != "run":
@@ -91,7 +95,9 @@ def _block(place: str, page: str, line: int, language: str, code: str, before: s
 
 
 def _words(place: str, text: str) -> dict[str, str]:
-    words = {match[1]: (match[2] or "").replace("\\n", "\n").replace('\\"', '"') for match in _WORD.finditer(text)}
+    words = {
+        match[1]: (match[2] or "").replace("\\n", "\n").replace('\\"', '"') for match in _WORD.finditer(text)
+    }
     if not words or _WORD.sub("", text) or set(words) - _RUN_WORDS:
         raise BadPage(f"{place}: not understood: run: {text}")
     if not {"until", "until-command"} & set(words):

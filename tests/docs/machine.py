@@ -53,7 +53,9 @@ DIRECTORIES = (
     "/var/lib/replay",
     "/var/spool/nsq",
 )
-_ADDRESS = re.compile(rf"\b(127\.0\.0\.1|localhost|{'|'.join(map(re.escape, (*ADDRESSES, *HOSTS)))}):(\d{{4,5}})\b")
+_ADDRESS = re.compile(
+    rf"\b(127\.0\.0\.1|localhost|{'|'.join(map(re.escape, (*ADDRESSES, *HOSTS)))}):(\d{{4,5}})\b"
+)
 
 
 # Where the daemons of contrib/run-local.sh listen if not on their default ports.
@@ -96,7 +98,9 @@ _KEPT = ("JAVA_HOME", "PYTHONDONTWRITEBYTECODE", "SPARK_SUBMIT_OPTS")
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a user who has just logged in, with the installed commands first on the PATH."""
     missing = [command for command in COMMANDS if not (BIN / command).exists()]
-    assert not missing, f"{', '.join(missing)} missing in {BIN}: install the checkout there (pip install -e '.[all]')"
+    assert not missing, (
+        f"{', '.join(missing)} missing in {BIN}: install the checkout there (pip install -e '.[all]')"
+    )
     return {
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
         "HOME": str(home),
@@ -132,9 +136,24 @@ class NamespaceMachine:
         missing = [name for name in ("unshare", "nsenter", "ip", "mount") if shutil.which(name) is None]
         if missing:
             raise Unavailable(f"no {', '.join(missing)}")
-        command = ["unshare", "--map-root-user", "--net", "--mount", sys.executable, "-m", "tests.docs.new_root"]
+        command = [
+            "unshare",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            sys.executable,
+            "-m",
+            "tests.docs.new_root",
+        ]
         self._holder = subprocess.Popen(
-            [*command, directory / "root", self._places, ",".join(DIRECTORIES), ",".join(ADDRESSES), ",".join(HOSTS)],
+            [
+                *command,
+                directory / "root",
+                self._places,
+                ",".join(DIRECTORIES),
+                ",".join(ADDRESSES),
+                ",".join(HOSTS),
+            ],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -228,7 +247,9 @@ class Server:
         self.log = machine.directory / f"{name}.log"
         words = [machine.text(word) for word in command]
         with self.log.open("wb") as log:
-            self.process = machine.popen(words, machine.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = machine.popen(
+                words, machine.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         ready = machine.text(ready)
         self._wait(lambda: ready in self.log.read_text("utf-8", "replace"), f"{name} to say {ready!r}")
 
@@ -236,7 +257,9 @@ class Server:
         deadline = time.monotonic() + START_DEADLINE_S
         while not condition():
             text = self.log.read_text("utf-8", "replace")
-            assert self.process.poll() is None, f"waited for {what}; it ended with {self.process.returncode}:\n{text}"
+            assert self.process.poll() is None, (
+                f"waited for {what}; it ended with {self.process.returncode}:\n{text}"
+            )
             assert time.monotonic() < deadline, f"waited {START_DEADLINE_S} s for {what}:\n{text}"
             time.sleep(0.02)
 

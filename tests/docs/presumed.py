@@ -35,7 +35,10 @@ done
 
 
 def nsqd(
-    machine: Machine, address: str = "127.0.0.1", lookupds: Sequence[str] = ("127.0.0.1",), flags: Sequence[str] = ()
+    machine: Machine,
+    address: str = "127.0.0.1",
+    lookupds: Sequence[str] = ("127.0.0.1",),
+    flags: Sequence[str] = (),
 ) -> Server:
     """Start an nsqd on its default ports at one address."""
     name = f"nsqd-{address}"
@@ -152,9 +155,15 @@ def client(machine: Machine, cwd: Path) -> None:
     for address in HOSTS:
         nsqd(machine, address, lookupds=HOSTS)
         run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/topic/create?topic=orders'")
-        run_in(machine, cwd, f"curl -X POST 'http://{address}:4151/channel/create?topic=orders&channel=billing'")
+        run_in(
+            machine, cwd, f"curl -X POST 'http://{address}:4151/channel/create?topic=orders&channel=billing'"
+        )
     for topic in "audits", "readings", "payments":
-        run_in(machine, cwd, f"for number in 1 2 3; do curl -d $number 'http://10.0.0.1:4151/pub?topic={topic}'; done")
+        run_in(
+            machine,
+            cwd,
+            f"for number in 1 2 3; do curl -d $number 'http://10.0.0.1:4151/pub?topic={topic}'; done",
+        )
     lines = [json.dumps({"id": number, "paid": True}) for number in range(5, 10)]
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 
@@ -252,7 +261,9 @@ def spark_replay(machine: Machine, cwd: Path) -> None:
     """Orders of the hour that the page names, orders of the last minutes, and a data path."""
     cluster(machine)
     hour_ns = int(datetime(2025, 11, 20, 10, 30, tzinfo=UTC).timestamp()) * 10**9
-    bodies = [json.dumps({"id": number, "status": 200 + 300 * (number % 2)}).encode() for number in range(100)]
+    bodies = [
+        json.dumps({"id": number, "status": 200 + 300 * (number % 2)}).encode() for number in range(100)
+    ]
     for name, first_ns in ("then", hour_ns), ("now", time.time_ns() - 600 * 10**9):
         messages = [
             Message(body, timestamp_ns=first_ns + number * 10**7, id=f"{first_ns + number:016x}")

@@ -23,7 +23,9 @@ class Page:
     What they leave running ends with `with`.
     """
 
-    def __init__(self, machine: Machine, blocks: Sequence[Block], cwd: Path, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, machine: Machine, blocks: Sequence[Block], cwd: Path, deadline_s: float = DEADLINE_S
+    ) -> None:
         self._machine = machine
         self._blocks = blocks
         self._cwd = cwd
@@ -97,7 +99,9 @@ class Page:
         """Return the status of a command in another terminal."""
         quiet = subprocess.DEVNULL
         line = ["bash", "--norc", "-c", self._machine.text(command)]
-        return self._machine.popen(line, self._cwd, stdin=quiet, stdout=quiet, stderr=quiet).wait(self._deadline_s)
+        return self._machine.popen(line, self._cwd, stdin=quiet, stdout=quiet, stderr=quiet).wait(
+            self._deadline_s
+        )
 
     def _compare(self, block: Block) -> None:
         if not same_output(self._machine.text(block.code), self.output):
@@ -107,7 +111,9 @@ class Page:
 def check_quoted(block: Block) -> None:
     """Raises Failed if the lines of the block are not in the file that its comment names; indentation may differ."""
     wanted = [line.strip() for line in block.code.splitlines() if line.strip()]
-    there = [line.strip() for line in (REPOSITORY / block.text).read_text("utf-8").splitlines() if line.strip()]
+    there = [
+        line.strip() for line in (REPOSITORY / block.text).read_text("utf-8").splitlines() if line.strip()
+    ]
     starts = range(len(there) - len(wanted) + 1)
     if not any(there[start : start + len(wanted)] == wanted for start in starts):
         raise Failed(f"{block.place}: not to be found in {block.text}:\n{block.code}")

@@ -55,7 +55,10 @@ class Shell:
         orders, self._orders = os.pipe()
         # The pipe is number 3 in the shell, whatever its number is here.
         self._bash = machine.popen(
-            ["bash", "--norc", "-c", f"exec 3<&{orders}; {_LOOP}"], cwd, pass_fds=[orders], stdin=subprocess.DEVNULL
+            ["bash", "--norc", "-c", f"exec 3<&{orders}; {_LOOP}"],
+            cwd,
+            pass_fds=[orders],
+            stdin=subprocess.DEVNULL,
         )
         os.close(orders)
 
@@ -95,7 +98,9 @@ def _name_of(code: str) -> str:
 class Running:
     """A block that was begun."""
 
-    def __init__(self, block: Block, script: Path, bash: subprocess.Popen[bytes], terminal: Terminal | None) -> None:
+    def __init__(
+        self, block: Block, script: Path, bash: subprocess.Popen[bytes], terminal: Terminal | None
+    ) -> None:
         self._block = block
         self._script = script
         self._bash = bash
@@ -148,7 +153,9 @@ class Running:
 
     def failed(self, why: str) -> Failed:
         printed = "\n".join(line for line in self.output.splitlines() if line.strip())[-_SHOWN_CHARACTERS:]
-        return Failed(f"{self._block.place}: {why}\n--- it ran\n{self._script.read_text()}--- it printed\n{printed}")
+        return Failed(
+            f"{self._block.place}: {why}\n--- it ran\n{self._script.read_text()}--- it printed\n{printed}"
+        )
 
 
 class Terminal:

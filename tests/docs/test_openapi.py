@@ -11,11 +11,16 @@ from tests.support.nsqd_process import REPOSITORY
 
 
 @pytest.mark.parametrize(
-    ("page", "routes"), [("openapi.yaml", NSQD_ROUTES), ("openapi-nsqlookupd.yaml", NSQLOOKUPD_ROUTES)], ids=["nsqd", "lookupd"]
+    ("page", "routes"),
+    [("openapi.yaml", NSQD_ROUTES), ("openapi-nsqlookupd.yaml", NSQLOOKUPD_ROUTES)],
+    ids=["nsqd", "lookupd"],
 )
 def test_each_path_is_described(page, routes):
     described = yaml.safe_load((REPOSITORY / "docs" / page).read_text())
     operations = {
-        (method.upper(), path) for path, item in described["paths"].items() for method in item if method in ("get", "post", "put")
+        (method.upper(), path)
+        for path, item in described["paths"].items()
+        for method in item
+        if method in ("get", "post", "put")
     }
     assert operations == {(route.method, route.path.replace(":opt", "{opt}")) for route in routes}

@@ -42,7 +42,9 @@ SPARK = {"README.md", "docs/spark.md", "docs/tools/spark-replay.md", "docs/tutor
 SPARK_DEADLINE_S = 240.0
 
 NAMES = page_names(REPOSITORY)
-pages = pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SPARK)) for name in PRESUMED])
+pages = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SPARK)) for name in PRESUMED]
+)
 
 
 @pytest.fixture

@@ -52,7 +52,9 @@ def test_each_page_has_a_menu_of_the_versions(site):
         Thread(target=server.serve_forever, daemon=True).start()
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}")
-        expect(page.locator(".md-version__link")).to_have_text([PROJECT_VERSION, "0.9.0"], timeout=DEADLINE_MS)
+        expect(page.locator(".md-version__link")).to_have_text(
+            [PROJECT_VERSION, "0.9.0"], timeout=DEADLINE_MS
+        )
         assert page.url.endswith(f"/{PROJECT_VERSION}/index.html")
         server.shutdown()
 
@@ -65,7 +67,8 @@ def test_the_menu_names_the_tools_as_they_are_called(site):
 
 
 @pytest.mark.parametrize(
-    "call", ["multi_publish", "lookupd_http_addresses", "max_in_flight", "wait_for_depth", "nsqd_tcp_addresses"]
+    "call",
+    ["multi_publish", "lookupd_http_addresses", "max_in_flight", "wait_for_depth", "nsqd_tcp_addresses"],
 )
 def test_the_python_api_is_made_from_the_code(site, call):
     assert call in (site / "python-api.html").read_text("utf-8")

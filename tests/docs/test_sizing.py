@@ -19,21 +19,29 @@ PAGE = (REPOSITORY / "docs/sizing.md").read_text("utf-8")
 
 def on_disk(body_bytes: int, batch: int) -> float:
     """What the script of the page says a message takes."""
-    (script,) = (block.code for block in read_page(REPOSITORY, "docs/sizing.md") if block.language == "python")
+    (script,) = (
+        block.code for block in read_page(REPOSITORY, "docs/sizing.md") if block.language == "python"
+    )
     (formula,) = re.findall(r"^on_disk = (.*)$", script, re.MULTILINE)
     return float(eval(formula, {"body_bytes": body_bytes, "batch": batch}))
 
 
 def table() -> Iterator[tuple[int, int, float]]:
     """Yield messages of a batch, bytes of a body and bytes on disk of each cell of the table."""
-    rows = re.findall(r"^\| (?:PUB|MPUB of (\d+))[^|]*\| ([\d.,]+)(?: bytes)? \| ([\d.,]+)(?: bytes)? \|$", PAGE, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (?:PUB|MPUB of (\d+))[^|]*\| ([\d.,]+)(?: bytes)? \| ([\d.,]+)(?: bytes)? \|$",
+        PAGE,
+        re.MULTILINE,
+    )
     for batch, *cells in rows:
         for body_bytes, cell in zip((200, 1000), cells, strict=True):
             yield int(batch or 1), body_bytes, float(cell.replace(",", ""))
 
 
 def test_the_table_has_all_cells():
-    assert [(batch, body) for batch, body, _ in table()] == [(batch, body) for batch in (1, 10, 200) for body in (200, 1000)]
+    assert [(batch, body) for batch, body, _ in table()] == [
+        (batch, body) for batch in (1, 10, 200) for body in (200, 1000)
+    ]
 
 
 @pytest.mark.parametrize(("batch", "body_bytes", "printed"), list(table()))
@@ -50,7 +58,10 @@ def test_bytes_on_the_network(make_nsqd):
     nsqd = make_nsqd()
     nsqd.create("sized", "c")
     nsqd.post("/pub?topic=sized", b"x" * 500)
-    with socket.create_connection(("127.0.0.1", nsqd.tcp_port), timeout=40) as sock, sock.makefile("rb") as stream:
+    with (
+        socket.create_connection(("127.0.0.1", nsqd.tcp_port), timeout=40) as sock,
+        sock.makefile("rb") as stream,
+    ):
         sock.sendall(b"  V2SUB sized c\nRDY 1\n")
         frames = [stream.read(struct.unpack(">I", stream.read(4))[0]) for _ in range(2)]
     assert frames[0][4:] == b"OK"

@@ -27,7 +27,9 @@ class Example:
     def __init__(self, command: list[str | Path], directory: Path, environment: dict[str, str]) -> None:
         self.log = directory / "output"
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(command, cwd=directory, env=os.environ | environment, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command, cwd=directory, env=os.environ | environment, stdout=output, stderr=output
+            )
 
     @property
     def pid(self) -> int:

@@ -40,7 +40,9 @@ def wait_until_all_are_finished(nsqd: Nsqd, topic: str) -> None:
 
     def is_over() -> bool:
         found = channels(nsqd, topic)
-        return bool(found) and not any(one["depth"] or one["in_flight_count"] or one["deferred_count"] for one in found)
+        return bool(found) and not any(
+            one["depth"] or one["in_flight_count"] or one["deferred_count"] for one in found
+        )
 
     wait_until(is_over, 40, f"the messages of {topic} to be finished")
 
@@ -90,7 +92,15 @@ def test_a_caller_gets_its_reply(nsqd, start):
 
 
 @pytest.mark.parametrize(
-    "name", ["batches_to_polars", "exactly_once_sqlite", "outbox", "rate_limited", "retry_then_dead_letters", "scheduled"]
+    "name",
+    [
+        "batches_to_polars",
+        "exactly_once_sqlite",
+        "outbox",
+        "rate_limited",
+        "retry_then_dead_letters",
+        "scheduled",
+    ],
 )
 def test_ctrl_c_ends_it_without_a_traceback(nsqd, start, name):
     example = start(f"{name}.py")
@@ -137,7 +147,9 @@ def test_systemd_accepts_the_unit(tmp_path):
         (WORKER / "nsq-worker.service").read_text().replace("/opt/nsq-worker/venv/bin/python", "/bin/true")
     )
     run = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", tmp_path / "nsq-worker.service"], capture_output=True, text=True
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "nsq-worker.service"],
+        capture_output=True,
+        text=True,
     )
     assert [line for line in run.stderr.splitlines() if "nsq-worker" in line] == []
 

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.ours
 
 def test_a_problem_becomes_one_incident(nsqd, start, make_nsqadmin):
     with WebServer(lambda _: Reply(503)) as pagerduty:
-        receiver = start("problem_receiver.py", PORT="0", PAGERDUTY_URL=pagerduty.url, PAGERDUTY_ROUTING_KEY="key")
+        receiver = start(
+            "problem_receiver.py", PORT="0", PAGERDUTY_URL=pagerduty.url, PAGERDUTY_ROUTING_KEY="key"
+        )
         port = receiver.wait_for(r"listening on port (\d+)")[1]
         nsqd.post("/topic/create?topic=orders")
         nsqd.post("/topic/pause?topic=orders")

@@ -100,7 +100,9 @@ def test_batches_arrive_in_duckdb(nsqd, start, tmp_path):
     wait_until_all_are_finished(nsqd, "orders")
     example.end()  # its lock on the file
     connection = duckdb.connect(str(database))
-    assert connection.execute("SELECT count(*), sum(amount), max(customer) FROM orders").fetchall() == [(1000, 499_500, "c999")]
+    assert connection.execute("SELECT count(*), sum(amount), max(customer) FROM orders").fetchall() == [
+        (1000, 499_500, "c999")
+    ]
     (published,) = connection.execute("SELECT min(published) FROM orders").fetchone()
     assert abs(published.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
 

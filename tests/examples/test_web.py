@@ -25,7 +25,9 @@ def listening(server: Example) -> int:
     return int(server.wait_for(r"(?:Listening at|running on):? http://127\.0\.0\.1:(\d+)")[1])
 
 
-def request(port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
+def request(
+    port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
     """Return the status and the text of the answer; a body makes it a POST."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=40)) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers or {})

@@ -48,7 +48,10 @@ PUBLISHES = {
 def check(nsqd: FaultyNsqd, answer: str, begins: str, bug: str) -> None:
     found = re.fullmatch(re.escape(begins) + SENTENCE, answer)
     assert found, answer
-    line = wait_until(lambda: re.search(rf"ERROR: internal error {found[1]}: (.*)\n((.+\n)+)", nsqd.log_text()), what="the line")
+    line = wait_until(
+        lambda: re.search(rf"ERROR: internal error {found[1]}: (.*)\n((.+\n)+)", nsqd.log_text()),
+        what="the line",
+    )
     assert bug in line[1]
     assert "Traceback (most recent call last)" in line[2]
 
@@ -77,7 +80,10 @@ def test_a_bug_in_a_handler(make_faulty):
     with nsqd.connect() as client, pytest.raises(Closed):  # no words at all
         client.send(sub("t", "c"))
         client.frame()
-    wait_until(lambda: len(re.findall(r"internal error [0-9a-f]{6}: .* - client", nsqd.log_text())) == 1, what="the line")
+    wait_until(
+        lambda: len(re.findall(r"internal error [0-9a-f]{6}: .* - client", nsqd.log_text())) == 1,
+        what="the line",
+    )
 
 
 def test_a_bug_that_clients_cause_many_times_a_second_fills_no_log(make_faulty):

@@ -120,7 +120,9 @@ def open_path() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize(("mode", "complaint"), [(0o000, "); --data-path must be"), (0o555, "Permission denied")])
+@pytest.mark.parametrize(
+    ("mode", "complaint"), [(0o000, "); --data-path must be"), (0o555, "Permission denied")]
+)
 def test_a_directory_without_permission(open_path, mode, complaint, tally):
     data_path = open_path / "data"
     data_path.mkdir()

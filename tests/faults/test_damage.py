@@ -91,7 +91,10 @@ def test_what_is_sound(sound, tmp_path):
     shutil.copytree(sound, tmp_path / "data")
     delivered, life = start(tmp_path / "data")
     life.end()
-    assert {name: sorted(came) for name, came in delivered.items()} == {"fast": MESSAGES[2:], "slow": MESSAGES}
+    assert {name: sorted(came) for name, came in delivered.items()} == {
+        "fast": MESSAGES[2:],
+        "slow": MESSAGES,
+    }
 
 
 @both
@@ -108,7 +111,9 @@ def test_a_log(sound, tmp_path, damages, step, tally):
                 expected = [] if place < FILE_HEADER_BYTES // 2 and place not in (6, 7) else MESSAGES
         verdict = compare(expected, delivered["slow"])
         assert not verdict.findings, (place, *verdict.lines())
-        assert sorted(delivered["fast"]) == [message for message in expected if message not in FINISHED], place
+        assert sorted(delivered["fast"]) == [message for message in expected if message not in FINISHED], (
+            place
+        )
         if damages is flipped and number >= 0:
             aside = b"".join(path.read_bytes() for path in life.directory.glob("*.damaged"))
             assert len(aside) == RECORD_BYTES, "what could not be read is kept"

@@ -44,7 +44,9 @@ def connected(nsqd: NsqdProcess) -> Client | None:
     return client
 
 
-@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("descriptors", "count"), [(256, 300), pytest.param(512, 600, marks=pytest.mark.slow)]
+)
 def test_more_channels_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     nsqd.create("t", *(f"c{place}" for place in range(count)))
@@ -65,7 +67,9 @@ def test_more_channels_than_descriptors(limited, descriptors, count):
     assert not nsqd.stats()["topics"]
 
 
-@pytest.mark.parametrize(("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("descriptors", "count"), [(256, 300), pytest.param(512, 5000, marks=pytest.mark.slow)]
+)
 def test_more_topics_than_descriptors(limited, descriptors, count):
     nsqd = limited(descriptors)
     names = [f"t{place}" for place in range(count)]
@@ -75,7 +79,9 @@ def test_more_topics_than_descriptors(limited, descriptors, count):
                 publisher.pub(name, b"%d" % round_)
     for clean in (False, True):
         nsqd.restart(clean=clean)
-        assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 3)
+        assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(
+            names, 3
+        )
         assert nsqd.is_healthy()
     for name in names[:: count // 10]:
         assert bodies(nsqd.consume(name, "c", 3)) == [b"0", b"1", b"2"]
@@ -95,7 +101,9 @@ def test_each_publish_waits_for_its_sync_with_more_topics_than_descriptors(limit
         assert [publisher.next_frame() for _ in names] == [OK] * len(names)
     assert nsqd.is_healthy()
     nsqd.restart(clean=False)
-    assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(names, 1)
+    assert {topic["topic_name"]: topic["depth"] for topic in nsqd.stats()["topics"]} == dict.fromkeys(
+        names, 1
+    )
 
 
 def test_more_segments_than_descriptors(limited):

@@ -33,7 +33,10 @@ def test_a_full_disk_costs_few_log_lines_and_no_memory(make_faulty):
             publisher.send(wire.pub("t", b"x"))
             assert publisher.frame().data.startswith(b"E_PUB_FAILED")
             publisher = nsqd.connect()
-    wait_until(lambda: nsqd.log_text().count("failed to write") >= 2 * CLIENT_BURST, what="lines of positions and messages")
+    wait_until(
+        lambda: nsqd.log_text().count("failed to write") >= 2 * CLIENT_BURST,
+        what="lines of positions and messages",
+    )
     assert nsqd.log_text().count("failed to write") < 3 * CLIENT_BURST
     collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)
     assert int(collected[1]) < MOST_IN_CYCLES

@@ -98,7 +98,9 @@ def gone(report: dict[str, Any]) -> list[str]:
 # ---- between two lives
 
 
-@pytest.mark.parametrize(("place", "is_clean"), sampled(product((0, 1, 2), (True, False)), (0, True), (1, False), (2, True)))
+@pytest.mark.parametrize(
+    ("place", "is_clean"), sampled(product((0, 1, 2), (True, False)), (0, True), (1, False), (2, True))
+)
 def test_a_file_that_is_gone_is_damage(nsqd, check, place, is_clean, tally):
     if is_clean:
         nsqd.stop()
@@ -132,7 +134,9 @@ def test_a_file_that_is_gone_is_damage(nsqd, check, place, is_clean, tally):
     verdict = compare(map(b"%d".__mod__, expected), map(b"%d".__mod__, came)).require_sound()
     publish(nsqd, ALL, ALL + BATCH)
     assert consumed(nsqd, "all", BATCH) == list(range(ALL, ALL + BATCH))
-    wait_until(lambda: not list(finished(nsqd, "all").gaps(ALL, ALL + BATCH)), what="the position to be written")
+    wait_until(
+        lambda: not list(finished(nsqd, "all").gaps(ALL, ALL + BATCH)), what="the position to be written"
+    )
     nsqd.restart(clean=is_clean)
     assert "is gone" in nsqd.log_text(), "lost is not finished"
     assert channel_metrics(nsqd, "all")["lost_count"] == high - low
@@ -198,7 +202,9 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd, check, damage):
     last.write_bytes(data)
     status, report = check(nsqd.data_path)
     assert status == 1
-    assert {(finding["file"], finding["trouble"]) for finding in report["findings"]} == {(last.name, "damaged records")}
+    assert {(finding["file"], finding["trouble"]) for finding in report["findings"]} == {
+        (last.name, "damaged records")
+    }
     nsqd.start()
     text = nsqd.log_text()
     assert "damaged bytes at" in text
@@ -223,7 +229,8 @@ def test_a_clean_stop_counts_for_one_start(nsqd, check):
 
 
 @pytest.mark.parametrize(
-    ("place", "publishes", "sync_every"), sampled(product((0, -1), (True, False), (1, 2500)), (-1, True, 1), (0, False, 2500))
+    ("place", "publishes", "sync_every"),
+    sampled(product((0, -1), (True, False), (1, 2500)), (-1, True, 1), (0, False, 2500)),
 )
 def test_a_file_that_is_cut_while_nsqd_runs_is_reported(make_nsqd, place, publishes, sync_every):
     nsqd = make_nsqd(*FLAGS, f"--sync-every={sync_every}")
@@ -262,14 +269,17 @@ QUICK = ([0], Path.unlink, False), ([-1], move, True), ([0, 1, 2], Path.unlink, 
 
 
 @pytest.mark.parametrize(
-    ("places", "harm", "is_clean"), sampled(product(([0], [-1], [0, 1, 2]), (Path.unlink, move), (True, False)), *QUICK)
+    ("places", "harm", "is_clean"),
+    sampled(product(([0], [-1], [0, 1, 2]), (Path.unlink, move), (True, False)), *QUICK),
 )
 def test_a_file_that_is_removed_while_nsqd_runs_is_written_back(nsqd, check, places, harm, is_clean):
     harmed = [log_files(nsqd)[place] for place in places]
     for path in harmed:
         harm(path)
     publish(nsqd, ALL, ALL + BATCH)
-    wait_until(lambda: topic_metrics(nsqd).get("restored_files") == len(places), what="the files to be there again")
+    wait_until(
+        lambda: topic_metrics(nsqd).get("restored_files") == len(places), what="the files to be there again"
+    )
     assert topic_metrics(nsqd)["removed_files"] == len(places)
     assert f'nsqd_log_restored_files_total{{topic="t"}} {len(places)}.0' in nsqd.http("GET", "/metrics").text
     wait_until(lambda: health(nsqd) == "ok", what="the next sync")
@@ -362,7 +372,9 @@ def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd):
     cursor = nsqd.data_path / "t:some.cursor"
     cursor.unlink()
     finish_of_some(nsqd, 1)
-    wait_until(lambda: cursor.exists() and not unsaved(nsqd, FINISHED + 1), what="the position to be there again")
+    wait_until(
+        lambda: cursor.exists() and not unsaved(nsqd, FINISHED + 1), what="the position to be there again"
+    )
     nsqd.restart(clean=False)
     assert consumed(nsqd, "some", ALL - FINISHED - 1) == list(range(FINISHED + 1, ALL))
 
@@ -383,11 +395,18 @@ def test_a_data_path_that_is_replaced_while_nsqd_runs_has_one_nsqd(nsqd):
     before = nsqd.topic_stats("t")
     remove(1)
     some = "topic=t&channel=some"
-    for path in ("topic/create?topic=new", "channel/create?topic=t&channel=new", f"channel/seek?{some}&to=latest"):
+    for path in (
+        "topic/create?topic=new",
+        "channel/create?topic=t&channel=new",
+        f"channel/seek?{some}&to=latest",
+    ):
         assert nsqd.http("POST", f"/{path}").status == 500
     for path in (*(f"topic/{verb}?topic=t" for verb in VERBS), *(f"channel/{verb}?{some}" for verb in VERBS)):
         refused = nsqd.http("POST", f"/{path}")
-        assert (refused.status, refused.text) == (500, '{"message":"INTERNAL_ERROR: the data path cannot be written to"}')
+        assert (refused.status, refused.text) == (
+            500,
+            '{"message":"INTERNAL_ERROR: the data path cannot be written to"}',
+        )
     assert nsqd.topic_stats("t") == before, "a request that fails changes nothing"
     assert nsqd.http("GET", "/ping").status == 500
     os.close(replace())

@@ -97,7 +97,10 @@ def requeue_deferred(nsqd: NsqdProcess, count: int) -> None:
     wait_until(lambda: len(read_journal(journal.read_bytes()).saved.waiting) == count, what="the journal")
 
 
-DEFER: dict[str, Callable[..., None]] = {"published": partial(publish_deferred, topic="t"), "requeued": requeue_deferred}
+DEFER: dict[str, Callable[..., None]] = {
+    "published": partial(publish_deferred, topic="t"),
+    "requeued": requeue_deferred,
+}
 
 
 @pytest.mark.parametrize("way", sampled(DEFER, "requeued"))
@@ -110,8 +113,12 @@ def test_deferred_messages_after_a_start(nsqd, way):
     for is_clean in (False, True):
         nsqd.restart(clean=is_clean)
         nsqd.wait_for_channel("t", "c", deferred_count=count)
-        assert resident_bytes(nsqd) - empty < 400 * count, "620 to 720 when a start kept what it had read of them"
-        assert most_resident_bytes(nsqd) - empty < 600 * count, "620 to 780 when it had an object for each of them"
+        assert resident_bytes(nsqd) - empty < 400 * count, (
+            "620 to 720 when a start kept what it had read of them"
+        )
+        assert most_resident_bytes(nsqd) - empty < 600 * count, (
+            "620 to 780 when it had an object for each of them"
+        )
 
 
 @pytest.mark.slow

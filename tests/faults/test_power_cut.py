@@ -25,7 +25,9 @@ from tests.unit.fakes import SECOND, FakeThreadPool
 pytestmark = pytest.mark.ours
 
 # The first is for every day.
-seeds = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+seeds = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
+)
 
 STEPS = 60
 OPTIONS = {"sync_every": 1, "max_bytes_per_file": 4096, "mem_queue_size": 50}
@@ -96,7 +98,10 @@ def check(directory: Path, marks: list[Op]) -> Verdict:
 def cut_power(tape: Tape, root: Path, chance: random.Random, cuts: int) -> Counter[str]:
     """At that many moments, and at the end; what was lost and what came again, over all."""
     begun = tape.ops.index(("mark", "created"))
-    places = {*chance.sample(range(begun, len(tape.ops)), min(cuts, len(tape.ops) - begun)), len(tape.ops) - 1}
+    places = {
+        *chance.sample(range(begun, len(tape.ops)), min(cuts, len(tape.ops) - begun)),
+        len(tape.ops) - 1,
+    }
     platter = Platter(chance)
     statistics: Counter[str] = Counter()
     for place, op in enumerate(tape.ops):

@@ -73,7 +73,9 @@ def test_flipped_bits_are_found_and_counted_once(nsqd):
     lines = [line for line in nsqd.log_text().splitlines() if "SCRUB: " in line]
     assert len(lines) == 2
     for path in (files[0], files[-1]):
-        assert any(path.name in line and f"{2 * RECORD_BYTES} damaged bytes in 2 places" in line for line in lines)
+        assert any(
+            path.name in line and f"{2 * RECORD_BYTES} damaged bytes in 2 places" in line for line in lines
+        )
     assert len(list(nsqd.data_path.glob("*.damaged"))) == 4
 
 

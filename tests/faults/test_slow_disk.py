@@ -192,14 +192,21 @@ def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty, tally):
             wait_for_others(nsqd, "t2", logs(nsqd, "t2"))
     assert "the disk is fast again" not in nsqd.log_text()
     assert 0 < time() - nsqd.stats()["disk_slow_since"] < 600
-    assert float(re.findall(r"^nsqd_disk_slow_seconds (.+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)[0]) > 0
+    assert (
+        float(
+            re.findall(r"^nsqd_disk_slow_seconds (.+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)[0]
+        )
+        > 0
+    )
     on_the_loop, in_threads = nsqd.delayed_calls()
     assert on_the_loop <= MOST_ON_THE_LOOP < in_threads
     nsqd.set_rules()
     nsqd.restart(clean=False)
     assert "damage" not in nsqd.log_text() and "missing" not in nsqd.log_text()
     assert bodies(nsqd.consume_all("t", "c")) == kept
-    assert len(nsqd.consume_all("t2", "c")) <= traffic.count  # those that a kill finds finished in memory only
+    assert (
+        len(nsqd.consume_all("t2", "c")) <= traffic.count
+    )  # those that a kill finds finished in memory only
     tally(kills=1, faults=1, acknowledged=traffic.count)
 
 
@@ -218,7 +225,9 @@ def test_a_topic_that_is_deleted_while_a_thread_removes_its_file(make_faulty, ta
     nsqd = make_faulty("--max-bytes-per-file=8192", "--sync-timeout=100ms")
     removed = f"t2.{0:020}.log"
     slow_traffic(nsqd, {"call": "rename", "path": removed, "delay_s": 4.0})
-    wait_until(lambda: f"thread rename {removed}" in nsqd.delays(), what="the thread to be about to remove it")
+    wait_until(
+        lambda: f"thread rename {removed}" in nsqd.delays(), what="the thread to be about to remove it"
+    )
     nsqd.post("/topic/delete?topic=t2")
     nsqd.create("t2", "c")
     expected = [b"%d" % number + b"y" * 3000 for number in range(4)]

@@ -12,7 +12,9 @@ from tests.fuzz.targets import TARGETS
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="time for each target (default: ten minutes)")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="time for each target (default: ten minutes)"
+    )
     parser.add_argument("--only", default="", help="targets whose names this regular expression finds")
     parser.add_argument("--engine", choices=("atheris", "hypothesis"), default=best_engine())
     options = parser.parse_args()

@@ -20,7 +20,9 @@ from tests.fuzz.table import Run, Target
 from tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).parent / "found"
-_EDITS = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 8), st.binary(max_size=6)), min_size=0, max_size=8)
+_EDITS = st.lists(
+    st.tuples(st.integers(0, 1 << 16), st.integers(0, 8), st.binary(max_size=6)), min_size=0, max_size=8
+)
 
 
 def fuzz(name: str, seconds: float, engine: str) -> bool:
@@ -31,7 +33,10 @@ def fuzz(name: str, seconds: float, engine: str) -> bool:
     else:
         count, error = with_hypothesis(TARGETS[name], seconds)
     took_s = time.monotonic() - began_s
-    print(f"{name}: {'clean' if error is None else 'FOUND'} in {took_s:.0f} s, {count} inputs ({engine})", flush=True)
+    print(
+        f"{name}: {'clean' if error is None else 'FOUND'} in {took_s:.0f} s, {count} inputs ({engine})",
+        flush=True,
+    )
     if error is not None:
         print(error, flush=True)
     return error is None

@@ -110,7 +110,10 @@ def _unbundled(command: commands.Command) -> list[object]:
     return [command]
 
 
-@target(b'{"client_id":"x","hostname":"h","deflate":true,"snappy":true,"msg_timeout":5000,"sample_rate":9}', b"null")
+@target(
+    b'{"client_id":"x","hostname":"h","deflate":true,"snappy":true,"msg_timeout":5000,"sample_rate":9}',
+    b"null",
+)
 def identify(data: bytes) -> None:
     session = Session(Limits())
     with suppress(ClientError):
@@ -213,7 +216,9 @@ class _Heads:
 )
 def http(data: bytes) -> None:
     heads = _Heads()
-    with suppress(httptools.HttpParserError, httptools.HttpParserUpgrade, Refused, BadQuery, UnicodeDecodeError):
+    with suppress(
+        httptools.HttpParserError, httptools.HttpParserUpgrade, Refused, BadQuery, UnicodeDecodeError
+    ):
         one = httptools.HttpRequestParser(heads)
         one.feed_data(data)
     head = heads.head
@@ -234,7 +239,9 @@ def auth_file(data: bytes) -> None:
         parse_credentials(data, "file")
 
 
-@target(b'{"ttl":60,"authorizations":[{"topic":"^t$","channels":[".*"],"permissions":["publish","subscribe"]}]}')
+@target(
+    b'{"ttl":60,"authorizations":[{"topic":"^t$","channels":[".*"],"permissions":["publish","subscribe"]}]}'
+)
 def auth_answer(data: bytes) -> None:
     with suppress(BadAuthAnswer, ValueError):
         for rule in compile_rules(read_answer(orjson.loads(data)).grants):
@@ -385,7 +392,9 @@ _STATS = json.dumps(
                         "timeout_count": 0,
                         "client_count": 1,
                         "paused": False,
-                        "clients": [{"client_id": "x", "hostname": "h", "remote_address": "a:1", "connect_ts": 5}],
+                        "clients": [
+                            {"client_id": "x", "hostname": "h", "remote_address": "a:1", "connect_ts": 5}
+                        ],
                         "e2e_processing_latency": None,
                     }
                 ],
@@ -420,7 +429,9 @@ def admin_stats(data: bytes) -> None:
         orjson.dumps(go_json.without_empty_counts(go_json.sum_of_topics("t", rows), is_channel=False))
 
 
-@target(b'{"producers":[{"broadcast_address":"h","http_port":1,"tcp_port":2,"version":"1.3.0","topics":["t"]}]}')
+@target(
+    b'{"producers":[{"broadcast_address":"h","http_port":1,"tcp_port":2,"version":"1.3.0","topics":["t"]}]}'
+)
 def admin_nodes(data: bytes) -> None:
     with suppress(ValueError):
         nodes = [producers.producer(row) for row in rows_in(orjson.loads(data), "producers")]

@@ -17,7 +17,11 @@ def daemons(tmp_path_factory) -> Iterator[tuple[ServerProcess, ...]]:
     folder = tmp_path_factory.mktemp("daemons")
     with NsqlookupdProcess(folder / "nsqlookupd.log").start() as lookupd:
         nsqd_flags = (f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",)
-        admin_flags = ("--history-file=", "--poll-interval=250ms", f"--lookupd-http-address={lookupd.http_address}")
+        admin_flags = (
+            "--history-file=",
+            "--poll-interval=250ms",
+            f"--lookupd-http-address={lookupd.http_address}",
+        )
         with (
             NsqdProcess(folder / "nsqd", *nsqd_flags).start() as nsqd,
             NsqadminProcess(folder / "nsqadmin.log", *admin_flags).start() as admin,

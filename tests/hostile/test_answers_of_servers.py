@@ -48,7 +48,9 @@ SHORT_FORMS = ("topics", "objects")
 SIZES = [(form, 30, () if form in SHORT_FORMS else LONG) for form in FORMS] + [("objects", 200, LONG)]
 
 
-@pytest.mark.parametrize(("form", "size_mb"), [pytest.param(form, size_mb, marks=marks) for form, size_mb, marks in SIZES])
+@pytest.mark.parametrize(
+    ("form", "size_mb"), [pytest.param(form, size_mb, marks=marks) for form, size_mb, marks in SIZES]
+)
 def test_nsqadmin_reads_long_figures_in_bounded_memory(make_nsqadmin, form, size_mb):
     with answering(FORMS[form](size_mb * MB)) as address:
         admin = make_nsqadmin(f"--nsqd-http-address={address}")
@@ -74,11 +76,20 @@ def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin, nsqds):
     assert peak < 250
 
 
-@pytest.mark.parametrize("form", ["topics", pytest.param("objects", marks=LONG), pytest.param("lists", marks=LONG)])
+@pytest.mark.parametrize(
+    "form", ["topics", pytest.param("objects", marks=LONG), pytest.param("lists", marks=LONG)]
+)
 @pytest.mark.parametrize("kind", ["nsqd", pytest.param("lookupd", marks=LONG)])
 def test_nsq_stat_reads_long_figures_in_bounded_memory(form, kind):
     with answering(FORMS[form](40 * MB)) as address:
-        command = [sys.executable, "-m", "nsq_apps", "nsq_stat", f"--{kind}-http-address={address}", "--count=1"]
+        command = [
+            sys.executable,
+            "-m",
+            "nsq_apps",
+            "nsq_stat",
+            f"--{kind}-http-address={address}",
+            "--count=1",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             peak = 0.0
             while process.poll() is None:
@@ -93,6 +104,9 @@ def test_nsq_stat_reads_long_figures_in_bounded_memory(form, kind):
 def test_an_nsqlookupd_that_names_far_too_many(make_nsqadmin):
     with answering(FORMS["producers"](2 * MB)) as address:
         admin = make_nsqadmin(f"--lookupd-http-address={address}")
-        wait_until(lambda: "names 2000 nsqds or more" in admin.http("GET", "/api/v2/attention").text, what="the reason")
+        wait_until(
+            lambda: "names 2000 nsqds or more" in admin.http("GET", "/api/v2/attention").text,
+            what="the reason",
+        )
         assert admin.http("GET", "/api/v2/nodes").json()["total"] == 2000
         assert peak_mb(admin.pid) < MOST_ADMIN_MB

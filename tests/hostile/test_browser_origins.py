@@ -13,7 +13,9 @@ from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTE
 from tests.support.nsqd_process import ServerProcess
 
 HOSTS = KnownHosts(["Node-7", "nsqd.internal.example.", ".corp.example", ""])
-CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150.0.0.0 Safari/537.36"
+CHROME = (
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150.0.0.0 Safari/537.36"
+)
 FOREIGN = "HOST_NOT_ALLOWED"
 
 KNOWN = [
@@ -63,7 +65,9 @@ def test_names_of_hosts(names, is_known):
     assert [name for name in names if HOSTS.knows(name) is not is_known] == []
 
 
-@pytest.mark.parametrize("name", ["*.example.com", "http://a", "a:4151", "a,b", "a b", "", ".", "..a", "[::1]"])
+@pytest.mark.parametrize(
+    "name", ["*.example.com", "http://a", "a:4151", "a,b", "a b", "", ".", "..a", "[::1]"]
+)
 def test_a_malformed_allowed_host_is_an_error(name):
     assert "must be a host name" in (check_hosts(("a.example", ".example.com", name)) or "")
 
@@ -73,12 +77,24 @@ REQUESTS: list[tuple[str, dict[str, str], str | None]] = [
     # programs
     ("POST", {}, None),
     ("POST", {"host": "evil.example", "user-agent": "curl/8.5"}, None),
-    ("GET", {"host": "evil.example", "accept-language": "*", "sec-fetch-mode": "cors", "user-agent": "node"}, None),
-    ("POST", {"host": "nsqd.corp", "user-agent": "Mozilla/5.0 (Windows NT 10.0; en-US) PowerShell/7.4.1"}, None),
+    (
+        "GET",
+        {"host": "evil.example", "accept-language": "*", "sec-fetch-mode": "cors", "user-agent": "node"},
+        None,
+    ),
+    (
+        "POST",
+        {"host": "nsqd.corp", "user-agent": "Mozilla/5.0 (Windows NT 10.0; en-US) PowerShell/7.4.1"},
+        None,
+    ),
     # our own page
     ("POST", {"host": "localhost:1", "origin": "http://localhost:1"}, None),
     ("POST", {"host": "localhost:1", "origin": "http://LOCALHOST:1", "sec-fetch-site": "same-origin"}, None),
-    ("DELETE", {"host": "127.0.0.1:1", "origin": "https://proxy.example", "sec-fetch-site": "same-origin"}, None),
+    (
+        "DELETE",
+        {"host": "127.0.0.1:1", "origin": "https://proxy.example", "sec-fetch-site": "same-origin"},
+        None,
+    ),
     ("GET", {"host": "localhost:1", "sec-fetch-site": "none", "user-agent": CHROME}, None),
     ("POST", {"host": "localhost:1", "sec-fetch-site": "none", "user-agent": CHROME}, None),
     # foreign pages may ask, since they cannot read the answer, but not change
@@ -88,18 +104,34 @@ REQUESTS: list[tuple[str, dict[str, str], str | None]] = [
     ("PUT", {"host": "localhost:1", "sec-fetch-site": "Cross-Site"}, CROSS_SITE),
     ("POST", {"host": "localhost:1", "sec-fetch-site": "same-site"}, CROSS_SITE),
     ("POST", {"host": "localhost:1", "sec-fetch-site": ""}, CROSS_SITE),
-    ("POST", {"host": "localhost:1", "sec-fetch-site": "same-site", "origin": "http://localhost:1"}, CROSS_SITE),
+    (
+        "POST",
+        {"host": "localhost:1", "sec-fetch-site": "same-site", "origin": "http://localhost:1"},
+        CROSS_SITE,
+    ),
     ("POST", {"host": "localhost:1", "sec-fetch-site": "none", "origin": "http://evil.example"}, CROSS_SITE),
     ("POST", {"host": "localhost:1", "origin": "null"}, CROSS_SITE),
     # a Referer counts where a browser sends no Origin
     ("POST", {"host": "localhost:1", "referer": "http://localhost:1/topics/a"}, None),
     ("POST", {"host": "localhost:1", "referer": "http://LOCALHOST:1"}, None),
     ("POST", {"host": "localhost:1", "referer": ""}, None),
-    ("POST", {"host": "localhost:1", "referer": "https://proxy.example/", "sec-fetch-site": "same-origin"}, None),
-    ("POST", {"host": "localhost:1", "referer": "https://proxy.example/", "origin": "http://localhost:1"}, None),
+    (
+        "POST",
+        {"host": "localhost:1", "referer": "https://proxy.example/", "sec-fetch-site": "same-origin"},
+        None,
+    ),
+    (
+        "POST",
+        {"host": "localhost:1", "referer": "https://proxy.example/", "origin": "http://localhost:1"},
+        None,
+    ),
     ("GET", {"host": "localhost:1", "referer": "http://evil.example/"}, None),
     ("POST", {"host": "localhost:1", "referer": "http://evil.example/"}, CROSS_SITE),
-    ("POST", {"host": "localhost:1", "referer": "http://evil.example/", "sec-fetch-site": "none"}, CROSS_SITE),
+    (
+        "POST",
+        {"host": "localhost:1", "referer": "http://evil.example/", "sec-fetch-site": "none"},
+        CROSS_SITE,
+    ),
     ("POST", {"host": "localhost:1", "referer": "http://localhost:1.evil.example/"}, CROSS_SITE),
     ("POST", {"host": "localhost:1", "referer": "http://evil.example?http://localhost:1/"}, CROSS_SITE),
     ("POST", {"host": "localhost:1", "referer": "http://evil.example#@localhost:1/"}, CROSS_SITE),
@@ -116,7 +148,11 @@ REQUESTS: list[tuple[str, dict[str, str], str | None]] = [
     ("GET", {"host": "evil.example:1", "referer": "http://evil.example:1/"}, FOREIGN),
     ("HEAD", {"host": "evil.example:1", "sec-fetch-site": "same-origin"}, FOREIGN),
     ("OPTIONS", {"host": "evil.example:1", "origin": "http://evil.example:1"}, FOREIGN),
-    ("POST", {"host": "evil.example:1", "origin": "http://evil.example:1", "sec-fetch-site": "same-origin"}, FOREIGN),
+    (
+        "POST",
+        {"host": "evil.example:1", "origin": "http://evil.example:1", "sec-fetch-site": "same-origin"},
+        FOREIGN,
+    ),
     ("GET", {"user-agent": CHROME}, FOREIGN),
 ]
 
@@ -131,7 +167,9 @@ def test_requests(method, headers, expected):
         assert "--http-allowed-hosts" in (message or "")
 
 
-@pytest.mark.parametrize("url", [b"http://evil.example/stats", b"http://evil.example@localhost/", b"x://?localhost"])
+@pytest.mark.parametrize(
+    "url", [b"http://evil.example/stats", b"http://evil.example@localhost/", b"x://?localhost"]
+)
 def test_an_absolute_url_must_name_a_known_host_too(url):
     fields = {b"host": b"localhost", b"user-agent": CHROME.encode()}
     assert (refusal("GET", url, fields, HOSTS) or "").startswith(FOREIGN)
@@ -159,7 +197,11 @@ def check(daemon: ServerProcess, routes: dict[str, str]) -> None:
                 continue
             refused = daemon.http(method, path + query, b"info", mark)
             assert (refused.status, refused.json()) == (403, {"message": CROSS_SITE}), (route, mark)
-        foreign = {"Host": f"evil.example:{daemon.http_port}", "User-Agent": CHROME, "X-Forwarded-Host": "127.0.0.1"}
+        foreign = {
+            "Host": f"evil.example:{daemon.http_port}",
+            "User-Agent": CHROME,
+            "X-Forwarded-Host": "127.0.0.1",
+        }
         refused = daemon.http(method, path + query, b"info" if method != "GET" else None, foreign)
         assert refused.status == 403, route
         assert refused.json()["message"].startswith(FOREIGN), route
@@ -170,7 +212,9 @@ def check(daemon: ServerProcess, routes: dict[str, str]) -> None:
         assert daemon.http("GET", path, headers=foreign).status == 403
     for host in ("evil.example", f"nsq.corp.example:{daemon.http_port}"):
         assert daemon.http("GET", "/ping", headers={"Host": host, "User-Agent": "curl/8.5"}).status == 200
-    assert daemon.http("GET", "/ping", headers={"Host": "nsq.corp.example", "User-Agent": CHROME}).status == 200
+    assert (
+        daemon.http("GET", "/ping", headers={"Host": "nsq.corp.example", "User-Agent": CHROME}).status == 200
+    )
     for head in (
         f"GET /ping HTTP/1.0\r\nUser-Agent: {CHROME}\r\n",
         f"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nUser-Agent: {CHROME}\r\n",
@@ -184,7 +228,9 @@ def check(daemon: ServerProcess, routes: dict[str, str]) -> None:
 
 
 def test_nsqd(make_nsqd, tmp_path):
-    nsqd = make_nsqd(f"--http-unix-socket={tmp_path / 'http.sock'}", ALLOWED, *make_certificates(tmp_path).nsqd_flags)
+    nsqd = make_nsqd(
+        f"--http-unix-socket={tmp_path / 'http.sock'}", ALLOWED, *make_certificates(tmp_path).nsqd_flags
+    )
     check(nsqd, NSQD_ROUTES)
     nsqd.post("/pub?topic=known", b"x")
     for _ in range(3):  # also when the head of a publish is known
@@ -194,13 +240,19 @@ def test_nsqd(make_nsqd, tmp_path):
     unix.connect(str(tmp_path / "http.sock"))
     https_port = int(nsqd.log_text().split("HTTPS: listening on 127.0.0.1:")[1].split()[0])
     tls = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
-    https = tls.wrap_socket(socket.create_connection(("127.0.0.1", https_port), 40), server_hostname="127.0.0.1")
+    https = tls.wrap_socket(
+        socket.create_connection(("127.0.0.1", https_port), 40), server_hostname="127.0.0.1"
+    )
     for sock in (unix, https):
         with sock:
             sock.settimeout(40)
-            sock.sendall(b"POST /pub?topic=u HTTP/1.1\r\nHost: x\r\nOrigin: null\r\nContent-Length: 1\r\n\r\nx")
+            sock.sendall(
+                b"POST /pub?topic=u HTTP/1.1\r\nHost: x\r\nOrigin: null\r\nContent-Length: 1\r\n\r\nx"
+            )
             assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
-    assert [(topic["topic_name"], topic["message_count"]) for topic in nsqd.stats()["topics"]] == [("known", 4)]
+    assert [(topic["topic_name"], topic["message_count"]) for topic in nsqd.stats()["topics"]] == [
+        ("known", 4)
+    ]
 
 
 def test_nsqlookupd(make_nsqlookupd):

@@ -25,7 +25,9 @@ SURROGATE = "a\ud800b"
 
 def harm(text: str) -> list[str]:
     """The characters that are more than text in lines."""
-    return sorted({character for character in text if not character.isprintable() and character not in "\n\t"})
+    return sorted(
+        {character for character in text if not character.isprintable() and character not in "\n\t"}
+    )
 
 
 # ---- lone surrogates
@@ -65,7 +67,14 @@ SLOW = ("/debug/", "/drain", "/events", "/render", "/graphite")
 
 def test_surrogates_cost_no_500(daemons):
     """In URLs, headers and bodies of all routes."""
-    names = ("Cookie", "User-Agent", "X-Forwarded-User", "X-Forwarded-Groups", "Authorization", "If-None-Match")
+    names = (
+        "Cookie",
+        "User-Agent",
+        "X-Forwarded-User",
+        "X-Forwarded-Groups",
+        "Authorization",
+        "If-None-Match",
+    )
     headers = dict.fromkeys(names, IN_HEADERS)
     token = {"X-Nsqadmin-Token": daemons[2].token()}
     for daemon, table in zip(daemons, (NSQD_ROUTES, LOOKUPD_ROUTES, ADMIN_ROUTES), strict=True):
@@ -80,7 +89,12 @@ def test_surrogates_cost_no_500(daemons):
             if method != "GET":
                 asked += [(path + query, body, token) for body in BODIES]
             for target, body, sent in asked:
-                assert daemon.http(method, target, body, sent).status not in (500, 501), (route, target, body, sent)
+                assert daemon.http(method, target, body, sent).status not in (500, 501), (
+                    route,
+                    target,
+                    body,
+                    sent,
+                )
     for daemon in daemons:
         assert "Traceback" not in daemon.log_text()
         assert harm(daemon.log_text()) == []

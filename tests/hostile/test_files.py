@@ -63,7 +63,10 @@ ODD_STATE: dict[str, tuple[str, Any]] = {
     "epochs: deeply nested": ("nsqd.epochs", DEEP),
     "epochs: text for numbers": ("nsqd.epochs", {"node": 1, "logs": {"t": [["1", "2"]]}}),
     "epochs: a huge number": ("nsqd.epochs", {"node": 1, "logs": {"t": [[1, FAR]]}}),
-    "epochs: text for a log that ended": ("nsqd.epochs", {"node": 1, "logs": {}, "ended": {"t": [["1", "2"]]}}),
+    "epochs: text for a log that ended": (
+        "nsqd.epochs",
+        {"node": 1, "logs": {}, "ended": {"t": [["1", "2"]]}},
+    ),
     "standby: a list": ("nsqd.standby", [1]),
     "standby: text for a flag": ("nsqd.standby", {"primary": "127.0.0.1:1", "is_complete": "no"}),
     "standby: a lone surrogate": ("nsqd.standby", b'{"primary": "\\ud800:1", "is_complete": true}'),
@@ -163,7 +166,9 @@ def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd, victim, name, m
     assert ("symbolic link" if make == "link" else "not a regular file") in sentence
 
 
-@pytest.mark.parametrize("name", ["nsqd.dat.tmp", "t:c.cursor.tmp", "t:c.cursor", "u.00000000000000000000.log"])
+@pytest.mark.parametrize(
+    "name", ["nsqd.dat.tmp", "t:c.cursor.tmp", "t:c.cursor", "u.00000000000000000000.log"]
+)
 def test_a_link_that_appears_while_nsqd_runs_is_not_followed(nsqd, victim, name):
     nsqd.create("t", "c")
     place = nsqd.data_path / name
@@ -218,7 +223,9 @@ def test_nsq_to_file_does_not_append_through_links(nsqd, output_dir, victim, nam
 
 
 def has_message(directory: Path, body: bytes) -> bool:
-    return any(body in path.read_bytes() for path in directory.glob("t*") if path.is_file() and not path.is_symlink())
+    return any(
+        body in path.read_bytes() for path in directory.glob("t*") if path.is_file() and not path.is_symlink()
+    )
 
 
 CLAIM = {
@@ -321,9 +328,14 @@ GOOD_HEAD = {"fine_step_s": 10, "series": [], "nodes": [], "marks": []}
         history_document({**GOOD_HEAD, "series": [["t", "c", "n", [0], {"x": [[0, 1e300, 4]]}]]}, b"\0" * 4),
         history_document({**GOOD_HEAD, "series": [[[], "c", "n", [0], {}]]}),
         history_document({**GOOD_HEAD, "series": [["t", "c", "n", [10**18 * 10**18 * 1.0], {"x": 5}]]}),
-        history_document({**GOOD_HEAD, "nodes": 5, "marks": [{"time_s": 1e300, "action": "start", "node": 5}]}),
         history_document(
-            {**GOOD_HEAD, "nodes": [{"address": "a:1", "seen_s": 1e300, "statistics": 5, "topics": [5, {"topic": []}]}]}
+            {**GOOD_HEAD, "nodes": 5, "marks": [{"time_s": 1e300, "action": "start", "node": 5}]}
+        ),
+        history_document(
+            {
+                **GOOD_HEAD,
+                "nodes": [{"address": "a:1", "seen_s": 1e300, "statistics": 5, "topics": [5, {"topic": []}]}],
+            }
         ),
     ],
     ids=range(8),

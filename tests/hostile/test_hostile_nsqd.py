@@ -121,9 +121,16 @@ def test_a_handshake_of_heartbeats_without_end_has_its_time(shell, is_deflated, 
     heartbeats = frames.HEARTBEAT * 10_000
     pieces = deflated(heartbeats * 100, oks=1) if is_deflated else endless(b"", heartbeats, 100 * GB)
     with flooding(pieces, deflate=is_deflated, auth_required=True) as (address, _):
-        limits = {"read_timeout": "1s", "heartbeat_interval": "500ms", "auth_secret": "hush", "deflate": is_deflated}
+        limits = {
+            "read_timeout": "1s",
+            "heartbeat_interval": "500ms",
+            "auth_secret": "hush",
+            "deflate": is_deflated,
+        }
         log = logging.getLogger(f"hostile.{shell}")
-        consumer = Driver(shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **limits)
+        consumer = Driver(
+            shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **limits
+        )
         try:
             consumer.wait(lambda: "no end of the handshake within 1s" in caplog.text)
         finally:
@@ -159,7 +166,9 @@ def test_a_consumer_goes_on_after_nonsense(shell, nonsense):
 
     seen: list[bytes] = []
     with listening(say_nonsense, behave) as address:
-        consumer = Driver(shell, "t", "c", lambda message: seen.append(message.id), nsqd_tcp_addresses=[address])
+        consumer = Driver(
+            shell, "t", "c", lambda message: seen.append(message.id), nsqd_tcp_addresses=[address]
+        )
         try:
             consumer.wait(lambda: seen.count(b"%016x" % 3) == 2)
             consumer.wait(lambda: consumer.stats().in_flight == 0)
@@ -174,7 +183,9 @@ def test_a_consumer_refuses_more_than_it_asked_for(shell, case, caplog):
     pieces, features, reason = CASES[case]
     with flooding(pieces, **features) as (address, flood):
         log = logging.getLogger(f"hostile.{shell}")
-        consumer = Driver(shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **features)
+        consumer = Driver(
+            shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **features
+        )
         try:
             consumer.wait(lambda: reason in caplog.text)
         finally:

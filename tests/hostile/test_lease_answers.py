@@ -33,7 +33,20 @@ TTL_S = 2
 PATIENCE_S, TIMEOUT_S = 30.0, 0.5
 ENDLESS = ("drip", "700 MB", "continues")
 FIELDS = (
-    *("ID", "TTL", "grantedTTL", "result", "header", "revision", "kvs", "count", "key", "value", "mod_revision", "lease"),
+    *(
+        "ID",
+        "TTL",
+        "grantedTTL",
+        "result",
+        "header",
+        "revision",
+        "kvs",
+        "count",
+        "key",
+        "value",
+        "mod_revision",
+        "lease",
+    ),
     *("succeeded", "responses", "response_range"),
 )
 
@@ -84,7 +97,12 @@ def test_an_odd_answer_is_no_answer(etcd, odd):
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["7", "5", "YQ==", "-1"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text()
+        | st.sampled_from(["7", "5", "YQ==", "-1"]),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner),
         max_leaves=20,
     )
@@ -104,7 +122,9 @@ def test_the_reader_of_answers_raises_nothing_else(answer):
             assert read()
 
 
-@pytest.mark.parametrize("holder", ["", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "a:\u0665", "a" * 999 + ":1"])
+@pytest.mark.parametrize(
+    "holder", ["", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "a:\u0665", "a" * 999 + ":1"]
+)
 def test_holders_that_are_not_addresses(etcd, holder):
     with pytest.raises(ValueError, match="is not an address"):
         check_holder(holder)
@@ -119,7 +139,9 @@ def test_holders_that_are_not_addresses(etcd, holder):
 def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
     with FakeEtcd() as other:
         other.odd = {TXN: ODD["503"]}
-        store = EtcdStore(parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5))
+        store = EtcdStore(
+            parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5)
+        )
         assert store.look().holder is None
         assert store.look().holder is None
         assert other.asked == [TXN]
@@ -222,7 +244,9 @@ def publishes(nsqd: NsqdProcess) -> bool:
     return True
 
 
-@pytest.mark.parametrize("odd", sampled(['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"], "[1]", "drip"))
+@pytest.mark.parametrize(
+    "odd", sampled(['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"], "[1]", "drip")
+)
 def test_a_primary_serves_no_longer_than_its_lease(etcd, nsqd, odd):
     etcd.odd = {KEEPALIVE: ODD[odd]}
     wait_until(lambda: "kvs" not in etcd.answer(RANGE, _ORDERS), what="the end of the lease")

@@ -39,7 +39,9 @@ def request_of(daemon: ServerProcess, route: str, query: str) -> Callable[[int],
 
     def ask(number: int) -> None:
         target = (path + query).replace("hostile", f"hostile{number}")
-        body = (b"debug", b"info", b"\x1b[2J", b'["127.0.0.1:%d"]' % number, b'["h%d.invalid:1"]' % number)[number % 5]
+        body = (b"debug", b"info", b"\x1b[2J", b'["127.0.0.1:%d"]' % number, b'["h%d.invalid:1"]' % number)[
+            number % 5
+        ]
         if method == "PUT" and number % 5 > 2:
             target = target.replace("log_level", "nsqlookupd_tcp_addresses")
         with suppress(http.client.HTTPException, OSError):
@@ -54,10 +56,17 @@ SLOW = ("/debug/", "/drain", "/events", "/render")
 
 
 TABLES = (hostile_table.NSQD_ROUTES, hostile_table.LOOKUPD_ROUTES, hostile_table.ADMIN_ROUTES)
-ROUTES = [(number, route) for number, table in enumerate(TABLES) for route in sorted(table) if not any(map(route.count, SLOW))]
+ROUTES = [
+    (number, route)
+    for number, table in enumerate(TABLES)
+    for route in sorted(table)
+    if not any(map(route.count, SLOW))
+]
 
 
-@pytest.mark.parametrize(("number", "route"), sampled(ROUTES, *(case for case in ROUTES if not case[1].startswith("GET"))))
+@pytest.mark.parametrize(
+    ("number", "route"), sampled(ROUTES, *(case for case in ROUTES if not case[1].startswith("GET")))
+)
 def test_routes(daemons, number, route):
     check(daemons[number], request_of(daemons[number], route, TABLES[number][route]))
 
@@ -72,7 +81,11 @@ NSQD_LINES = [
     sub("t", "c") + fin(b"0123456789abcdef") * 20,
 ]
 LOOKUPD_LINES = [
-    *(name.encode() + rest for name in hostile_table.LOOKUPD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b"\n" + sized(b"[]"))),
+    *(
+        name.encode() + rest
+        for name in hostile_table.LOOKUPD_COMMANDS
+        for rest in (b"\n", b" \x1b[2J #\n", b"\n" + sized(b"[]"))
+    ),
     hostile_table.identify_nsqd() + b"".join(b"REGISTER t%d c\n" % number for number in range(20)),
 ]
 

@@ -23,7 +23,13 @@ def victim(tmp_path) -> Path:
     """A directory of somebody else, whose files have the names of ours."""
     directory = tmp_path / "victim"
     (directory / "files").mkdir(parents=True)
-    for name in ("files/precious", "nsqd.dat", "t.diskqueue.000000.dat", "t.00000000000000000000.log", "t:c.cursor"):
+    for name in (
+        "files/precious",
+        "nsqd.dat",
+        "t.diskqueue.000000.dat",
+        "t.00000000000000000000.log",
+        "t:c.cursor",
+    ):
         (directory / name).write_bytes(b"of somebody else")
     return directory
 
@@ -51,11 +57,15 @@ def test_a_backup(make_nsqd, victim, tmp_path):
 def test_a_restore(make_nsqd, tmp_path):
     nsqd = make_nsqd("--accept-standbys")
     nsqd.post("/pub?topic=t", b"hello")
-    made = run_tool("nsq_apps.nsqd", f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    made = run_tool(
+        "nsq_apps.nsqd", f"--backup-to={tmp_path / 'copy'}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}"
+    )
     assert (made.returncode, made.stderr) == (0, "")
     empty = tmp_path / "empty"
     empty.mkdir()
-    is_refused(tmp_path / "data", empty, f"--restore-from={tmp_path / 'copy'}", f"--data-path={tmp_path / 'data'}")
+    is_refused(
+        tmp_path / "data", empty, f"--restore-from={tmp_path / 'copy'}", f"--data-path={tmp_path / 'data'}"
+    )
 
 
 @pytest.mark.parametrize("name", ["go", "go.tmp"])

@@ -52,7 +52,9 @@ WITHOUT_SECRETS = re.compile(
     r"|(|.*-)(tcp|http|https|broadcast|statsd)-address|max-connections-per-address"  # host:port
     r"|content-type|conf(ig)?-?|acl-.*|http-client-token-host"
 )
-SUSPICIOUS = re.compile(r"pass|secret|token|key|auth|credential|login|ur[il]|endpoint|header|address|opt$|conf$|post|get$")
+SUSPICIOUS = re.compile(
+    r"pass|secret|token|key|auth|credential|login|ur[il]|endpoint|header|address|opt$|conf$|post|get$"
+)
 LISTS_OF_DAEMONS = {"lookupd-http-address", "nsqd-http-address"}
 
 
@@ -116,7 +118,11 @@ def test_no_text_shows_a_secret(case):
             "spark.hadoop.fs.s3a.endpoint=http://***@h:9000",
         ),
         (hidden_spark_setting, "spark.hadoop.fs.s3a.access.key=x", "spark.hadoop.fs.s3a.access.key=***"),
-        (hidden_spark_setting, "spark.hadoop.fs.azure.account.key.a.net=x", "spark.hadoop.fs.azure.account.key.a.net=***"),
+        (
+            hidden_spark_setting,
+            "spark.hadoop.fs.azure.account.key.a.net=x",
+            "spark.hadoop.fs.azure.account.key.a.net=***",
+        ),
         (
             hidden_spark_setting,
             "spark.hadoop.fs.s3a.aws.credentials.provider=org.Provider",
@@ -178,8 +184,19 @@ def test_a_running_nsqd_shows_no_secret(make_nsqd):
     nsqd = make_nsqd("--auth-http-address", address, without_scheme, "--log-level=debug")
     with nsqd.connect() as client:
         client.ask(auth(f"secret-{CANARY}".encode()))
-    assert nsqd.http("GET", "/config/auth_http_addresses").json() == ["http://***@127.0.0.1:1/auth?***", "***@127.0.0.1:1"]
-    paths = ["/config", "/info", "/stats", "/stats?format=json", "/metrics", "/debug/pprof/cmdline", "/debug/greenlets"]
+    assert nsqd.http("GET", "/config/auth_http_addresses").json() == [
+        "http://***@127.0.0.1:1/auth?***",
+        "***@127.0.0.1:1",
+    ]
+    paths = [
+        "/config",
+        "/info",
+        "/stats",
+        "/stats?format=json",
+        "/metrics",
+        "/debug/pprof/cmdline",
+        "/debug/greenlets",
+    ]
     shown = {path: nsqd.http("GET", path).text for path in paths} | {"log": nsqd.log_text()}
     assert "AUTH failed" in shown["log"]
     assert not [where for where, text in shown.items() if CANARY in text]
@@ -245,12 +262,18 @@ def test_a_running_tool_logs_no_secret(program, tmp_path):
     known = {setting.name for setting in program.settings}
     lookupds = f"--lookupd-http-address=http://user:{CANARY}@127.0.0.1:1"
     flags = [lookupds] if "lookupd-http-address" in known else []
-    flags += [f"--post=http://user:{CANARY}@127.0.0.1:1/?{CANARY}", f"--header=A: {CANARY}"] if "post" in known else []
+    flags += (
+        [f"--post=http://user:{CANARY}@127.0.0.1:1/?{CANARY}", f"--header=A: {CANARY}"]
+        if "post" in known
+        else []
+    )
     flags += [f"--{name}=auth_secret,{CANARY}" for name in ("consumer-opt", "producer-opt") if name in known]
     flags += ["--retry-timeout=1s"] if "retry-timeout" in known else []
     flags += [flag.replace("/nowhere", str(tmp_path)) for flag in COMPLETE[program.name]]
     log_path = tmp_path / "log"
-    with ToolProcess("nsq_apps", program.name, *flags, "--log-level=debug", log_path=log_path, stdin=subprocess.PIPE) as tool:
+    with ToolProcess(
+        "nsq_apps", program.name, *flags, "--log-level=debug", log_path=log_path, stdin=subprocess.PIPE
+    ) as tool:
         if tool.stdin is not None and "delimiter" in known:
             tool.stdin.write(b"message\n")
             tool.end_input()
@@ -300,7 +323,10 @@ def test_the_password_of_a_lease_may_come_from_a_file(tmp_path):
 def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path):
     config = tmp_path / "nsqd.toml"
     (tmp_path / "address").write_text("http://token@h/auth", "utf-8")
-    lines = ['lease = "etcd://user:secret@127.0.0.1/orders"', f'auth_http_addresses = ["@{tmp_path}/address", "h:1"]']
+    lines = [
+        'lease = "etcd://user:secret@127.0.0.1/orders"',
+        f'auth_http_addresses = ["@{tmp_path}/address", "h:1"]',
+    ]
     config.write_text("\n".join(lines), "utf-8")
     warning = "every user of this machine can read it, and lease has a secret: chmod 600"
     for mode, expected in ((0o644, [warning]), (0o600, [])):
@@ -315,11 +341,15 @@ def test_guesses_are_slowed_and_nothing_else_waits(make_nsqd, make_nsqadmin, tmp
     accounts = tmp_path / "accounts"
     accounts.write_text(f"token:ci:{hashlib.sha256(b'right').hexdigest()}\n", "utf-8")
     nsqd = make_nsqd(f"--http-auth-file={accounts}")
-    nsqadmin = make_nsqadmin(f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file=")
+    nsqadmin = make_nsqadmin(
+        f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file="
+    )
     for port, path in ((nsqd.http_port, "/debug/greenlets"), (nsqadmin.http_port, "/api/topics")):
         guesses = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         for number, guess in enumerate(guesses):
-            guess.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {number}\r\n\r\n".encode())
+            guess.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {number}\r\n\r\n".encode()
+            )
         other = http.client.HTTPConnection("127.0.0.1", port, source_address=("127.0.0.9", 0), timeout=40)
         other.request("GET", path, headers={"Authorization": "Bearer right"})
         assert other.getresponse().status == 200

@@ -19,7 +19,20 @@ from tests.support.lanes import sampled
 from tests.support.memory import resident_bytes
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.together import run_in_threads
-from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int32, mpub_body, pub, rdy, sized, sub
+from tests.support.wire import (
+    HEARTBEAT,
+    MAGIC,
+    NOP,
+    OK,
+    bodies,
+    identify,
+    int32,
+    mpub_body,
+    pub,
+    rdy,
+    sized,
+    sub,
+)
 
 pytestmark = pytest.mark.ours
 
@@ -89,9 +102,15 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "HTTP mpub of empty lines": ("http", lambda: http_post("/mpub?topic=t", b"\n" * 5_200_000)),
     "HTTP mpub binary": ("http", lambda: http_post("/mpub?topic=t&binary=true", mixed_body())),
     "HTTP pings": ("http", lambda: b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000),
-    "HTTP pubs": ("http", lambda: b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na" * 20_000),
+    "HTTP pubs": (
+        "http",
+        lambda: b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na" * 20_000,
+    ),
     "TCP MPUB of many": ("tcp", lambda: MAGIC + b"MPUB t\n" + sized(mixed_body())),
-    "TCP MPUBs of one size": ("tcp", lambda: MAGIC + (b"MPUB t\n" + sized(int32(900_000) + sized(b"a") * 900_000)) * 3),
+    "TCP MPUBs of one size": (
+        "tcp",
+        lambda: MAGIC + (b"MPUB t\n" + sized(int32(900_000) + sized(b"a") * 900_000)) * 3,
+    ),
     "TCP PUBs": ("tcp", lambda: MAGIC + pub("t", b"a") * 200_000),
     "TCP NOPs": ("tcp", lambda: MAGIC + b"NOP\n" * 100_000),
     "TCP RDYs": ("tcp", lambda: MAGIC + sub("t", "c") + b"RDY 1\nRDY 0\n" * 50_000),
@@ -102,7 +121,10 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "deflated bad FINs": ("tcp", lambda: deflated(sub("t", "c") + BAD_FINS)),
     "snappy of nothing": ("tcp", snappy_of_empty_chunks),
     "IDENTIFY of nested lists": ("tcp", lambda: nested_lists(5_000_000)),
-    "IDENTIFYs of nested lists": ("tcp", lambda: nested_lists(60_000) + nested_lists(60_000)[len(MAGIC) :] * 40),
+    "IDENTIFYs of nested lists": (
+        "tcp",
+        lambda: nested_lists(60_000) + nested_lists(60_000)[len(MAGIC) :] * 40,
+    ),
 }
 
 
@@ -133,7 +155,9 @@ class Neighbour(Background):
     def _measure(self, ask: Callable[[], object]) -> None:
         began_s, began_cpu_s = time.perf_counter(), self._nsqd.loop_cpu_s
         answer = ask()
-        self.worst_s = max(self.worst_s, min(time.perf_counter() - began_s, self._nsqd.loop_cpu_s - began_cpu_s))
+        self.worst_s = max(
+            self.worst_s, min(time.perf_counter() - began_s, self._nsqd.loop_cpu_s - began_cpu_s)
+        )
         assert answer is not False
 
 
@@ -154,7 +178,9 @@ def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
         run_in_threads([partial(exchange, port, data)] * ATTACKERS, 2 * ATTACK_S)
         took_s = time.perf_counter() - began_s
     worst_ms = neighbour.worst_s * 1000
-    print(f"worst {worst_ms:.0f} ms of {neighbour.rounds} rounds in {took_s:.1f} s, log {nsqd.log_path.stat().st_size}")
+    print(
+        f"worst {worst_ms:.0f} ms of {neighbour.rounds} rounds in {took_s:.1f} s, log {nsqd.log_path.stat().st_size}"
+    )
     assert neighbour.rounds
     return neighbour.worst_s
 
@@ -192,7 +218,9 @@ def test_a_neighbour_goes_on_while_hundreds_send_at_once(nsqd, name):
     rounds = []
     for _ in range(ATTEMPTS):
         with ExitStack() as stack, Neighbour(nsqd) as neighbour:
-            clients = [stack.enter_context(socket.create_connection(address, timeout=ATTACK_S)) for _ in range(MANY)]
+            clients = [
+                stack.enter_context(socket.create_connection(address, timeout=ATTACK_S)) for _ in range(MANY)
+            ]
             neighbour.go_on(1)  # its last connection was accepted after theirs
             before = neighbour.rounds
             for client in clients:
@@ -214,7 +242,9 @@ def test_clients_that_cause_errors_without_end_leave_the_others_their_share(nsqd
             client = stack.enter_context(socket.create_connection(("127.0.0.1", nsqd.tcp_port)))
             client.sendall(data)
             threading.Thread(target=receive_all, args=(client,), daemon=True).start()
-        wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") >= ATTACKERS, what="them to be slow")
+        wait_until(
+            lambda: nsqd.log_path.read_text().count("served more slowly") >= ATTACKERS, what="them to be slow"
+        )
         used_s, began_s = nsqd.loop_cpu_s, time.monotonic()
         wait_until(lambda: time.monotonic() - began_s > 1.5, what="a while")
         part = (nsqd.loop_cpu_s - used_s) / (time.monotonic() - began_s)
@@ -233,7 +263,9 @@ def receive_all(sock: socket.socket) -> None:
 def test_a_client_that_is_served_slowly_is_served(nsqd):
     """All of its commands in their order."""
     with nsqd.connect() as client:
-        client.send(sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y"))
+        client.send(
+            sub("t", "c"), b"FIN 0123456789abcdef\n" * 13_000, pub("t", b"x"), b"NOP\n", pub("t", b"y")
+        )
         assert client.frame() == OK
         for _ in range(13_000):
             assert client.frame().data.startswith(b"E_FIN_FAILED")
@@ -330,16 +362,22 @@ def test_registrations_at_nsqlookupd_by_the_thousand(make_nsqlookupd):
     body = b'{"broadcast_address":"h","hostname":"h","tcp_port":1,"http_port":2,"version":"1"}'
     begin = b"  V1IDENTIFY\n" + sized(body)
     inputs = [
-        begin + b"".join(b"REGISTER %c%d c%d\n" % (97 + place, number % 100, number) for number in range(5_000))
+        begin
+        + b"".join(b"REGISTER %c%d c%d\n" % (97 + place, number % 100, number) for number in range(5_000))
         for place in range(ATTACKERS)
     ]
     worst_s = 0.0
     with Background(*(partial(exchange, lookupd.tcp_port, data) for data in inputs)) as senders:
-        while not all(each.done() for each in senders.running) or lookupd.http("GET", "/nodes").json()["producers"]:
+        while (
+            not all(each.done() for each in senders.running)
+            or lookupd.http("GET", "/nodes").json()["producers"]
+        ):
             began_s, began_cpu_s = time.perf_counter(), lookupd.loop_cpu_s
             assert lookupd.is_healthy()
             worst_s = max(worst_s, min(time.perf_counter() - began_s, lookupd.loop_cpu_s - began_cpu_s))
     print(f"worst {worst_s * 1000:.0f} ms, log {lookupd.log_path.stat().st_size}")
-    wait_until(lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone")
+    wait_until(
+        lambda: not lookupd.http("GET", "/lookup?topic=a1").json()["producers"], what="the last to be gone"
+    )
     assert worst_s < MOST_S
     assert lookupd.log_path.stat().st_size < LOG_BYTES

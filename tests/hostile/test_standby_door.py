@@ -12,10 +12,25 @@ import pytest
 
 from nsqd_py.standby.messages import FENCE, FOLLOW
 from tests.support.auth_server import AuthServer
-from tests.support.member import SECRET, ack, caller_of, fence_of, join, member, plain_offer, secret_file, standby
+from tests.support.member import (
+    SECRET,
+    ack,
+    caller_of,
+    fence_of,
+    join,
+    member,
+    plain_offer,
+    secret_file,
+    standby,
+)
 from tests.support.network import Relay, free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, is_primary, wait_until_it_follows, wait_until_it_gives_way
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    is_primary,
+    wait_until_it_follows,
+    wait_until_it_gives_way,
+)
 from tests.support.wire import ERROR, OK, Client, Closed, Frame, auth, pub
 
 pytestmark = pytest.mark.ours
@@ -132,7 +147,9 @@ def test_the_ack_of_a_stranger_releases_no_publisher(make_nsqd, secret):
 
 @contextlib.contextmanager
 def following(primary: NsqdProcess, directory: Path, *flags: str, port: int = 0) -> Iterator[NsqdProcess]:
-    with NsqdProcess(directory / "b", f"--standby-of=127.0.0.1:{port or primary.tcp_port}", *flags) as process:
+    with NsqdProcess(
+        directory / "b", f"--standby-of=127.0.0.1:{port or primary.tcp_port}", *flags
+    ) as process:
         process.start()
         if not port:
             wait_until_it_follows(process)
@@ -322,7 +339,9 @@ def test_the_secret_changes_without_a_stop(primary, tmp_path):
 @pytest.mark.parametrize("number", ["9", "9" * 15, "9" * 4000], ids=len)
 def test_a_member_cannot_acknowledge_what_was_not_sent(primary, number):
     with primary.connect() as client:
-        client.send(standby(join(client, caller_of(primary)).signed(plain_offer())), f"ACK {number}\n".encode())
+        client.send(
+            standby(join(client, caller_of(primary)).signed(plain_offer())), f"ACK {number}\n".encode()
+        )
         assert any(frame.data.startswith(b"E_INVALID") for frame in received(client))
     assert is_unharmed(primary)
     assert "Traceback" not in primary.log_text()

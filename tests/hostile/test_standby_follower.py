@@ -82,8 +82,17 @@ ATTACKS: dict[str, Frames] = {
     "not-listed": lambda _: [listed_frame(), end()],
     "listed-twice": lambda size: [*listed({LOG: size}), *listed({}), end()],
     "removed": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG), end()],
-    "removed-after-a-promotion": lambda size: [*listed({LOG: size}, CREATED, Epoch(200, END)), file_frame(REMOVE, LOG), end()],
-    "the-channel-first": lambda size: [*listed({LOG: size}, journals=()), end(), file_frame(REMOVE, LOG), end(2)],
+    "removed-after-a-promotion": lambda size: [
+        *listed({LOG: size}, CREATED, Epoch(200, END)),
+        file_frame(REMOVE, LOG),
+        end(),
+    ],
+    "the-channel-first": lambda size: [
+        *listed({LOG: size}, journals=()),
+        end(),
+        file_frame(REMOVE, LOG),
+        end(2),
+    ],
     "the-channel-is-deleted": lambda size: [
         *listed({LOG: size}),
         *new_version(JOURNAL, encode_entry(DELETED, 0, [], [])),
@@ -93,7 +102,12 @@ ATTACKS: dict[str, Frames] = {
     ],
     "written-over": lambda size: [*listed({LOG: size}), file_frame(WRITE, LOG, 0, EMPTY_LOG), end()],
     "replaced": lambda size: [*listed({LOG: size}), *new_version(LOG, EMPTY_LOG), end()],
-    "replaced-and-removed": lambda size: [*listed({LOG: size}), *new_version(LOG, EMPTY_LOG), file_frame(REMOVE, LOG), end()],
+    "replaced-and-removed": lambda size: [
+        *listed({LOG: size}),
+        *new_version(LOG, EMPTY_LOG),
+        file_frame(REMOVE, LOG),
+        end(),
+    ],
     "without-the-end-of-the-round": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG)],
 }
 # These are what any primary may say of messages that its standby never had for itself.
@@ -122,7 +136,10 @@ def attack(path: Path, frames: Frames, tmp_path: Path, count: int = len(BODIES))
     def script(offer: dict[str, Any]) -> Iterator[bytes]:
         yield from frames(size)
 
-    with hostile_primary(script) as primary, NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd:
+    with (
+        hostile_primary(script) as primary,
+        NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd,
+    ):
         wait_until(lambda: primary.handled, DEADLINE_S, "the standby to read everything")
         assert figures_of(nsqd)["set_aside_messages"] == count
     found = []
@@ -153,7 +170,9 @@ def test_what_a_primary_had_not_finished_is_kept_for_a_week(path, tmp_path):
     attack(path, finished_after_a_promotion, tmp_path, count=0)
 
 
-@pytest.mark.parametrize("name", sampled(ATTACKS, "no-files", "removed-after-a-promotion", "replaced-and-removed"))
+@pytest.mark.parametrize(
+    "name", sampled(ATTACKS, "no-files", "removed-after-a-promotion", "replaced-and-removed")
+)
 def test_what_a_standby_copied_is_set_aside(name, path, tmp_path):
     """It was never a primary, and the messages are not finished."""
     write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
@@ -206,9 +225,14 @@ def test_an_odd_answer_ends_in_another_attempt(path):
     def script(offer):
         yield from answers.pop(0) if answers else [*LIST, end()]
 
-    with hostile_primary(script) as primary, NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd:
+    with (
+        hostile_primary(script) as primary,
+        NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start() as nsqd,
+    ):
         wait_until(lambda: figures_of(nsqd)["error"], what="a reason")
-        wait_until(lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts")
+        wait_until(
+            lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts"
+        )
         wait_until_it_follows(nsqd)
         assert figures_of(nsqd)["error"] == ""
         assert "Traceback" not in nsqd.log_text()

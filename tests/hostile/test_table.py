@@ -42,7 +42,9 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("hostile table")]
 
 @pytest.fixture(scope="module")
 def nsqd(certificates, tmp_path_factory) -> Iterator[NsqdProcess]:
-    with NsqdProcess(tmp_path_factory.mktemp("hostile") / "nsqd", *certificates.nsqd_flags).start() as process:
+    with NsqdProcess(
+        tmp_path_factory.mktemp("hostile") / "nsqd", *certificates.nsqd_flags
+    ).start() as process:
         process.create("hostile", "c#ephemeral")
         yield process
 
@@ -116,14 +118,21 @@ def commands(table: dict[str, list[Input]], *, transports: bool) -> list[object]
                 quick = TRANSPORTS[place % len(TRANSPORTS)] if transports and number == 0 else "plain"
                 is_quick = transport == quick
                 marks = [] if is_quick else [pytest.mark.slow]
-                found.append(pytest.param(command, number, transport, id=f"{command} {name} {transport}", marks=marks))
+                found.append(
+                    pytest.param(command, number, transport, id=f"{command} {name} {transport}", marks=marks)
+                )
     return found
 
 
 @pytest.mark.parametrize(("command", "number", "transport"), commands(NSQD_COMMANDS, transports=True))
 def test_nsqd_commands(nsqd, certificates, command, number, transport):
     name, make = NSQD_COMMANDS[command][number]
-    check(nsqd, [nsqd_over(nsqd.tcp_port, transport, certificates)], [make()], f"nsqd {command} {name} {transport}")
+    check(
+        nsqd,
+        [nsqd_over(nsqd.tcp_port, transport, certificates)],
+        [make()],
+        f"nsqd {command} {name} {transport}",
+    )
     assert nsqd.http("GET", "/ping").body == b"OK"
 
 
@@ -149,7 +158,9 @@ def test_nsqd_routes(nsqd, route):
 @pytest.mark.parametrize("route", routes(LOOKUPD_ROUTES, slow="/debug/"))
 def test_nsqlookupd_routes(lookupd, route):
     lookupd.create_channel("neighbour", "c")
-    check(lookupd, [plain(lookupd.http_port)], http_inputs(route, LOOKUPD_ROUTES[route]), f"nsqlookupd {route}")
+    check(
+        lookupd, [plain(lookupd.http_port)], http_inputs(route, LOOKUPD_ROUTES[route]), f"nsqlookupd {route}"
+    )
 
 
 @pytest.mark.parametrize("route", routes(ADMIN_ROUTES))

@@ -29,7 +29,9 @@ def ask_and_never_read(nsqd: NsqdProcess, path: str) -> socket.socket:
     return client
 
 
-@pytest.mark.parametrize("path", ["/topic/read?topic=t&seq=0&max_bytes=99999999", "/channel/peek?topic=t&channel=c&n=1000"])
+@pytest.mark.parametrize(
+    "path", ["/topic/read?topic=t&seq=0&max_bytes=99999999", "/channel/peek?topic=t&channel=c&n=1000"]
+)
 def test_answers_that_nobody_reads_take_bounded_memory(make_nsqd, path):
     nsqd = make_nsqd("--mem-queue-size=0")
     nsqd.post("/topic/create?topic=other")

@@ -28,7 +28,9 @@ nsqd = module_nsqd(*FLAGS)
 
 
 def metrics(nsqd: NsqdProcess) -> dict[str, float]:
-    found = re.findall(r"^(nsqd_(?:topic|channel)_\S+) (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)
+    found = re.findall(
+        r"^(nsqd_(?:topic|channel)_\S+) (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE
+    )
     return {name: float(value) for name, value in found}
 
 
@@ -52,11 +54,22 @@ def test_a_message_that_is_requeued_too_often_moves(nsqd):
         assert channel["requeue_count"] == 3
         reader.sub("orders.dead", "c", 1)
         (dead,) = reader.consume(1)
-        assert (dead.id, dead.timestamp_ns, dead.attempts, dead.body) == (poison.id, poison.timestamp_ns, 1, b"poison")
+        assert (dead.id, dead.timestamp_ns, dead.attempts, dead.body) == (
+            poison.id,
+            poison.timestamp_ns,
+            1,
+            b"poison",
+        )
     (row,) = nsqd.topic_stats("orders.dead")["dead_letters"]
     died = row.pop("died")
     assert died > poison.timestamp_ns
-    assert row == {"id": poison.id.decode(), "attempts": 3, "topic": "orders", "channel": "c", "timestamp": poison.timestamp_ns}
+    assert row == {
+        "id": poison.id.decode(),
+        "attempts": 3,
+        "topic": "orders",
+        "channel": "c",
+        "timestamp": poison.timestamp_ns,
+    }
     assert metrics(nsqd)['nsqd_channel_dead_letters_total{channel="c",topic="orders"}'] == 1
     assert "dead_letters" not in nsqd.topic_stats("orders")
 

@@ -74,10 +74,19 @@ def test_the_question_and_the_answer(guarded, server, topic):
         client.sub(topic, "archive", 2)
         assert wire.bodies(client.consume(2)) == [b"1", b"2"]
         (row,) = guarded.wait_for_channel(topic, "archive", client_count=1)["clients"]
-        assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (True, "me", "http://me.example/")
+        assert (row["authed"], row["auth_identity"], row["auth_identity_url"]) == (
+            True,
+            "me",
+            "http://me.example/",
+        )
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("GET", "/auth")
-    assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
+    assert asked.values == {
+        "secret": [SECRET.decode()],
+        "remote_ip": [HOST],
+        "tls": ["false"],
+        "common_name": [""],
+    }
 
 
 def test_identify_tells_that_no_auth_is_required(nsqd):
@@ -92,7 +101,10 @@ def test_identify_tells_that_no_auth_is_required(nsqd):
         (wire.pub("unknown", b"x"), b"E_AUTH_FIRST AUTH required before PUB"),
         (wire.dpub("unknown", 10, b"x"), b"E_AUTH_FIRST AUTH required before DPUB"),
         (wire.mpub("unknown", [b"x"]), b"E_AUTH_FIRST AUTH required before MPUB"),
-        (b"MPUB unknown\n", b"E_AUTH_FIRST AUTH required before MPUB"),  # before its body, and what is wrong with it
+        (
+            b"MPUB unknown\n",
+            b"E_AUTH_FIRST AUTH required before MPUB",
+        ),  # before its body, and what is wrong with it
         (b"MPUB unknown\n" + wire.int32(-1), b"E_AUTH_FIRST AUTH required before MPUB"),
         (wire.sub("unknown", "archive"), b"E_AUTH_FIRST AUTH required before SUB"),
         # What is wrong with the command comes first.
@@ -116,7 +128,9 @@ def test_auth_after_sub(guarded, server, topic):
 def test_a_client_with_a_certificate(make_nsqd, server, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(
+        str(tmp_path / "server.pem")
+    )
     context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
     authority.issue_cert("worker@example.org", common_name="worker").configure_cert(context)
     nsqd = make_nsqd(
@@ -183,7 +197,9 @@ def test_a_run_of_publishes_ends_at_what_is_not_permitted(guarded, server, topic
     server.grant((f"^{topic}$", (".*",), ("publish",)))
     with authorized(guarded) as client:
         client.send(wire.pub(topic, b"1") * 3, wire.pub("else", b"2") * 3, wire.pub(topic, b"3"))
-        assert client.rest() == [wire.OK] * 3 + [wire.Frame(wire.ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')]
+        assert client.rest() == [wire.OK] * 3 + [
+            wire.Frame(wire.ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "else" ""')
+        ]
     assert guarded.topic_stats(topic)["message_count"] == 3
     assert guarded.topic_stats("else") is None
 
@@ -215,7 +231,9 @@ def test_a_withdrawn_permission_ends_a_consumer(guarded, server, topic, is_refus
             frames = client.rest()
             error = b'E_UNAUTHORIZED AUTH failed for SUB on "%s" "archive"' % topic.encode()
             assert frames[-1] == (AUTH_FAILED if is_refused else wire.Frame(wire.ERROR, error))
-        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")
+        wait_until(
+            lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone"
+        )
     server.grant(EVERYTHING)
     with authorized(guarded) as other:
         other.sub(topic, "archive", 1)
@@ -246,7 +264,9 @@ def test_a_server_that_hangs_delays_its_client_only(guarded, server, topic):
         for each in (client, other):
             assert each.ask(wire.identify(heartbeat_interval=1000)) == wire.OK
         with server.hanging():
-            client.send(wire.auth(SECRET), wire.pub(topic, b"behind"), wire.sub(topic, "archive"), wire.rdy(1))
+            client.send(
+                wire.auth(SECRET), wire.pub(topic, b"behind"), wire.sub(topic, "archive"), wire.rdy(1)
+            )
             server.wait_until_asked(2)
             for _ in range(3):
                 other.pub(f"{topic}-other", b"x")
@@ -270,7 +290,9 @@ def test_a_client_that_leaves_while_it_waits(guarded, server, behind):
         server.wait_until_asked(1)
         client.close()
     none_left = 'nsqd_connections{protocol="tcp"} 0.0'
-    wait_until(lambda: none_left in guarded.http("GET", "/metrics").text.splitlines(), what="the client to be gone")
+    wait_until(
+        lambda: none_left in guarded.http("GET", "/metrics").text.splitlines(), what="the client to be gone"
+    )
     authorized(guarded).close()
     assert "Traceback" not in guarded.log_text()
 

@@ -108,7 +108,14 @@ def test_what_there_is_and_nothing_is_changed(data, check_json):
     assert sum(file["messages"] for file in topic["files"]) == ALL + DEFERRED
     assert topic["live"] == ALL + DEFERRED
     all_, done = sorted(topic["channels"], key=lambda channel: str(channel["name"]))
-    assert all_ == {"name": "all", "is_paused": True, "queued": ALL, "deferred": DEFERRED, "finished": 0, "missing": 0}
+    assert all_ == {
+        "name": "all",
+        "is_paused": True,
+        "queued": ALL,
+        "deferred": DEFERRED,
+        "finished": 0,
+        "missing": 0,
+    }
     assert (done["queued"], done["deferred"], done["finished"]) == (ALL - FINISHED, DEFERRED, FINISHED)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()} == before
 
@@ -138,7 +145,13 @@ def test_what_cannot_be_checked(tmp_path, check, capsys):
 
 
 def test_other_files_are_named(data, check_json):
-    for name in ("t.spare", "t.00000000000000000000.log.damaged", "t.diskqueue.000000.dat", "import", "notes.txt"):
+    for name in (
+        "t.spare",
+        "t.00000000000000000000.log.damaged",
+        "t.diskqueue.000000.dat",
+        "import",
+        "notes.txt",
+    ):
         (data / name).touch()
     report = check_json(data).report
     assert [report[key] for key in ("set_aside", "go_files", "others")] == [
@@ -193,9 +206,13 @@ DAMAGE = {
     "the last record of a closed file": Damage(
         FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
     ),
-    "a file's header": Damage(FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "cannot be read as a log file", PER_FILE),
+    "a file's header": Damage(
+        FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "cannot be read as a log file", PER_FILE
+    ),
     "a file's salt": Damage(FIRST_LOG, overwrite(8, b"\0\0"), "cannot be read as a log file", PER_FILE),
-    "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "damaged entries of a channel's position", 0),
+    "a position's entries": Damage(
+        "t:done.cursor", overwrite(12, b"?"), "damaged entries of a channel's position", 0
+    ),
     "nsqd.dat": Damage("nsqd.dat", lambda path: path.write_bytes(b'{"topics'), "cannot be understood", 0),
 }
 
@@ -231,7 +248,10 @@ def test_what_a_power_cut_leaves_is_no_damage(data, check, check_json):
     append(b"\x40\0\0\0torn")(data / "t:done.cursor")
     found = check_json(data)
     assert found.status == 0
-    assert found.problems == [(last.name, "torn record at the end"), ("t:done.cursor", "torn entry at the end")]
+    assert found.problems == [
+        (last.name, "torn record at the end"),
+        ("t:done.cursor", "torn entry at the end"),
+    ]
     assert "as a crash leaves it" in check(f"--check-data={data}").output
 
 

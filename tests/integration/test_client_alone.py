@@ -43,7 +43,9 @@ def make_run(tmp_path_factory) -> Callable[..., Run]:
         (packages / "nsqd_py.pth").write_text(f"{REPOSITORY}\n")
         for path in {path.parts[0]: path for name in distributions for path in files(name) or ()}.values():
             if path.parts[0] != "..":
-                (packages / path.parts[0]).symlink_to(Path(str(path.locate())).parents[len(path.parts) - 1] / path.parts[0])
+                (packages / path.parts[0]).symlink_to(
+                    Path(str(path.locate())).parents[len(path.parts) - 1] / path.parts[0]
+                )
 
         def run(code):
             command = [str(folder / "bin" / "python"), "-I", "-c", code]
@@ -55,7 +57,9 @@ def make_run(tmp_path_factory) -> Callable[..., Run]:
 
 
 @pytest.mark.parametrize(
-    ("module", "distributions"), [("nsqd_py.client.gevent", GEVENT), ("nsqd_py.client", ())], ids=["gevent", "threads"]
+    ("module", "distributions"),
+    [("nsqd_py.client.gevent", GEVENT), ("nsqd_py.client", ())],
+    ids=["gevent", "threads"],
 )
 def test_a_round_trip_needs_no_more_than_gevent(nsqd, make_run, module, distributions):
     code = _ROUND_TRIP.replace("CLIENT", module)

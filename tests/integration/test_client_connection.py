@@ -93,7 +93,11 @@ def test_messages_go_both_ways(shared_nsqd, certificates, dial, topic, transport
         options.get(name, False) for name in ("tls_v1", "snappy", "deflate")
     )
     bodies = [b"%d " % number * 1000 for number in range(200)] + [os.urandom(300_000)]
-    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(500) + b"".join(outgoing.pub(topic, body) for body in bodies))
+    driver.send(
+        outgoing.sub(topic, "channel")
+        + outgoing.rdy(500)
+        + b"".join(outgoing.pub(topic, body) for body in bodies)
+    )
     driver.wait(lambda heard: len(heard.messages) == len(bodies) and len(heard.responses) == len(bodies) + 1)
     assert sorted(driver.heard.bodies) == sorted(bodies)
     assert set(driver.heard.responses) == {b"OK"}
@@ -101,7 +105,9 @@ def test_messages_go_both_ways(shared_nsqd, certificates, dial, topic, transport
     driver.send(outgoing.fins([message.id for message in driver.heard.messages]) + outgoing.CLS)
     driver.wait(lambda heard: heard.responses[-1] == b"CLOSE_WAIT")
     driver.close()
-    shared_nsqd.wait_for_channel(topic, "channel", depth=0, in_flight_count=0, requeue_count=0, client_count=0)
+    shared_nsqd.wait_for_channel(
+        topic, "channel", depth=0, in_flight_count=0, requeue_count=0, client_count=0
+    )
 
 
 @pytest.mark.ours
@@ -147,7 +153,9 @@ def test_an_authority_that_did_not_sign(shared_nsqd, certificates, dial, tmp_pat
     driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(other.authority))
     assert "unable to get local issuer certificate" in failure(driver, HandshakeFailed)
     assert "certificate" in failure(dial(address_of(shared_nsqd), tls_v1=True), HandshakeFailed)
-    driver = dial(f"localhost:{shared_nsqd.tcp_port}", tls_v1=True, tls_root_ca_file=str(certificates.authority))
+    driver = dial(
+        f"localhost:{shared_nsqd.tcp_port}", tls_v1=True, tls_root_ca_file=str(certificates.authority)
+    )
     assert driver.open().tls_v1
 
 
@@ -163,7 +171,9 @@ def test_a_certificate_for_another_host(make_nsqd, dial, tmp_path):
 
 def test_an_nsqd_that_asks_for_certificates(make_nsqd, certificates, dial):
     nsqd = make_nsqd(
-        *certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", "--tls-client-auth-policy=require-verify"
+        *certificates.nsqd_flags,
+        f"--tls-root-ca-file={certificates.authority}",
+        "--tls-client-auth-policy=require-verify",
     )
     trusting = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
     assert address_of(nsqd) in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
@@ -188,7 +198,10 @@ def test_who_may_do_what(make_nsqd, certificates, dial, transport):
 
 def test_nobody_listens(dial):
     (port,) = free_ports(1)
-    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == f"127.0.0.1:{port}: cannot connect: Connection refused"
+    assert (
+        failure(dial(f"127.0.0.1:{port}"), ConnectionFailed)
+        == f"127.0.0.1:{port}: cannot connect: Connection refused"
+    )
     assert "No such file" in failure(dial("unix:/nowhere/nsqd.sock"), ConnectionFailed)
 
 

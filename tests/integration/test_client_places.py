@@ -43,7 +43,9 @@ def test_an_nsqd_that_is_forgotten_before_it_answers(topic):
 
     with listening(behave) as address, WebServer() as lookupd, suppress(TimedOut):
         named = {"broadcast_address": "127.0.0.1", "tcp_port": int(address.partition(":")[2])}
-        lookupd.reply = lambda _: Reply(body=json.dumps({"producers": [] if has_come.is_set() else [named]}).encode())
+        lookupd.reply = lambda _: Reply(
+            body=json.dumps({"producers": [] if has_come.is_set() else [named]}).encode()
+        )
         producer = Producer(lookupd_http_addresses=[lookupd.url], lookupd_poll_interval=0.05)
         producer.publish_soon(topic, b"waits for it")
         assert has_come.wait(40)
@@ -92,7 +94,10 @@ def test_futures_with_concurrent_futures(address, topic):
 def test_futures_in_an_event_loop(address, topic):
     async def publish():
         with Producer(address) as producer:
-            futures = [producer.publish_soon(topic, b"x"), producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None)]
+            futures = [
+                producer.publish_soon(topic, b"x"),
+                producer.publish_soon(topic, b"x" * (2 << 20), lambda _: None),
+            ]
             return await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
 
     stored, refused = run_in_new_loop(publish())
@@ -141,7 +146,9 @@ def test_futures_asked_at_the_moment_of_the_answer(address, topic):
     with Producer(address) as producer, ThreadPoolExecutor(4) as pool:
         for _ in range(300):
             future = producer.publish_soon(topic, b"x")
-            assert [one.result(10) for one in [pool.submit(future.result, 10) for _ in range(3)]] == [None] * 3
+            assert [one.result(10) for one in [pool.submit(future.result, 10) for _ in range(3)]] == [
+                None
+            ] * 3
 
 
 def test_on_done_may_publish_and_must_not_wait(shared_nsqd, address, topic):
@@ -333,7 +340,9 @@ def test_an_nsqd_that_does_not_read_holds_no_event_loop_up(topic):
             await stored
         return bool(done)
 
-    with listening(read_late(len(outgoing.mpub_head(topic, len(body))) + len(body), may_read=may_read)) as address:
+    with listening(
+        read_late(len(outgoing.mpub_head(topic, len(body))) + len(body), may_read=may_read)
+    ) as address:
         assert run_in_new_loop(publish(address)) is False
 
 

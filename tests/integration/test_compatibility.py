@@ -43,8 +43,14 @@ limited = module_nsqd(*LIMITS)  # for all tests of these limits
     [
         (wire.identify(heartbeat_interval=5001), b"E_BAD_BODY IDENTIFY heartbeat interval (5001) is invalid"),
         (wire.identify(output_buffer_size=1001), b"E_BAD_BODY IDENTIFY output buffer size (1001) is invalid"),
-        (wire.identify(output_buffer_timeout=99), b"E_BAD_BODY IDENTIFY output buffer timeout (99) is invalid"),
-        (wire.identify(output_buffer_timeout=1001), b"E_BAD_BODY IDENTIFY output buffer timeout (1001) is invalid"),
+        (
+            wire.identify(output_buffer_timeout=99),
+            b"E_BAD_BODY IDENTIFY output buffer timeout (99) is invalid",
+        ),
+        (
+            wire.identify(output_buffer_timeout=1001),
+            b"E_BAD_BODY IDENTIFY output buffer timeout (1001) is invalid",
+        ),
         (wire.pub("t", b"x" * 101), b"E_BAD_MESSAGE PUB message too big 101 > 100"),
         (wire.dpub("t", 0, b"x" * 101), b"E_BAD_MESSAGE DPUB message too big 101 > 100"),
         (wire.mpub("t", [b"x" * 101]), b"E_BAD_MESSAGE MPUB message too big 101 > 100"),
@@ -58,7 +64,9 @@ def test_more_than_a_flag_allows_is_refused(limited, sent, error):
 
 
 def test_as_much_as_a_flag_allows_is_taken(limited):
-    with limited.connect(heartbeat_interval=5000, output_buffer_size=1000, output_buffer_timeout=100) as client:
+    with limited.connect(
+        heartbeat_interval=5000, output_buffer_size=1000, output_buffer_timeout=100
+    ) as client:
         client.pub("limits", b"x" * 100)
         client.mpub("limits", [b"x" * 92] * 2)  # 4 bytes, and 4 for each
         client.sub("limits", "c", 7)
@@ -100,7 +108,10 @@ def test_publishes_may_be_deferred_longer_than_requeued(make_nsqd):
         assert nsqd.http("POST", f"{path}?topic=t&defer=10001", b"x").refusal == "400 INVALID_DEFER"
     with nsqd.connect() as client:
         client.dpub("t", 10_000, b"x")
-        assert client.ask(wire.dpub("t", 10_001, b"x")).data == b"E_INVALID DPUB timeout 10001 out of range 0-10000"
+        assert (
+            client.ask(wire.dpub("t", 10_001, b"x")).data
+            == b"E_INVALID DPUB timeout 10001 out of range 0-10000"
+        )
 
 
 # --- IDENTIFY
@@ -196,7 +207,9 @@ def test_what_is_not_in_memory_is_backend_depth(make_nsqd, in_memory, backend_de
     nsqd.create("rows", "c")
     nsqd.mpub("rows", [b"x" * (1 + n % 3) for n in range(100)])
     channel = nsqd.wait_for_channel("rows", "c", depth=100)
-    assert channel["backend_depth"] in backend_depths, "Go's nsqd holds one on its way from topic to channel, perhaps"
+    assert channel["backend_depth"] in backend_depths, (
+        "Go's nsqd holds one on its way from topic to channel, perhaps"
+    )
 
 
 @pytest.mark.ours  # Go's nsqd answers behind the handshake that failed, in plain text
@@ -217,7 +230,10 @@ def test_plain_http_is_told_where_tls_is(make_nsqd, certificates):
     (https_port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
     for method, path in (("GET", "/ping"), ("POST", "/pub?topic=t"), ("GET", "/nothing")):
         answer = nsqd.http(method, path)
-        assert (answer.status, answer.json()) == (403, {"message": "TLS_REQUIRED", "https_port": int(https_port)})
+        assert (answer.status, answer.json()) == (
+            403,
+            {"message": "TLS_REQUIRED", "https_port": int(https_port)},
+        )
 
 
 def test_tcp_https_leaves_plain_http_open(make_nsqd, certificates):
@@ -333,7 +349,9 @@ def get_over(path: Path, request_path: str) -> bytes:
 
 def test_addresses_may_be_paths_and_a_level_silences(tmp_path):
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
-    nsqd = NsqdProcess(tmp_path / "nsqd", f"--tcp-address={tcp}", f"--http-address={http}", "--log-level=error")
+    nsqd = NsqdProcess(
+        tmp_path / "nsqd", f"--tcp-address={tcp}", f"--http-address={http}", "--log-level=error"
+    )
     nsqd.launch()
     with nsqd:
         wait_until(http.exists, 40, "the socket")
@@ -355,7 +373,10 @@ def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd):
         host, port = listener.getsockname()
         times = ("--http-client-connect-timeout=300ms", "--http-client-request-timeout=60s")
         # When its queue is full, the kernel drops what others ask for.
-        with socket.create_connection((host, port)), make_nsqd(f"--auth-http-address={host}:{port}", *times).connect() as client:
+        with (
+            socket.create_connection((host, port)),
+            make_nsqd(f"--auth-http-address={host}:{port}", *times).connect() as client,
+        ):
             assert client.ask(wire.auth(b"secret"), deadline_s=40).data == b"E_AUTH_FAILED AUTH failed"
 
 
@@ -364,7 +385,8 @@ def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd):
 
 @pytest.mark.ours  # Go keeps messages in memory, and a limit of file sizes ends it
 @pytest.mark.parametrize(
-    ("verb", "sent"), [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))]
+    ("verb", "sent"),
+    [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))],
 )
 def test_a_publish_that_cannot_be_written_is_refused(nsqd, verb, sent):
     nsqd.create("t", "c")
@@ -373,7 +395,10 @@ def test_a_publish_that_cannot_be_written_is_refused(nsqd, verb, sent):
         client.pub("t", b"before")
         resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE, (1, hard))
         answer = client.ask(sent)
-        assert (answer.kind, answer.data[: len(verb) * 2 + 18]) == (ERROR, f"E_{verb}_FAILED {verb} failed ".encode())
+        assert (answer.kind, answer.data[: len(verb) * 2 + 18]) == (
+            ERROR,
+            f"E_{verb}_FAILED {verb} failed ".encode(),
+        )
         with pytest.raises(Closed):
             client.frame()
     ping = nsqd.http("GET", "/ping")
@@ -391,7 +416,11 @@ def test_a_log_is_synced_after_its_time(make_nsqd):
     nsqd = make_nsqd("--sync-timeout=50ms")
 
     def syncs():
-        return int(re.search(r"^nsqd_log_sync_duration_seconds_count (\d+)", nsqd.http("GET", "/metrics").text, re.M)[1])
+        return int(
+            re.search(
+                r"^nsqd_log_sync_duration_seconds_count (\d+)", nsqd.http("GET", "/metrics").text, re.M
+            )[1]
+        )
 
     nsqd.create("t")
     began_s = time.monotonic()

@@ -41,7 +41,9 @@ def test_names_come_from_where_the_command_line_says(nsqd, nsqlookupd):
     assert offered(of_lookupd, "--topic=") == ["events", "orders"]
     assert offered(of_lookupd, "-t=e") == ["events"]
     assert offered(of_lookupd, "--topic=orders", "--channel", "a") == ["archive", "audit"]
-    assert offered(f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--topic=orders", "--channel=au") == ["audit"]
+    assert offered(f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--topic=orders", "--channel=au") == [
+        "audit"
+    ]
     tcp_address = f"127.0.0.1:{nsqd.http_port - 1}"  # the HTTP port is the one after it, as it is by default
     assert offered("--nsqd-tcp-address", tcp_address, "--topic", "ev", command="to_nsq") == ["events"]
 

@@ -137,7 +137,14 @@ def test_a_message_that_comes_too_often_is_given_up(nsqd, consume):
         seen.append(message.attempts)
         raise ValueError
 
-    driver = consume(fail, nsqd, max_attempts=2, default_requeue_delay=0, max_backoff_duration=0, on_give_up=given_up.append)
+    driver = consume(
+        fail,
+        nsqd,
+        max_attempts=2,
+        default_requeue_delay=0,
+        max_backoff_duration=0,
+        on_give_up=given_up.append,
+    )
     publish(nsqd, b"hopeless")
     driver.wait(lambda: is_done(nsqd) and given_up)
     assert seen == [1, 2]
@@ -286,14 +293,21 @@ def test_max_in_flight_is_shared_by_all_connections(make_nsqd, consume):
 
 
 def test_nsqd_shows_what_a_client_says_of_itself(nsqd, consume):
-    said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
+    said = {
+        "client_id": "worker-7",
+        "hostname": "worker.example",
+        "user_agent": "billing/2.1",
+        "sample_rate": 42,
+    }
     driver = consume(lambda message: None, nsqd, **said)
     (shown,) = driver.wait(lambda: channel_of(nsqd)["clients"])
     assert {name: shown[name] for name in said} == said
 
 
 def test_settings_that_nsqd_refuses(nsqd, consume, caplog):
-    driver = consume(lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m")  # nsqd allows a minute
+    driver = consume(
+        lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m"
+    )  # nsqd allows a minute
     driver.wait(lambda: "E_BAD_BODY" in caplog.text)
     assert driver.consumer.running
 
@@ -303,7 +317,9 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path, consume):
     nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
     got = []
     driver = consume(
-        lambda message: got.append(message.body), nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"], lookupd_poll_interval="200ms"
+        lambda message: got.append(message.body),
+        nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"],
+        lookupd_poll_interval="200ms",
     )
     with nsqd:
         for expected in ([b"one"], [b"one", b"two"]):

@@ -170,7 +170,11 @@ def test_an_nsqlookupd_that_hangs_holds_nobody_up(make_nsqd, lookupd, find, capl
         (200, b"\r\n" * 20_000, "too many lines"),
         (200, b'{"producers": [{"tcp_port": 1}]}', "broadcast_address"),
         (200, b"[]", "no list of producers"),
-        (200, b'{"producers": [%s]}' % b",".join(_PRODUCER % port for port in range(1, 2002)), "only the first 2000 are used"),
+        (
+            200,
+            b'{"producers": [%s]}' % b",".join(_PRODUCER % port for port in range(1, 2002)),
+            "only the first 2000 are used",
+        ),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_told(find, caplog, status, body, reason):

@@ -48,7 +48,12 @@ def finished(loop: Any) -> list[bytes]:
 
 def test_loops_that_were_idle_go_on(make, shared_nsqd, topic, fill):
     consumer = make()
-    for name, bodies in (("messages", [b"0", b"1"]), ("messages", [b"2"]), ("batches", [b"3"]), ("messages", [b"4"])):
+    for name, bodies in (
+        ("messages", [b"0", b"1"]),
+        ("messages", [b"2"]),
+        ("batches", [b"3"]),
+        ("messages", [b"4"]),
+    ):
         fill(*bodies)
         got = []
         while not got:  # a busy machine may not connect in time
@@ -116,7 +121,9 @@ def test_next_finishes_the_message_before(make, shared_nsqd, topic, fill):
         assert (first.body, first.is_answered, second.body, second.is_answered) == (b"0", True, b"1", False)
         second.finish()
         assert consumer.next(40).body == b"2"
-    shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)  # the last one is back
+    shared_nsqd.wait_for_channel(
+        topic, "c", depth=1, in_flight_count=0, client_count=0
+    )  # the last one is back
     assert consumer.stats().finished == 2
 
 

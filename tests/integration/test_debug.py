@@ -19,7 +19,11 @@ pytestmark = pytest.mark.ours
 @pytest.fixture(params=["nsqd", "nsqlookupd"])
 def daemon(request, tmp_path) -> ServerProcess:
     process: ServerProcess
-    process = NsqdProcess(tmp_path / "nsqd") if request.param == "nsqd" else NsqlookupdProcess(tmp_path / "nsqlookupd.log")
+    process = (
+        NsqdProcess(tmp_path / "nsqd")
+        if request.param == "nsqd"
+        else NsqlookupdProcess(tmp_path / "nsqlookupd.log")
+    )
     process.is_executed = True  # /debug/pprof/cmdline shows its command line
     request.addfinalizer(process.destroy)
     return process.start()
@@ -75,7 +79,9 @@ def in_background(nsqd: NsqdProcess, path: str) -> tuple[threading.Thread, list[
 def test_a_profile_shows_what_nsqd_does_while_it_does_it(nsqd):
     with Publisher(nsqd) as publisher:
         thread, answers = in_background(nsqd, "/debug/pprof/profile?seconds=2")
-        wait_until(lambda: "stacks.Profiler.profile" in page(nsqd, "/debug/greenlets"), what="the profile to begin")
+        wait_until(
+            lambda: "stacks.Profiler.profile" in page(nsqd, "/debug/greenlets"), what="the profile to begin"
+        )
         second = nsqd.http("GET", "/debug/pprof/profile?seconds=1")
         before = publisher.batches
         thread.join()

@@ -76,7 +76,11 @@ def test_only_the_owner_answers_for_a_message(nsqd):
         owner.pub("t", b"mine")
         message = owner.message()
         other.sub("t", "c", 1)
-        for verb, command in (("FIN", wire.fin(message.id)), ("REQ", wire.req(message.id, 0)), ("TOUCH", wire.touch(message.id))):
+        for verb, command in (
+            ("FIN", wire.fin(message.id)),
+            ("REQ", wire.req(message.id, 0)),
+            ("TOUCH", wire.touch(message.id)),
+        ):
             assert other.ask(command) == failed(verb, message.id, "client does not own message")
         owner.fin(message)
         owner.round_trip()
@@ -108,7 +112,9 @@ def test_requeue_with_a_delay(make_nsqd, delay_ms):
         nsqd.wait_for_channel("t", "c", deferred_count=1, in_flight_count=0, depth=0)
         assert client.message(TIMED_OUT_S) == message.tried(2)
         assert time.monotonic() - requeued >= min(delay_ms, 1500) / 1000
-        assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
+        assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed(
+            "FIN", message.id, "ID not in flight"
+        )
 
 
 def test_timed_out_message_goes_to_another_consumer(make_nsqd):
@@ -236,7 +242,9 @@ def test_consumers_share_by_rdy(nsqd):
 def test_max_channel_consumers(make_nsqd):
     nsqd = make_nsqd("--max-channel-consumers=1")
     with nsqd.consumer("t", "c"), nsqd.consumer("t", "d"), nsqd.connect() as second:
-        assert second.ask(wire.sub("t", "c")) == Frame(ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1")
+        assert second.ask(wire.sub("t", "c")) == Frame(
+            ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
+        )
         assert second.rest() == []
     nsqd.wait_for_channel("t", "c", client_count=0)
     nsqd.consumer("t", "c").close()
@@ -285,7 +293,9 @@ def test_emptied_channel_forgets_messages_in_flight(nsqd):
         client.send(wire.rdy(0))
         client.round_trip()
         nsqd.post("/channel/empty?topic=t&channel=c")
-        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11)
+        stats = nsqd.wait_for_channel(
+            "t", "c", depth=0, in_flight_count=0, deferred_count=0, message_count=11
+        )
         assert stats["clients"][0]["in_flight_count"] == 0
         for message in held:
             assert client.ask(wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
@@ -315,7 +325,11 @@ def test_emptied_topic_drops_what_no_channel_has_yet(nsqd):
 
 def test_deleted_channel_closes_its_consumers(nsqd):
     nsqd.create("t", "kept")
-    with nsqd.consumer("t", "c", 1) as busy, nsqd.consumer("t", "c") as idle, nsqd.consumer("t", "kept", 5) as kept:
+    with (
+        nsqd.consumer("t", "c", 1) as busy,
+        nsqd.consumer("t", "c") as idle,
+        nsqd.consumer("t", "kept", 5) as kept,
+    ):
         nsqd.mpub("t", numbered(3))
         busy.message()
         nsqd.post("/channel/delete?topic=t&channel=c")

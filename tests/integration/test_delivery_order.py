@@ -20,7 +20,12 @@ def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd):
             received.append(client.message())  # Go looks for time-outs in a new channel only after up to 5 s
             if len(received) < 4:
                 client.fin(received[-1])
-        assert [(message.body, message.attempts) for message in received] == [(b"m1", 1), (b"m2", 1), (b"m3", 1), (b"m1", 2)]
+        assert [(message.body, message.attempts) for message in received] == [
+            (b"m1", 1),
+            (b"m2", 1),
+            (b"m3", 1),
+            (b"m1", 2),
+        ]
 
 
 def test_poison_messages_do_not_keep_good_ones_waiting(nsqd):

@@ -63,7 +63,9 @@ def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd):
 
 
 def test_http_publishers_go_elsewhere(nsqd):
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=40)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=40)
+    ) as connection:
 
         def ask(path):
             connection.request("POST", path, b"x")
@@ -127,7 +129,9 @@ def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start
         consumer.message()
         nsqd.signal(signal.SIGUSR1)
         assert nsqd.wait() == LEFT_MESSAGES
-    assert re.search("WARNING: NSQ: the drain ends .* 3 messages left, which stay in the log", nsqd.log_text())
+    assert re.search(
+        "WARNING: NSQ: the drain ends .* 3 messages left, which stay in the log", nsqd.log_text()
+    )
     nsqd.start()
     nsqd.wait_for_channel("orders", "billing", depth=2, deferred_count=1)
     assert nsqd.is_healthy()

@@ -45,9 +45,14 @@ def log(tmp_path) -> Path:
 
 
 @contextmanager
-def starting(log: Path, command: str, module: str, number: signal.Signals, *flags: str) -> Iterator[subprocess.Popen]:
+def starting(
+    log: Path, command: str, module: str, number: signal.Signals, *flags: str
+) -> Iterator[subprocess.Popen]:
     words = [sys.executable, "-c", SCRIPT, module, str(int(number)), command, *flags]
-    with log.open("wb") as output, subprocess.Popen(words, cwd=REPOSITORY, stdout=output, stderr=output) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(words, cwd=REPOSITORY, stdout=output, stderr=output) as process,
+    ):
         try:
             yield process
         finally:

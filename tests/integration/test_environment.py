@@ -58,6 +58,8 @@ def test_tools_need_no_address(address):
     assert published.returncode == 0, published.stderr
     seen = run("nsq_tail", "--topic=environment2", "--channel=c", "-n=1", NSQD_TCP_ADDRESS=address)
     assert "hello" in seen.stdout, seen.stderr
-    flag = run("nsq_tail", "--topic=t", f"--nsqd-tcp-address={address}", "--nonsense", NSQLOOKUPD_HTTP_ADDRESS="x:1")
+    flag = run(
+        "nsq_tail", "--topic=t", f"--nsqd-tcp-address={address}", "--nonsense", NSQLOOKUPD_HTTP_ADDRESS="x:1"
+    )
     assert "both" not in flag.stderr  # a flag counts more than the environment
     assert run("to_nsq", "--topic=environment2").returncode == 2

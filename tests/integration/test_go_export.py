@@ -83,7 +83,9 @@ def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory) -> tuple[Path, dict[bytes, Message]]:
-    with NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start() as nsqd:
+    with NsqdProcess(
+        tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000"
+    ).start() as nsqd:
         return nsqd.data_path, fill(nsqd)
 
 
@@ -124,11 +126,17 @@ def test_each_queue_has_what_was_not_finished(filled, tmp_path, export):
         "topics": [
             {"name": "held", "paused": True, "channels": [{"name": "x", "paused": False}]},
             {"name": "lonely", "paused": False, "channels": []},
-            {"name": "t", "paused": False, "channels": [{"name": "a", "paused": False}, {"name": "b", "paused": True}]},
+            {
+                "name": "t",
+                "paused": False,
+                "channels": [{"name": "a", "paused": False}, {"name": "b", "paused": True}],
+            },
         ],
         "version": "1.3.0",
     }
-    assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
+    assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {
+        0
+    } and go.path.stat().st_mode & 0o77 == 0
 
 
 def test_ours_takes_it_over_again(data, tmp_path, export, make_nsqd):
@@ -238,9 +246,17 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *sample(signal.SIGKILL, signal.SIGTERM)])
 def test_an_interrupted_export_leaves_nothing_that_looks_complete(number, data, tmp_path, export):
-    flags = [f"--data-path={data}", f"--export-to-go={tmp_path / 'go'}", f"--max-bytes-per-file={MAX_FILE_BYTES}"]
+    flags = [
+        f"--data-path={data}",
+        f"--export-to-go={tmp_path / 'go'}",
+        f"--max-bytes-per-file={MAX_FILE_BYTES}",
+    ]
     process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT, str(int(number)), *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in process.stderr

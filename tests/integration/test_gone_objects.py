@@ -70,7 +70,9 @@ def objects(nsqd: NsqdProcess) -> int:
     return int(nsqd.http("GET", "/stats?format=json&include_mem=true").json()["memory"]["heap_objects"])
 
 
-@pytest.mark.parametrize("step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask])
+@pytest.mark.parametrize(
+    "step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask]
+)
 def test_what_is_gone_leaves_nothing_behind(make_nsqd, step):
     nsqd = make_nsqd()
     nsqd.create("t", "c")

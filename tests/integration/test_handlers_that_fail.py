@@ -104,7 +104,9 @@ GENERATORS = [generator, async_generator, Awaited().generate, functools.partial(
 def test_what_is_known_not_to_run_is_refused(shell, role):
     refused = GENERATORS if shell == "aio" else GENERATORS + COROUTINES
     for handler in refused:
-        with pytest.raises(BadClientOption, match=rf"^{role} \S+ is a (coroutine|generator) function.*(aio|yield)"):
+        with pytest.raises(
+            BadClientOption, match=rf"^{role} \S+ is a (coroutine|generator) function.*(aio|yield)"
+        ):
             CONSUMERS[shell]("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
 
 
@@ -312,7 +314,9 @@ def test_failures_name_channel_and_attempt(consume, topic, shell):
 
     driver = consume(shell, handle, log=log)
     driver.wait(lambda: driver.stats().finished == 1)
-    lines = [line.partition(" on message ")[2] or line.partition(" requeued message ")[2] for line in log.lines]
+    lines = [
+        line.partition(" on message ")[2] or line.partition(" requeued message ")[2] for line in log.lines
+    ]
     said = [line[line.index(" of ") :] for line in lines if line]
     assert said == [f" of {topic}/c, attempt 1: ValueError('bad')", f" of {topic}/c, attempt 2"]
 
@@ -330,13 +334,17 @@ def two(message: Any, more: Any) -> None:
 def test_a_handler_takes_one_argument(shell, role):
     consumer = CONSUMERS[shell]
     for handler in (without, two, lambda: None, functools.partial(two)):
-        with pytest.raises(BadClientOption, match=rf"^{role} .* must take one argument, the (message|batch): "):
+        with pytest.raises(
+            BadClientOption, match=rf"^{role} .* must take one argument, the (message|batch): "
+        ):
             consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
     for handler in (print, [].append, lambda *items: None, functools.partial(two, 1), raises):
         consumer("t", "c", nsqd_tcp_addresses="h:1", **{role: handler})
 
 
-@pytest.mark.parametrize("shell", [Producer, gevent_client.Producer, AioProducer], ids=["threads", "gevent", "aio"])
+@pytest.mark.parametrize(
+    "shell", [Producer, gevent_client.Producer, AioProducer], ids=["threads", "gevent", "aio"]
+)
 def test_an_idle_producer_of_a_dead_nsqd_logs_once(make_nsqd, topic, shell):
     log = Log()
     nsqd = make_nsqd()

@@ -38,7 +38,13 @@ def test_a_topic_at_its_own_limit_fails_nobody_else(make_nsqd):
     assert nsqd.is_healthy()
     answer = health(nsqd)
     assert answer.status == 200
-    assert answer.json() == {"status": "degraded", "live": True, "ready": True, "reason": None, "topics": [FULL]}
+    assert answer.json() == {
+        "status": "degraded",
+        "live": True,
+        "ready": True,
+        "reason": None,
+        "topics": [FULL],
+    }
     assert nsqd.http("GET", "/health").text == f"degraded\ntopic full: {FULL['reason']}"
     assert nsqd.post("/pub?topic=other", BODY).body == b"OK"
     nsqd.post("/channel/empty?topic=full&channel=ch")

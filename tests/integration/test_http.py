@@ -65,7 +65,14 @@ def test_stats_as_json(nsqd, topic):
         client.message()
         nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=1)
         stats = nsqd.stats(f"&topic={topic}")
-    kinds = {"version": str, "health": str, "start_time": int, "topics": list, "memory": dict, "producers": list}
+    kinds = {
+        "version": str,
+        "health": str,
+        "start_time": int,
+        "topics": list,
+        "memory": dict,
+        "producers": list,
+    }
     assert {key: type(stats[key]) for key in kinds} == kinds
     assert stats["health"] == "OK"
     assert (stats["version"], stats["project_version"]) == (NSQ_VERSION, PROJECT_VERSION)
@@ -122,7 +129,9 @@ def test_stats_as_json(nsqd, topic):
     assert {key: consumer[key] for key in expected} == expected
     assert re.fullmatch(r"127\.0\.0\.1:\d+", consumer["remote_address"])
     assert abs(consumer["connect_ts"] - time.time()) < 60
-    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
+    assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == [
+        "id"
+    ]
 
 
 def test_stats_filters(nsqd, topic):
@@ -155,7 +164,9 @@ def test_stats_as_text(nsqd, topic):
     assert re.fullmatch(r"uptime (\d+h)?(\d+m)?\d+(\.\d+)?[mµ]?s", lines[2])
     assert lines[3:6] == ["", "Health: OK", ""]
     assert re.search(r"^   heap_objects             \t\d+$", answer.text, re.MULTILINE)
-    assert re.search(rf"^   \[{topic:15}\] depth: 0     be-depth: 0     msgs: 1        e2e%: $", answer.text, re.MULTILINE)
+    assert re.search(
+        rf"^   \[{topic:15}\] depth: 0     be-depth: 0     msgs: 1        e2e%: $", answer.text, re.MULTILINE
+    )
     assert re.search(
         r"^   \*P \[c {24}\] depth: 1     be-depth: 0     inflt: 0    def: 0    re-q: 0     timeout: 0     "
         r"msgs: 1        e2e%: $",
@@ -204,7 +215,10 @@ def test_config(nsqd):
 @pytest.mark.ours
 def test_config_takes_so_many_nsqlookupds_and_no_more(nsqd):
     addresses = [f"127.0.0.1:{port}" for port in range(1, 102)]
-    assert nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode()).refusal == "400 INVALID_VALUE"
+    assert (
+        nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode()).refusal
+        == "400 INVALID_VALUE"
+    )
     assert nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json() == []
 
 
@@ -215,7 +229,10 @@ LONG_NAME = "n" * 65
 # A star stands for each of the actions.
 ACTIONS = ("create", "delete", "empty", "pause", "unpause")
 REFUSALS = {
-    "400 INVALID_ARG_CHANNEL": ["POST /channel/*?topic=t&channel=!", f"POST /channel/*?topic=t&channel={LONG_NAME}"],
+    "400 INVALID_ARG_CHANNEL": [
+        "POST /channel/*?topic=t&channel=!",
+        f"POST /channel/*?topic=t&channel={LONG_NAME}",
+    ],
     "400 INVALID_ARG_TOPIC": ["POST /channel/*?topic=!"],
     "400 INVALID_REQUEST": [
         "GET /stats?format=%",
@@ -251,7 +268,9 @@ REFUSALS = {
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusal(nsqd, refusal):
     nsqd.create("exists")
-    for request in {asked.replace("*", action) for asked, action in itertools.product(REFUSALS[refusal], ACTIONS)}:
+    for request in {
+        asked.replace("*", action) for asked, action in itertools.product(REFUSALS[refusal], ACTIONS)
+    }:
         method, path = request.split(" ")
         answer = nsqd.http(method, path, b"")
         assert answer.refusal == refusal, path

@@ -109,13 +109,18 @@ def test_admin_paths_of_nsqd(guarded):
 
 
 def test_admin_paths_of_nsqlookupd(make_nsqlookupd, auth_file):
-    check_paths(make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD)
+    check_paths(
+        make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD
+    )
 
 
 def test_every_path_that_changes_something_is_in_the_table():
     routes = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
     open_to_all = {(route.method, route.path) for route in routes if route.access in OPEN}
-    assert {(method, path) for method, path in open_to_all if method != "GET"} == {("POST", "/pub"), ("POST", "/mpub")}
+    assert {(method, path) for method, path in open_to_all if method != "GET"} == {
+        ("POST", "/pub"),
+        ("POST", "/mpub"),
+    }
     assert not [path for _, path in open_to_all if path.startswith("/debug")]
 
 
@@ -151,17 +156,26 @@ def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer, exp
 
 def test_a_request_that_a_proxy_passed_on_is_not_from_this_machine(nsqd, guarded):
     """A proxy on nsqd's machine serves the whole world."""
-    proxied = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1", "via": "1.1 proxy", "X-Real-IP": "::1"}
+    proxied = {
+        "X-Forwarded-For": "127.0.0.1",
+        "Forwarded": "for=127.0.0.1",
+        "via": "1.1 proxy",
+        "X-Real-IP": "::1",
+    }
     for header in proxied.items():
         for path in ("/drain", "/promote"):
-            assert nsqd.http("POST", path, headers=dict([header])).refusal == "403 HTTP_AUTH_FILE_REQUIRED", header
+            assert nsqd.http("POST", path, headers=dict([header])).refusal == "403 HTTP_AUTH_FILE_REQUIRED", (
+                header
+            )
         assert nsqd.http("POST", "/topic/create?topic=t", headers=dict([header])).status == 200
         assert guarded.http("POST", "/promote", headers=dict([header], **WITH_TOKEN)).status == 409
 
 
 def test_each_proxy_on_the_way_may_add_its_line(nsqd):
     with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=40) as sock:
-        sock.sendall(b"POST /drain HTTP/1.1\r\nHost: localhost\r\nVia: 1.1 a\r\nVia: 1.1 b\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(
+            b"POST /drain HTTP/1.1\r\nHost: localhost\r\nVia: 1.1 a\r\nVia: 1.1 b\r\nContent-Length: 0\r\n\r\n"
+        )
         assert sock.recv(4096).startswith(b"HTTP/1.1 403 Forbidden\r\n")
 
 
@@ -177,7 +191,11 @@ def test_users_come_and_go_with_the_file(guarded, auth_file):
 
 def test_the_body_of_a_refused_request_is_skipped(guarded):
     connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
-    for headers, status in (({}, 401), (with_password("ann", "no"), 401), (with_password("ann", "secret"), 200)):
+    for headers, status in (
+        ({}, 401),
+        (with_password("ann", "no"), 401),
+        (with_password("ann", "secret"), 200),
+    ):
         connection.request("PUT", "/config/log_level", b"debug", headers)
         answer = connection.getresponse()
         answer.read()
@@ -188,7 +206,10 @@ def test_the_body_of_a_refused_request_is_skipped(guarded):
 
 @pytest.mark.parametrize(
     ("command", "text", "problem"),
-    [("nsq_apps.nsqd", "ann:secret\n", "line 1: expected a hash"), ("nsq_apps.nsqlookupd", None, "No such file")],
+    [
+        ("nsq_apps.nsqd", "ann:secret\n", "line 1: expected a hash"),
+        ("nsq_apps.nsqlookupd", None, "No such file"),
+    ],
 )
 def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path, command, text, problem):
     path = tmp_path / "auth"
@@ -209,7 +230,9 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd, tmp_path):
 
     def attack():
         while not attackers.is_over.is_set():
-            statuses.append(nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", str(next(guesses)))).status)
+            statuses.append(
+                nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", str(next(guesses)))).status
+            )
 
     attackers = Background(*[attack] * 30)
     with attackers, nsqd.consumer("t", "c", 1) as client:

@@ -200,7 +200,9 @@ for one in answered:
 """
     finished = script(_PRELUDE + answered).encode().split()
     published = map(b"%d".__mod__, range(3000))
-    compare(published, finished + bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True).require_sound()
+    compare(
+        published, finished + bodies(shared_nsqd.consume_all(topic, "c")), at_least_once=True
+    ).require_sound()
 
 
 def test_close_does_not_wait_for_a_callback_that_hangs(address, topic):
@@ -234,7 +236,12 @@ for _ in range(60):
 
 
 @pytest.mark.parametrize(
-    "wait", ["consumer.wait()", "consumer.stop()", "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))"]
+    "wait",
+    [
+        "consumer.wait()",
+        "consumer.stop()",
+        "next(iter(Consumer(TOPIC, 'other', nsqd_tcp_addresses=ADDRESS)))",
+    ],
 )
 def test_a_signal_that_comes_just_before_a_wait_ends_it(script, wait):
     """Then the wait itself is not interrupted. The kernel gives the signal to another thread here, with the same effect."""

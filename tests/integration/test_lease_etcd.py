@@ -55,7 +55,12 @@ def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd):
 def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd):
     said = []
     keeper = LeaseKeeper(
-        etcd.store("three"), "first:1", TTL_S, FakeLog(), lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")
+        etcd.store("three"),
+        "first:1",
+        TTL_S,
+        FakeLog(),
+        lambda: True,
+        lambda: said.append("taken" if keeper.is_held else "lost"),
     )
     keeper.start()
 

@@ -157,7 +157,9 @@ def test_a_flood_is_turned_away_and_the_others_do_not_notice(make_nsqd, crowd):
         if number % 10 == 0:
             neighbour.work()
     kept = len(sources) * 20
-    wait_until(lambda: sum(map(is_closed, crowd.socks)) == len(crowd.socks) - kept, what="the others to be closed")
+    wait_until(
+        lambda: sum(map(is_closed, crowd.socks)) == len(crowd.socks) - kept, what="the others to be closed"
+    )
     assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
     lines = [line for line in nsqd.log_text().splitlines() if "refused" in line]
     assert len(lines) <= 2 * CLIENT_BURST, lines
@@ -200,7 +202,9 @@ def test_the_last_descriptors_are_for_files(tmp_path, crowd):
 def test_nsqlookupd_has_the_same_limits(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", "--handshake-timeout=200ms")
     silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
-    assert read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
+    assert (
+        read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
+    )
     assert read_all(crowd.connect(nsqlookupd.http_port, "127.0.0.2")).startswith(b"HTTP/1.1 503 ")
     wait_until(lambda: is_closed(silent), what="the silent one to be closed")
 
@@ -275,7 +279,9 @@ def test_a_client_that_reads_slowly_is_kept(make_nsqd):
             return
         # On a busy machine this program may be the one that stood still: then it says nothing of nsqd.
         assert longest_pause_s > WRITE_TIMEOUT_S / 2, f"it was closed before {left_bytes} bytes"
-    pytest.fail(f"this program stood still for {longest_pause_s:.1f} s, in the last of {SLOW_READER_ATTEMPTS} attempts")
+    pytest.fail(
+        f"this program stood still for {longest_pause_s:.1f} s, in the last of {SLOW_READER_ATTEMPTS} attempts"
+    )
 
 
 def read_slowly(nsqd: NsqdProcess, sock: socket.socket, left_bytes: int) -> tuple[int, float]:
@@ -316,8 +322,14 @@ DECLARATIONS = {
     "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION)),
     "AUTH": ("tcp", MAGIC + b"AUTH\n" + int32(LARGEST_INTRODUCTION)),
     "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
-    "a chunk": ("http", b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE),
-    "a body that is not wanted": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE),
+    "a chunk": (
+        "http",
+        b"POST /mpub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % HUGE,
+    ),
+    "a body that is not wanted": (
+        "http",
+        b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % HUGE,
+    ),
 }
 TOO_LARGE = DECLARATIONS | {
     "IDENTIFY": ("tcp", MAGIC + b"IDENTIFY\n" + int32(LARGEST_INTRODUCTION + 1)),
@@ -395,9 +407,13 @@ def test_large_answers_of_nsqlookupd_that_nobody_reads(make_nsqlookupd, crowd):
 
 def test_long_texts_of_few_nsqds_are_answered_completely(make_nsqlookupd, crowd):
     nsqlookupd = make_nsqlookupd()
-    texts = dict.fromkeys(("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000)
+    texts = dict.fromkeys(
+        ("hostname", "broadcast_address", "version", "topology_zone", "topology_region"), "\x1b" * 1000
+    )
     for _ in range(50):
-        crowd.connect(nsqlookupd.tcp_port).sendall(b"  V1" + hostile_table.identify_nsqd(**texts) + b"REGISTER t\n")
+        crowd.connect(nsqlookupd.tcp_port).sendall(
+            b"  V1" + hostile_table.identify_nsqd(**texts) + b"REGISTER t\n"
+        )
     wait_until(lambda: len(nsqlookupd.lookup("t")) == 50)
     with LookupClient(nsqlookupd.tcp_port) as peer:
         peer.send(hostile_table.identify_nsqd(version="1" * 1001))

@@ -63,7 +63,9 @@ class FakeLookupd:
     may_answer_http  HTTP waits until it is set
     """
 
-    def __init__(self, channels: dict[str, list[str]] | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, channels: dict[str, list[str]] | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.channels = channels or {}
         self.is_silent = False
         self.answers_from = 1
@@ -282,7 +284,10 @@ def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd, lookupd):
 
 def test_what_was_loaded_is_told_in_a_pipe(tmp_path, lookupd):
     """Answers come only after 200 commands: one at a time would wait for ever."""
-    topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]} for n in range(500)]
+    topics = [
+        {"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]}
+        for n in range(500)
+    ]
     nsqd = NsqdProcess(tmp_path / "nsqd", lookupd.flag)
     nsqd.data_path.mkdir()
     (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
@@ -447,7 +452,9 @@ def test_tls_on_both_ports(make_nsqd, tls_lookupd, certificates):
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
-def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(make_nsqd, tls_lookupd, certificates, tmp_path):
+def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(
+    make_nsqd, tls_lookupd, certificates, tmp_path
+):
     flags = tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority)
     nsqd = make_nsqd(*flags)
     wait_until(lambda: "certificate verify failed" in nsqd.log_text())

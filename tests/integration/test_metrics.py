@@ -23,7 +23,9 @@ CONTRIB = Path(__file__).parents[2] / "contrib"
 DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
 ALERTS = CONTRIB / "prometheus"
 # What expressions consist of next to metrics and labels.
-PROMQL = "absent|and|by|changes|deriv|histogram_quantile|increase|label_values|max|min|on|or|rate|sum|time|unless"
+PROMQL = (
+    "absent|and|by|changes|deriv|histogram_quantile|increase|label_values|max|min|on|or|rate|sum|time|unless"
+)
 # A metric that Prometheus adds for each target.
 UP = {"up"}
 
@@ -42,7 +44,9 @@ class Scrape:
         for family in self.families.values():
             for sample in family.samples:
                 of_name = self.samples.setdefault(sample.name, {})
-                assert frozenset(sample.labels.items()) not in of_name, f"{sample.name} has {sample.labels} twice"
+                assert frozenset(sample.labels.items()) not in of_name, (
+                    f"{sample.name} has {sample.labels} twice"
+                )
                 of_name[frozenset(sample.labels.items())] = sample.value
 
     def value(self, name: str, **labels: str) -> float:
@@ -73,8 +77,16 @@ def test_topics_and_channels(nsqd):
         name: scrape.value(f"nsqd_topic_{name}", topic="orders")
         for name in ("messages_total", "message_bytes_total", "depth", "backend_depth", "paused")
     }
-    assert of_topic == {"messages_total": 7, "message_bytes_total": 26, "depth": 0, "backend_depth": 0, "paused": 0}
-    assert scrape.value("nsqd_topic_paused", topic="held") == scrape.value("nsqd_topic_depth", topic="held") == 1
+    assert of_topic == {
+        "messages_total": 7,
+        "message_bytes_total": 26,
+        "depth": 0,
+        "backend_depth": 0,
+        "paused": 0,
+    }
+    assert (
+        scrape.value("nsqd_topic_paused", topic="held") == scrape.value("nsqd_topic_depth", topic="held") == 1
+    )
     expected = {
         "messages_total": 7,
         "requeued_total": 1,
@@ -87,9 +99,15 @@ def test_topics_and_channels(nsqd):
         "clients": 1,
         "paused": 0,
     }
-    assert {name: scrape.value(f"nsqd_channel_{name}", topic="orders", channel="c") for name in expected} == expected
+    assert {
+        name: scrape.value(f"nsqd_channel_{name}", topic="orders", channel="c") for name in expected
+    } == expected
     for quantile in ("0.99", "0.5"):
-        assert 0 < scrape.value("nsqd_channel_e2e_latency_seconds", topic="orders", channel="c", quantile=quantile) < 60
+        assert (
+            0
+            < scrape.value("nsqd_channel_e2e_latency_seconds", topic="orders", channel="c", quantile=quantile)
+            < 60
+        )
         assert 0 < scrape.value("nsqd_topic_e2e_latency_seconds", topic="orders", quantile=quantile) < 60
     assert scrape.value("nsqd_log_bytes", topic="orders") > 20
     assert scrape.value("nsqd_log_files", topic="orders") == 1
@@ -104,7 +122,9 @@ def test_the_process(nsqd):
     for name in ("log_sync_duration", "event_loop_lag"):
         wait_until(lambda name=name: Scrape(nsqd).sum(f"nsqd_{name}_seconds_count"))
     scrape = Scrape(nsqd)
-    assert scrape.sum("nsqd_log_sync_duration_seconds_bucket") >= scrape.sum("nsqd_log_sync_duration_seconds_count")
+    assert scrape.sum("nsqd_log_sync_duration_seconds_bucket") >= scrape.sum(
+        "nsqd_log_sync_duration_seconds_count"
+    )
     assert 0 < scrape.sum("nsqd_log_sync_duration_seconds_sum") < 60
     assert scrape.sum("nsqd_log_write_errors_total") == 0
     assert scrape.sum("nsqd_healthy") == 1
@@ -135,7 +155,11 @@ def expressions(dashboard: Any) -> Iterator[str]:
     for panel in dashboard["panels"]:
         for each in (panel, *panel.get("panels", ())):
             yield from (target["expr"] for target in each.get("targets", ()))
-    yield from (variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query")
+    yield from (
+        variable["query"]["query"]
+        for variable in dashboard["templating"]["list"]
+        if variable["type"] == "query"
+    )
 
 
 def metrics_of(expression: str) -> set[str]:
@@ -167,7 +191,10 @@ def test_nsqadmin_has_an_alert_for_every_kind_of_problem():
     rules = alerts("nsqadmin.yml")
     kinds = [kind for rule in rules for kind in re.findall('kind="([a-z_]+)"', rule["expr"])]
     assert kinds == [kind for kind, info in KINDS.items() if info.severity != INFO]
-    assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {"nsqadmin_problem", "nsqadmin_topics"}
+    assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {
+        "nsqadmin_problem",
+        "nsqadmin_topics",
+    }
 
 
 def test_every_metric_of_the_dashboard_is_exported(nsqd):

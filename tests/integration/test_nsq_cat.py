@@ -147,7 +147,15 @@ def test_files_that_cannot_be_read_do_not_stop_it(write, tmp_path):
     (header := tmp_path / "header.framed").write_bytes(b"NSQf" + bytes(100))
     (tmp_path / "empty").touch()
     (nothing := tmp_path / "nothing").mkdir()
-    files = tmp_path / "none", nothing, bad, header, tmp_path / "empty", Path("/proc/self/mem"), write("lines")
+    files = (
+        tmp_path / "none",
+        nothing,
+        bad,
+        header,
+        tmp_path / "empty",
+        Path("/proc/self/mem"),
+        write("lines"),
+    )
     shown, said = cat(*files, expected=1)
     assert shown == BODIES
     assert "none: No such file or directory" in said
@@ -165,7 +173,9 @@ def test_files_of_other_programs(tmp_path):
     """One large member, and a body that is no text."""
     (path := tmp_path / "a.gz").write_bytes(gzip.compress(b"\n\n".join(BODIES)))
     assert cat(path)[0] == BODIES
-    line = json.dumps({"timestamp": 1, "id": "a", "body_base64": "/w=="}).replace(": ", ":").replace(", ", ",")
+    line = (
+        json.dumps({"timestamp": 1, "id": "a", "body_base64": "/w=="}).replace(": ", ":").replace(", ", ",")
+    )
     assert cat(given=line.encode()) == ([b"\xff"], "")
 
 
@@ -195,7 +205,15 @@ def test_lines_with_other_types_are_reported():
 def test_missing_fields_and_null_are_empty():
     line = b'{"timestamp":1,"id":"","topic":null,"attempts":null,"body":"x"}'
     (shown,) = cat("--jsonl", given=line)[0]
-    assert json.loads(shown) == {"timestamp": 1, "id": "", "attempts": 0, "topic": "", "channel": "", "nsqd": "", "body": "x"}
+    assert json.loads(shown) == {
+        "timestamp": 1,
+        "id": "",
+        "attempts": 0,
+        "topic": "",
+        "channel": "",
+        "nsqd": "",
+        "body": "x",
+    }
 
 
 def test_parquet_files_of_other_programs(tmp_path):
@@ -300,7 +318,9 @@ def test_layouts_that_exclude_each_other():
 def test_without_pyarrow_a_line_says_what_to_install(write):
     path = write("parquet")
     code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.nsq_cat import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "nsq-cat: parquet files need pyarrow: pip install 'nsqd-py[parquet]'\n"
 
@@ -310,7 +330,9 @@ def archive(write, tmp_path) -> Path:
     """An archive with all that nsq-to-file and others leave in one, and with a file that is still being written."""
     path = tmp_path / "archive"
     (path / "day").mkdir(parents=True)
-    for number, (name, codec) in enumerate((("lines", "none"), ("jsonl", "gzip"), ("framed", "zstd"), ("parquet", "none"))):
+    for number, (name, codec) in enumerate(
+        (("lines", "none"), ("jsonl", "gzip"), ("framed", "zstd"), ("parquet", "none"))
+    ):
         file = write(name, codec, [b'{"n":%d}' % number] * 3)
         suffix = CODECS[codec].suffix if name != "parquet" else ""
         file.rename(path / ("day" if number % 2 else ".") / f"orders.{number}{FORMATS[name].suffix}{suffix}")
@@ -339,7 +361,9 @@ def test_what_is_named_by_a_pattern_of_the_shell_is_read_without_the_manifest(ar
     (archive / "README.txt").unlink()
     named = sorted(path for path in archive.iterdir() if not path.name.startswith("."))
     assert sorted(cat("--pick=.n", *named)[0]) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3
-    assert cat(archive / "_nsq_manifest")[0] == [b'{"path":"orders.0.log"}'], "alone, it is what was asked for"
+    assert cat(archive / "_nsq_manifest")[0] == [b'{"path":"orders.0.log"}'], (
+        "alone, it is what was asked for"
+    )
 
 
 def test_a_directory_is_read_once_with_its_files(archive):

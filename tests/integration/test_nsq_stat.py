@@ -61,13 +61,17 @@ def report(*flags: str) -> Any:
 
 
 def rows_by_name(document: Any) -> dict[str, Any]:
-    return {"/".join(filter(None, (row["topic"], row["channel"], row["node"]))): row for row in document["rows"]}
+    return {
+        "/".join(filter(None, (row["topic"], row["channel"], row["node"]))): row for row in document["rows"]
+    }
 
 
 @contextlib.contextmanager
 def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "nsq_apps", "nsq_stat", *flags]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -115,9 +119,13 @@ def test_what_a_consumer_does_is_in_the_lines(nsqd):
         (message,) = consumer.messages(1)
         consumer.send(req(message.id, 0))
         consumer.messages(1)
-        nsqd.wait_for_channel("orders", "archive", depth=2, in_flight_count=1, requeue_count=1, deferred_count=1)
+        nsqd.wait_for_channel(
+            "orders", "archive", depth=2, in_flight_count=1, requeue_count=1, deferred_count=1
+        )
         text = succeed(*of(nsqd), "--topic=orders", "--channel=archive", "--count=1", FAST)
-    assert text == HEADER + ("      0       0 |       2       2       0     1     1 |       1       0            4       1\n")
+    assert text == HEADER + (
+        "      0       0 |       2       2       0     1     1 |       1       0            4       1\n"
+    )
 
 
 def test_rates_are_per_second_of_the_interval(nsqd):
@@ -183,7 +191,9 @@ def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair):
     assert f"nsqd {NOBODY}: Connection refused" in result.stderr
 
 
-@pytest.mark.parametrize(("flag", "how"), [("--nsqd-http-address", "--once"), ("--lookupd-http-address", FAST)])
+@pytest.mark.parametrize(
+    ("flag", "how"), [("--nsqd-http-address", "--once"), ("--lookupd-http-address", FAST)]
+)
 def test_when_nobody_answers_one_line_says_so(flag, how):
     said = fail(f"{flag}={NOBODY}", how)
     who = "nsqd" if "nsqd" in flag else "nsqlookupd"
@@ -210,7 +220,9 @@ def test_an_nsqd_that_hangs_has_its_time_out_and_no_more(nsqd):
 def test_an_address_may_be_https(make_nsqd, certificates):
     nsqd = make_nsqd(*certificates.nsqd_flags)
     nsqd.create("orders")
-    port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[0]
+    port = wait_until(lambda: [line for line in nsqd.log_text().splitlines() if "HTTPS: listening" in line])[
+        0
+    ]
     address = f"--nsqd-http-address=https://127.0.0.1:{port.split('127.0.0.1:')[1].split()[0]}"
     document = report(address, f"--http-client-tls-root-ca-file={certificates.authority}")
     assert list(rows_by_name(document)) == ["orders"]

@@ -58,7 +58,9 @@ def cells(terminal: Terminal, name: str) -> list[str]:
 def selected(terminal: Terminal) -> str:
     """The name in the selected line."""
     reversed_lines = [line for number, line in enumerate(terminal.lines) if terminal.is_reverse(number)]
-    return unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""  # the first one is the heading
+    return (
+        unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""
+    )  # the first one is the heading
 
 
 def wait_for_depth(terminal: Terminal, name: str, depth: int) -> None:
@@ -89,9 +91,16 @@ def quiet(shared_nsqd) -> NsqdProcess:
 def test_the_table_follows_what_happens(busy):
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
-        assert terminal.lines[0].startswith("nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic")
+        assert terminal.lines[0].startswith(
+            "nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic"
+        )
         assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS]
-        assert [unmarked(line).split()[0] for line in terminal.lines[3:7]] == ["orders", "archive", "mail", "users"]
+        assert [unmarked(line).split()[0] for line in terminal.lines[3:7]] == [
+            "orders",
+            "archive",
+            "mail",
+            "users",
+        ]
         assert len(terminal.lines) == 24
         assert terminal.lines[23].startswith("q quit")
         assert not terminal.has_cursor
@@ -118,11 +127,16 @@ def test_growth_and_time_outs_have_colours(busy):
 
         terminal.wait_for(grows, "the colour of growth")
         assert cell(terminal, "trend", "mail") == (BARS[7], YELLOW)
-        terminal.wait_for(lambda: cell(terminal, "depth", "mail")[1] == RED, "growth to end: only the missing consumer is left")
+        terminal.wait_for(
+            lambda: cell(terminal, "depth", "mail")[1] == RED,
+            "growth to end: only the missing consumer is left",
+        )
         assert cell(terminal, "trend", "mail") == (BARS[7], GREEN)
 
         with busy.consumer("orders", "archive", 100, msg_timeout=1000):
-            terminal.wait_for(lambda: cell(terminal, "t-out", "archive") == ("0", "default"), "the end of the problem")
+            terminal.wait_for(
+                lambda: cell(terminal, "t-out", "archive") == ("0", "default"), "the end of the problem"
+            )
             terminal.wait_for(lambda: cell(terminal, "t-out", "archive")[1] == RED, "the colour of time-outs")
             assert cell(terminal, "t-out", "archive")[0] != "0"
 
@@ -148,7 +162,9 @@ def test_it_fits_the_size_and_follows_it(nsqd):
 def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterator[Terminal]:
     """Show that many topics, of which number 7 has a depth of 1007, and so on."""
     common = {"backend_depth": 0, "message_count": 0, "paused": 0, "channels": []}
-    topics = [{**common, "topic_name": f"topic{number:03}", "depth": 1000 + number} for number in range(count)]
+    topics = [
+        {**common, "topic_name": f"topic{number:03}", "depth": 1000 + number} for number in range(count)
+    ]
     body = json.dumps({"start_time": 1, "topics": topics}).encode()
     with WebServer(lambda _: Reply(body=body)) as web:
         address = f"--nsqd-http-address=127.0.0.1:{web.port}"
@@ -157,7 +173,8 @@ def with_deep_topics(columns: int, lines: int = 24, count: int = 200) -> Iterato
 
 
 @pytest.mark.parametrize(
-    ("columns", "lines", "page"), [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
+    ("columns", "lines", "page"),
+    [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)],
 )
 def test_two_hundred_topics_scroll(columns, lines, page):
     down = max(0, 5 - page)  # the first row when the fifth one is selected
@@ -186,7 +203,9 @@ def test_two_hundred_topics_scroll(columns, lines, page):
             terminal.type(typed)
             expected = [(f"topic{number:03}", str(1000 + number)) for number in range(first, first + page)]
             terminal.wait_for(lambda expected=expected: shown_depths() == expected, f"topic {first} first")
-            terminal.wait_for(lambda index=index: selected(terminal) == f"topic{index:03}", f"topic {index} to be selected")
+            terminal.wait_for(
+                lambda index=index: selected(terminal) == f"topic{index:03}", f"topic {index} to be selected"
+            )
 
 
 def test_no_figure_is_cut_where_it_is_narrow():
@@ -196,7 +215,9 @@ def test_no_figure_is_cut_where_it_is_narrow():
         def cells_at(place):
             return [(unmarked(line).split()[place:] or [""])[0] for line in terminal.lines[3:22]]
 
-        terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
+        terminal.wait_for(
+            lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns"
+        )
         for columns in (14, 9, 8, 33, 21, 20):
             terminal.resize(columns, 24)
             terminal.wait_for(lambda: cells_at(1) == depths, f"whole depths in {columns} columns")
@@ -284,7 +305,9 @@ def test_the_filter_shows_what_is_typed(quiet):
         terminal.type("/arch")
         terminal.wait_for(lambda: not terminal.line_with("users"), "the filter")
         terminal.type("\x1b")
-        terminal.wait_for(lambda: terminal.line_with("users") and terminal.lines[23].startswith("q quit"), "no filter")
+        terminal.wait_for(
+            lambda: terminal.line_with("users") and terminal.lines[23].startswith("q quit"), "no filter"
+        )
         terminal.type("q")
         assert terminal.wait() == 0
 
@@ -304,7 +327,9 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd):
         terminal.wait_for_text("E orders/mail: no consumer: 20 messages wait")
         size = terminal.line_with("disk").partition("disk ")[2].split()[:2]
         assert (20.0 < float(size[0]) < 30.0, size[1]) == (True, "kB")
-        first, end = (terminal.lines.index(terminal.line_with(text)) for text in ("depth of the last", "topic/channel"))
+        first, end = (
+            terminal.lines.index(terminal.line_with(text)) for text in ("depth of the last", "topic/channel")
+        )
         plot = terminal.lines[first:end]
         assert 3 < len(plot) <= 40 // 3
         assert all("█" in line for line in plot[1:-1])
@@ -317,9 +342,13 @@ def test_enter_opens_a_topic_with_its_channels_nsqds_and_clients(make_nsqd):
         other.stop()
         terminal.wait_for_text(f"failed: nsqd 127.0.0.1:{other.http_port}")
         nsqd.post("/topic/delete?topic=orders")
-        terminal.wait_for(lambda: not terminal.line_with(f"127.0.0.1:{nsqd.http_port} "), "the end of its part")
+        terminal.wait_for(
+            lambda: not terminal.line_with(f"127.0.0.1:{nsqd.http_port} "), "the end of its part"
+        )
         terminal.type("\x1b")
-        terminal.wait_for(lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table")
+        terminal.wait_for(
+            lambda: terminal.line_with("users") and not terminal.line_with("orders"), "the table"
+        )
 
 
 def test_problems_with_severity_advice_and_runbook(busy):
@@ -376,7 +405,13 @@ def test_it_waits_for_a_cluster_that_is_away(make_nsqd):
     nsqd.stop()
     with shown(f"--nsqd-http-address=127.0.0.1:{http_port}") as terminal:
         terminal.wait_for_text("failed: nsqd")
-        for typed, text in ("p", "node_failed"), ("\n", "node_failed"), ("?", "Keys"), ("q", "node_failed"), ("q", "no topic"):
+        for typed, text in (
+            ("p", "node_failed"),
+            ("\n", "node_failed"),
+            ("?", "Keys"),
+            ("q", "node_failed"),
+            ("q", "no topic"),
+        ):
             terminal.type(typed, text)
         nsqd.start()
         terminal.wait_for_text("archive")
@@ -392,7 +427,9 @@ def test_a_thousand_topics():
         terminal.type("\n" + "j" * 10 + "\n", "topic topic773")  # after 077, 177, … 677: 770, 771, 772, 773
         assert sum(psutil.Process(terminal.pid).cpu_times()[:2]) < 10.0
         terminal.resize(30, 9)
-        terminal.wait_for(lambda: len(terminal.lines[8]) < 31 and terminal.lines[8].startswith("q back"), "the foot")
+        terminal.wait_for(
+            lambda: len(terminal.lines[8]) < 31 and terminal.lines[8].startswith("q back"), "the foot"
+        )
         terminal.resize(1, 1)
         terminal.type("qq")
         assert terminal.wait() == 0

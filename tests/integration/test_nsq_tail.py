@@ -65,7 +65,9 @@ def test_lines_of_several_topics_are_never_mixed(nsqd, start):
     count = 2000
     for topic in ("a", "b"):
         publish(nsqd, topic, *[topic.encode() * 300] * count)
-    with start("nsq_tail", source(nsqd), "--topic=a", "--topic=b", "--print-topic", f"-n={2 * count}") as tool:
+    with start(
+        "nsq_tail", source(nsqd), "--topic=a", "--topic=b", "--print-topic", f"-n={2 * count}"
+    ) as tool:
         written = tool.stdout.readlines()
         assert tool.wait() == 0
         assert "Adding consumer for topic: a\n" in tool.log_text()
@@ -78,7 +80,13 @@ def test_an_object_shows_what_is_known_of_a_message(nsqd):
     message = json.loads(tail(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--jsonl"))
     assert before_ns <= message.pop("timestamp") <= time.time_ns()
     assert re.fullmatch("[0-9a-f]{16}", message.pop("id"))
-    assert message == {"attempts": 1, "topic": "t", "channel": "c", "nsqd": f"127.0.0.1:{nsqd.tcp_port}", "body": "body"}
+    assert message == {
+        "attempts": 1,
+        "topic": "t",
+        "channel": "c",
+        "nsqd": f"127.0.0.1:{nsqd.tcp_port}",
+        "body": "body",
+    }
 
 
 def test_topics_are_found_by_nsqlookupd(make_nsqlookupd, make_nsqd):
@@ -125,7 +133,10 @@ def test_only_what_was_written_is_finished(make_nsqd, start):
     publish(nsqd, "t", *[b"%06d" % number + b"x" * 4000 for number in range(1000)])
     with start("nsq_tail", source(nsqd), "--topic=t", "--channel=c") as tool:
         wait_until_stuck(tool, nsqd, "t")
-        wait_until(lambda: nsqd.channel_stats("t", "c")["clients"][0]["finish_count"], what="a message to be finished")
+        wait_until(
+            lambda: nsqd.channel_stats("t", "c")["clients"][0]["finish_count"],
+            what="a message to be finished",
+        )
         tool.signal(signal.SIGKILL)
         tool.wait()
         written = [line for line in tool.stdout.read().split(b"\n") if len(line) == 4006]
@@ -140,7 +151,9 @@ def wait_until_stuck(tool: ToolProcess, nsqd: NsqdProcess, *topics: str) -> None
     def is_stuck():
         # A pipe has 16 pages. A write may leave the rest of one free.
         (in_pipe,) = struct.unpack("i", fcntl.ioctl(tool.stdout, termios.FIONREAD, bytes(4)))
-        flying = [(nsqd.channel_stats(topic, "c") or {"in_flight_count": 0})["in_flight_count"] for topic in topics]
+        flying = [
+            (nsqd.channel_stats(topic, "c") or {"in_flight_count": 0})["in_flight_count"] for topic in topics
+        ]
         return in_pipe > 15 * 4096 and all(flying)
 
     wait_until(is_stuck, what="the pipe to be full")
@@ -148,9 +161,14 @@ def wait_until_stuck(tool: ToolProcess, nsqd: NsqdProcess, *topics: str) -> None
 
 def test_a_full_disk_finishes_nothing(nsqd, start):
     publish(nsqd, "t", *numbered(10))
-    with open("/dev/full", "wb") as full, start("nsq_tail", source(nsqd), "--topic=t", "--channel=c", stdout=full) as tool:
+    with (
+        open("/dev/full", "wb") as full,
+        start("nsq_tail", source(nsqd), "--topic=t", "--channel=c", stdout=full) as tool,
+    ):
         assert tool.wait() == 1
-        assert tool.log_text().endswith("nsq-tail: cannot write to standard output: No space left on device\n")
+        assert tool.log_text().endswith(
+            "nsq-tail: cannot write to standard output: No space left on device\n"
+        )
     nsqd.wait_for_channel("t", "c", depth=10, in_flight_count=0)
 
 
@@ -237,7 +255,9 @@ def read_lines(tool: ToolProcess, count: int) -> list[bytes]:
 @pytest.mark.parametrize("asked", ["--since=1h", "--last=100"])
 def test_the_past_and_then_what_is_new_without_gap_or_double(asked, make_nsqd, start):
     """Of two nsqds in the order of time, while they are published to, over a restart of one, and without a channel."""
-    one, two = nsqds = [make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)]
+    one, two = nsqds = [
+        make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)
+    ]
     for number in range(20):
         publish(nsqds[number % 2], "t", *(b"%d.%d" % (number, part) for part in range(5)))
     with start("nsq_tail", *http(one, two), "--topic=t", asked) as tool:
@@ -289,7 +309,9 @@ def test_damage_of_a_log_is_said(make_nsqd, start):
     log.write_bytes(data)
     with start("nsq_tail", *http(nsqd), "--topic=t", "--since=1h") as tool:
         assert read_lines(tool, 2) == [b"one" * 20, b"three" * 20]
-        tool.wait_for_log(f"nsqd 127.0.0.1:{nsqd.http_port}: topic t: 120 damaged bytes of the log cannot be shown")
+        tool.wait_for_log(
+            f"nsqd 127.0.0.1:{nsqd.http_port}: topic t: 120 damaged bytes of the log cannot be shown"
+        )
         assert tool.stop() == 1
 
 

@@ -112,7 +112,10 @@ def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd, certificat
     options = {"tls_v1": "true", "tls_root_ca_file": certificates.authority, "auth_secret": "secret"}
     flags = [f"--consumer-opt={name},{value}" for name, value in options.items()]
     with start(source(nsqd), "--topic=t", *flags, "--format=jsonl") as tool:
-        wait_until(lambda: b'"finish_count":1' in asked("/stats?format=json").replace(b" ", b""), what="the message in the file")
+        wait_until(
+            lambda: b'"finish_count":1' in asked("/stats?format=json").replace(b" ", b""),
+            what="the message in the file",
+        )
         assert tool.stop() == 0
     (entry,) = manifest(output)
     (part,) = entry["nsqds"]
@@ -132,12 +135,16 @@ runpy.run_module("nsq_apps", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("variables", sample({}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"}))
+@pytest.mark.parametrize(
+    "variables", sample({}, {"HOME": ""}, {"HOME": "~"}, {"HOME": "home"}, {"XDG_DATA_HOME": "data"})
+)
 def test_without_a_home_directory_it_asks_for_one(tmp_path, variables):
     """As in a container that runs as any user."""
     path = tmp_path / "empty"
     path.mkdir()
-    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_DATA_HOME")} | variables
+    environment = {
+        name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_DATA_HOME")
+    } | variables
 
     def check(*flags):
         given = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config", *flags)
@@ -279,7 +286,10 @@ def test_two_topics_share_a_file_only_where_they_append(nsqd, archive, output):
 @pytest.fixture
 def shared_memory() -> Iterator[Path]:
     directory = Path(f"/dev/shm/nsq-to-file-{os.getpid()}")
-    if not os.access(directory.parent, os.W_OK) or directory.parent.stat().st_dev == Path("/tmp").stat().st_dev:
+    if (
+        not os.access(directory.parent, os.W_OK)
+        or directory.parent.stat().st_dev == Path("/tmp").stat().st_dev
+    ):
         pytest.skip("/dev/shm is no other file system here")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
@@ -303,7 +313,11 @@ def spellings(tmp_path: Path) -> list[tuple[str, ...]]:
     """Flags that lead to <tmp_path>/here/out, written from <tmp_path>/here."""
     ways = ("out", "../here/out", "link/out", "out/", f"{tmp_path}/here/../here/out")
     return [
-        *((f"--output-dir={way}", *flags) for way in ways for flags in ((), ("--format=framed", "--compress=zstd"))),
+        *(
+            (f"--output-dir={way}", *flags)
+            for way in ways
+            for flags in ((), ("--format=framed", "--compress=zstd"))
+        ),
         ("--output-dir=out", "--work-dir=./out"),
         ("--output-dir=link/out", "--work-dir=work", "--format=parquet"),
         ("--output-dir=~/../out", "--rotate-interval=1h", "--format=jsonl"),
@@ -319,12 +333,16 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd, start, tmp_path):
         tools = []
         for number, flags in enumerate(spellings(tmp_path)):
             publish(nsqd, b"one", b"%d" % number, topic=f"t{number}")
-            tools.append(stack.enter_context(start(source(nsqd), f"--topic=t{number}", *flags, directory=here)))
+            tools.append(
+                stack.enter_context(start(source(nsqd), f"--topic=t{number}", *flags, directory=here))
+            )
         for number, tool in enumerate(tools):
             wait_until_finished(nsqd, f"t{number}")
             assert tool.stop() == 0
     expected = {f"t{number}": [b"one", b"%d" % number] for number in range(len(tools))}
-    assert {entry["topic"]: bodies(here / "out" / entry["path"]) for entry in manifest(here / "out")} == expected
+    assert {
+        entry["topic"]: bodies(here / "out" / entry["path"]) for entry in manifest(here / "out")
+    } == expected
     assert leftovers(here) == []
     assert message_files(here / "work") == []
 
@@ -376,7 +394,10 @@ def test_a_full_disk_stops_it_until_there_is_room(nsqd, archive, output, flags):
         expected = [b"%05d" % number + b"x" * 1000 for number in range(20)]
         publish(nsqd, *expected)
         tool.wait_for_log("cannot write")
-        wait_until(lambda: [one["ready_count"] for one in nsqd.channel_stats("t", CHANNEL)["clients"]] == [0], what="RDY 0")
+        wait_until(
+            lambda: [one["ready_count"] for one in nsqd.channel_stats("t", CHANNEL)["clients"]] == [0],
+            what="RDY 0",
+        )
         stats = nsqd.channel_stats("t", CHANNEL)
         assert stats["depth"] + stats["in_flight_count"] > 0
         limit_file_size(tool, 1 << 30)
@@ -501,6 +522,8 @@ def test_two_beside_each_other(nsqd, archive, output):
 
 def test_a_directory_that_cannot_be_written_to(nsqd, tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    run = run_tool("nsq_apps", "nsq_to_file", source(nsqd), "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
+    run = run_tool(
+        "nsq_apps", "nsq_to_file", source(nsqd), "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}"
+    )
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == f"nsq-to-file: cannot write to {tmp_path}/file/x: Not a directory\n"

@@ -36,7 +36,12 @@ def archive(nsqd, start, tmp_path) -> Archive:
             nsqd.create(topic, CHANNEL)
             nsqd.mpub(topic, [body for name, body in EXPECTED if name == topic])
         output = tmp_path / "archive"
-        run = ("--format=parquet", f"--output-dir={output}", "--sync-interval=100ms", *(f"--topic={topic}" for topic in TOPICS))
+        run = (
+            "--format=parquet",
+            f"--output-dir={output}",
+            "--sync-interval=100ms",
+            *(f"--topic={topic}" for topic in TOPICS),
+        )
         with start("nsq_to_file", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", *run, *flags) as tool:
             for topic in TOPICS:
                 nsqd.wait_for_channel(topic, CHANNEL, depth=0, in_flight_count=0)
@@ -73,9 +78,13 @@ def by_polars(frame: Any) -> Any:
 READERS: dict[str, Callable[[Path], Any]] = {
     "pandas": by_pandas,
     "pyarrow": lambda path: rows_of(pyarrow.parquet.read_table(path)),
-    "a dataset of pyarrow": lambda path: rows_of(pyarrow.dataset.dataset(path, partitioning="hive").to_table()),
+    "a dataset of pyarrow": lambda path: rows_of(
+        pyarrow.dataset.dataset(path, partitioning="hive").to_table()
+    ),
     "polars": lambda path: by_polars(polars.scan_parquet(path, hidden_file_prefix=["_", "."])),
-    "polars by a pattern": lambda path: by_polars(polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True)),
+    "polars by a pattern": lambda path: by_polars(
+        polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True)
+    ),
     "duckdb": by_duckdb,
     "ours": by_ours,
 }
@@ -89,6 +98,8 @@ def test_other_programs_read_the_archive(archive, flags):
     names = pyarrow.parquet.read_schema(message_files(path)[0]).names
     assert ("topic" in names) == (not flags)
     if flags:  # as Hive's own files, these do not store what their directories say
-        assert {topics_in(str(file), str(path)) for file in message_files(path)} == {(topic,) for topic in TOPICS}
+        assert {topics_in(str(file), str(path)) for file in message_files(path)} == {
+            (topic,) for topic in TOPICS
+        }
         (path / "_nsq_manifest").unlink()
         assert sorted(by_ours(path)) == EXPECTED

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.ours
 DELTA, ICEBERG = "delta", f"iceberg:{TABLE}"
 NAMES = "--filename-format=topic=<TOPIC>/date=<DATETIME>/<HOST><REV>.parquet"
 CHANNEL = "nsq_to_file"
-DEADLINE_S = 120.0  # a message in flight may take the 60 s until it times out, and pyiceberg takes seconds to start
+DEADLINE_S = (
+    120.0  # a message in flight may take the 60 s until it times out, and pyiceberg takes seconds to start
+)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +140,9 @@ def test_an_idle_topic_leaves_no_files(nsqd, archive, root, tmp_path, monkeypatc
 
 def test_a_bucket_that_is_not_there(root):
     gone = root.replace("bucket-", "gone-")
-    run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", f"--output-dir={gone}")
+    run = run_tool(
+        "nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", f"--output-dir={gone}"
+    )
     assert run.returncode == 1
     assert run.stderr == f"nsq-to-file: cannot use {gone}: there is no bucket {gone.split('/')[2]}\n"
 
@@ -163,6 +167,12 @@ def test_a_store_without_credentials(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", "http://127.0.0.1:9")
-    run = run_tool("nsq_apps", "nsq_to_file", "--nsqd-tcp-address=127.0.0.1:9", "--topic=t", "--output-dir=gs://bucket/path")
+    run = run_tool(
+        "nsq_apps",
+        "nsq_to_file",
+        "--nsqd-tcp-address=127.0.0.1:9",
+        "--topic=t",
+        "--output-dir=gs://bucket/path",
+    )
     assert run.returncode == 1
     assert re.fullmatch("nsq-to-file: cannot use gs://bucket/path: .* access token .*\n", run.stderr)

@@ -82,7 +82,10 @@ def test_messages_are_found_by_nsqlookupd(make_nsqlookupd, make_nsqd, tmp_path):
     nsqd.create("t", "nsq_to_http")
     source = f"--lookupd-http-address={lookupd.http_address}"
     flags = ["--topic=t", source, "--consumer-opt=lookupd_poll_interval,100ms"]
-    with WebServer() as web, ToolProcess("nsq_apps", "nsq_to_http", *flags, f"--post={web.url}", log_path=tmp_path / "log"):
+    with (
+        WebServer() as web,
+        ToolProcess("nsq_apps", "nsq_to_http", *flags, f"--post={web.url}", log_path=tmp_path / "log"),
+    ):
         publish(nsqd, "t", b"found")
         web.wait_until_asked(1)
         assert web.bodies() == [b"found"]
@@ -152,7 +155,9 @@ def test_a_server_that_answers_with_errors_gets_fewer(nsqd, start):
 
 def test_a_server_that_hangs_does_not_delay_the_others(nsqd, start):
     with WebServer() as good, WebServer(lambda _: HANG) as hung:
-        with start(f"--post={good.url}", f"--post={hung.url}", "--n=10", "--http-client-request-timeout=2s") as tool:
+        with start(
+            f"--post={good.url}", f"--post={hung.url}", "--n=10", "--http-client-request-timeout=2s"
+        ) as tool:
             publish(nsqd, "t", *numbered(400))
             good.wait_until_asked(395)
             # Five hang, the share of one in two servers.
@@ -221,7 +226,9 @@ def test_a_redirect_that_would_drop_the_message_is_no_success(nsqd, start):
     with WebServer(in_turn(Reply(302, {"Location": "/elsewhere"}))) as web, start(f"--post={web.url}"):
         publish(nsqd, "t", b"kept")
         assert wait_until_all_are_done(nsqd) == 1
-        assert [(asked.method, asked.target, asked.body) for asked in web.asked] == [("POST", "/", b"kept")] * 2
+        assert [(asked.method, asked.target, asked.body) for asked in web.asked] == [
+            ("POST", "/", b"kept")
+        ] * 2
 
 
 def test_redirects_in_a_circle_end(nsqd, start):

@@ -99,7 +99,9 @@ def test_a_message_too_large_for_the_destination_holds_up_no_other(source, make_
         tool.wait_for_log("E_BAD_MESSAGE")
         wait_until(lambda: count_left(source, topic) == 1, what="all others to be finished")
         assert tool.stop() == 0
-    compare([body for body in sent if len(body) <= 1000], arrived(small, topic), at_least_once=True).require_sound()
+    compare(
+        [body for body in sent if len(body) <= 1000], arrived(small, topic), at_least_once=True
+    ).require_sound()
 
 
 def count_left(nsqd: NsqdProcess, topic: str) -> int:
@@ -130,7 +132,9 @@ def test_a_destination_is_killed_in_the_middle(source, one, make_nsqd, start, to
         assert tool.stop() == 0
     victim.start()
     published = [b"%d" % number for number in range(int(next(numbers)))]
-    verdict = compare(published, arrived(one, topic) + arrived(victim, topic), at_least_once=True).require_sound()
+    verdict = compare(
+        published, arrived(one, topic) + arrived(victim, topic), at_least_once=True
+    ).require_sound()
     # Whose OK was under way when it was killed has gone to the other one too.
     assert verdict.again <= 100
     assert verdict.most_deliveries <= 2

@@ -67,7 +67,11 @@ def test_clients_of_a_channel(cluster):
     with cluster.nsqds[0].connect(client_id="<b>me</b>", hostname="here") as client:
         client.sub("orders", "archive")
         (seen,) = cluster.admin().get("/api/topics/orders/archive")["clients"]
-    assert (seen["client_id"], seen["hostname"], seen["node"]) == ("<b>me</b>", "here", address(cluster.nsqds[0]))
+    assert (seen["client_id"], seen["hostname"], seen["node"]) == (
+        "<b>me</b>",
+        "here",
+        address(cluster.nsqds[0]),
+    )
     assert seen["tls"] is seen["snappy"] is False
     assert seen["connected"] >= 0
 
@@ -88,7 +92,9 @@ def test_without_nsqlookupd(make_nsqd, make_nsqadmin):
     assert nsqd.channel_stats("made", "c") is not None
 
 
-NOT_A_TOPIC = 'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
+NOT_A_TOPIC = (
+    'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
+)
 REFUSED = [
     ("GET /api/topics/none", None, f"502 UPSTREAM_ERROR: {NOT_A_TOPIC}"),
     ("GET /api/topics/orders/none", None, "404 CHANNEL_NOT_FOUND"),
@@ -166,7 +172,9 @@ def test_every_action_has_its_effect(cluster):
 def test_what_is_not_there_is_not_deleted(cluster, make_nsqadmin):
     """Neither where nsqlookupds name the nsqds, nor where the options do; and the page is told so too."""
     cluster.create("orders", "archive")
-    of_nsqds = make_nsqadmin("--history-file=", *(f"--nsqd-http-address={address(nsqd)}" for nsqd in cluster.nsqds))
+    of_nsqds = make_nsqadmin(
+        "--history-file=", *(f"--nsqd-http-address={address(nsqd)}" for nsqd in cluster.nsqds)
+    )
     no_topic = "TOPIC_NOT_FOUND: no nsqd or nsqlookupd has the topic none"
     no_channel = "CHANNEL_NOT_FOUND: no nsqd or nsqlookupd has the channel none of the topic orders"
     for admin in (cluster.admin(), of_nsqds):
@@ -213,13 +221,27 @@ def test_who_is_away_is_a_warning(cluster):
 def test_notifications(cluster):
     with WebServer() as server:
         admin = cluster.admin(f"--notification-http-endpoint={server.url}reported")
-        admin.http("POST", "/api/topics", b'{"topic":"t","channel":"c"}', {"User-Agent": "me", "Authorization": "Basic Ym9iOng="})
+        admin.http(
+            "POST",
+            "/api/topics",
+            b'{"topic":"t","channel":"c"}',
+            {"User-Agent": "me", "Authorization": "Basic Ym9iOng="},
+        )
         admin.http("DELETE", path := f"/api/nodes/{address(cluster.nsqds[1])}?x=1", b'{"topic":"t"}')
         server.wait_until_asked(3)
     first, second, third = map(json.loads, server.bodies())
     assert first.keys() == {*GO_NOTICE, "user_is_verified", "target", "details", "result", "is_done"}
-    assert [each["action"] for each in (first, second, third)] == ["create_topic", "create_channel", "tombstone_topic_producer"]
-    assert (second["topic"], second["channel"], second["user"], second["user_agent"]) == ("t", "c", "bob", "me")
+    assert [each["action"] for each in (first, second, third)] == [
+        "create_topic",
+        "create_channel",
+        "tombstone_topic_producer",
+    ]
+    assert (second["topic"], second["channel"], second["user"], second["user_agent"]) == (
+        "t",
+        "c",
+        "bob",
+        "me",
+    )
     assert third["url"].endswith(path)
     assert server.asked[0].headers["content-type"] == "application/json"
 
@@ -228,7 +250,11 @@ def test_notifications(cluster):
 def test_notifications_have_user_target_and_result(cluster):
     cluster.create("orders", "archive")
     with WebServer() as server:
-        flags = (f"--notification-http-endpoint={server.url}", "--acl-http-header=X-User", "--acl-http-header-from=127.0.0.1/32")
+        flags = (
+            f"--notification-http-endpoint={server.url}",
+            "--acl-http-header=X-User",
+            "--acl-http-header-from=127.0.0.1/32",
+        )
         admin = cluster.admin(*flags)
         admin.wait_for_topic("orders", nodes=2)
         as_ada = {"X-User": "ada"}
@@ -236,13 +262,21 @@ def test_notifications_have_user_target_and_result(cluster):
         assert admin.http("DELETE", "/api/topics/none", None, as_ada).status == 404
         body = {"action": "requeue_dead_letters", "topic": "orders", "target": "payments", "limit": 5}
         token = admin.get("/api/v2/session", X_User="ada")["token"]
-        admin.http("POST", "/api/v2/actions", json.dumps(body).encode(), {**as_ada, "X-Nsqadmin-Token": token})
-        assert admin.http("PUT", "/config/log_level", b"info", as_ada).status == 403  # from this machine, but through a proxy
+        admin.http(
+            "POST", "/api/v2/actions", json.dumps(body).encode(), {**as_ada, "X-Nsqadmin-Token": token}
+        )
+        assert (
+            admin.http("PUT", "/config/log_level", b"info", as_ada).status == 403
+        )  # from this machine, but through a proxy
         server.wait_until_asked(3)
     paused, deleted, requeued = map(json.loads, server.bodies())
     assert {notice["user"] for notice in (paused, deleted, requeued)} == {"ada"}
     assert all(notice["user_is_verified"] for notice in (paused, deleted, requeued))
-    assert [paused[name] for name in ("action", "target", "result")] == ["pause_channel", "orders/archive", "ok"]
+    assert [paused[name] for name in ("action", "target", "result")] == [
+        "pause_channel",
+        "orders/archive",
+        "ok",
+    ]
     assert (deleted["action"], deleted["target"]) == ("delete_topic", "none")
     assert (paused["is_done"], deleted["is_done"]) == (True, False)
     assert deleted["result"].startswith("TOPIC_NOT_FOUND: ")
@@ -330,12 +364,17 @@ def test_graphite(cluster):
         url = server.url.rstrip("/").replace("://", "://ada:secret@")
         admin = cluster.admin(f"--graphite-url={url}/below", "--proxy-graphite", "--statsd-interval=10s")
         assert admin.get("/api/graphite?metric=rate&target=a.b") == {"rate": "2.50"}
-        answer = admin.http("GET", "/render?target=x&format=json", headers={"Authorization": "Basic Ym9iOng="})
+        answer = admin.http(
+            "GET", "/render?target=x&format=json", headers={"Authorization": "Basic Ym9iOng="}
+        )
         server.reply = lambda _: Reply(520, body=b"down")
         assert admin.http("GET", "/render").status == 502
         server.asked.pop()
     assert (answer.status, answer.json(), answer.headers["Content-Type"]) == (200, series, "application/json")
-    targets = ["/below/render?format=json&from=-20sec&target=a.b&until=-10sec", "/render?target=x&format=json"]
+    targets = [
+        "/below/render?format=json&from=-20sec&target=a.b&until=-10sec",
+        "/render?target=x&format=json",
+    ]
     assert [asked.target for asked in server.asked] == targets
     assert {asked.headers["authorization"] for asked in server.asked} == {"Basic YWRhOnNlY3JldA=="}
 

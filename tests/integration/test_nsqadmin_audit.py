@@ -32,12 +32,26 @@ def test_who_did_what_when_from_where_with_what_result(cluster):
     admin.act("seek", "orders", channel="archive", to="earliest")
     assert admin.http("PUT", "/config/log_level", b"debug").status == 200
     config, seek, delete, paused = rows(admin)
-    assert (paused["action"], paused["user"], paused["is_verified"], paused["topic"]) == ("pause", "ada", True, "orders")
-    assert (paused["state"], paused["result"], paused["address"].partition(":")[0]) == ("done", "ok", "127.0.0.1")
+    assert (paused["action"], paused["user"], paused["is_verified"], paused["topic"]) == (
+        "pause",
+        "ada",
+        True,
+        "orders",
+    )
+    assert (paused["state"], paused["result"], paused["address"].partition(":")[0]) == (
+        "done",
+        "ok",
+        "127.0.0.1",
+    )
     assert abs(paused["time_s"] - admin.get("/api/v2/overview")["time"]) < 40
     assert (delete["user"], delete["channel"], delete["state"]) == ("bob", "archive", "failed")
     assert delete["result"].startswith("TOPIC_NOT_FOUND: ")
-    assert (seek["action"], seek["user"], seek["is_verified"], seek["details"]) == ("seek", "", False, {"to": "earliest"})
+    assert (seek["action"], seek["user"], seek["is_verified"], seek["details"]) == (
+        "seek",
+        "",
+        False,
+        {"to": "earliest"},
+    )
     assert (config["action"], config["details"]) == ("set_option", {"option": "log_level", "value": "debug"})
     assert [row["user"] for row in rows(admin, "?only=failed")] == ["bob"]
     assert [row["action"] for row in rows(admin, "?search=ORDERS+earliest")] == ["seek"]
@@ -61,7 +75,11 @@ def test_an_action_that_one_nsqd_refuses_is_partly_done(cluster):
 def test_users_see_what_they_may_view(cluster):
     for topic in ("orders", "billing"):
         cluster.create(topic, "c")
-    rules = ("--admin-user=ada", "--topic-permission=administer orders group:shop", "--topic-permission=view * eve")
+    rules = (
+        "--admin-user=ada",
+        "--topic-permission=administer orders group:shop",
+        "--topic-permission=view * eve",
+    )
     admin = cluster.admin(*PROXY, *rules)
     for topic in ("orders", "billing"):
         assert pause(admin, topic, "ada") == 200

@@ -140,7 +140,9 @@ def test_notices_of_the_same_action_have_the_keys_of_go(cluster):
         for admin in (cluster.admin(flag), cluster.admin(flag, command=[GO])):
             admin.http("POST", "/api/topics", b'{"topic":"reported","channel":"c"}', {"User-Agent": "me"})
         server.wait_until_asked(4)
-    notices = sorted((json.loads(body) for body in server.bodies()), key=lambda notice: (notice["action"], -len(notice)))
+    notices = sorted(
+        (json.loads(body) for body in server.bodies()), key=lambda notice: (notice["action"], -len(notice))
+    )
     for ours, gos in ((notices[0], notices[1]), (notices[2], notices[3])):
         assert ours.keys() > gos.keys()
         for key in gos.keys() - {"timestamp", "remote_ip", "url"}:

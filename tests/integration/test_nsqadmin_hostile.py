@@ -27,11 +27,31 @@ LINE = re.compile(r"\[nsqadmin\] [\d/]{10} [\d:.]{15} (DEBUG|INFO|WARNING|ERROR)
 def answers(port: int) -> dict[str, Any]:
     """By path, of an nsqlookupd and an nsqd at once."""
     counts = dict.fromkeys(CHANNEL_COUNTS, 1)
-    texts = ("remote_address", "client_id", "hostname", "user_agent", "version", "auth_identity", "tls_version")
+    texts = (
+        "remote_address",
+        "client_id",
+        "hostname",
+        "user_agent",
+        "version",
+        "auth_identity",
+        "tls_version",
+    )
     client = dict.fromkeys(texts, EVIL)
     channel = {"channel_name": EVIL, "paused": False, "clients": [client], **counts}
-    topic = {"topic_name": EVIL, "paused": False, "channels": [channel], "dead_letters": [{"origin": EVIL}], **counts}
-    found = {"remote_address": EVIL, "hostname": EVIL, "version": EVIL, "topics": [EVIL], "tombstones": [True]}
+    topic = {
+        "topic_name": EVIL,
+        "paused": False,
+        "channels": [channel],
+        "dead_letters": [{"origin": EVIL}],
+        **counts,
+    }
+    found = {
+        "remote_address": EVIL,
+        "hostname": EVIL,
+        "version": EVIL,
+        "topics": [EVIL],
+        "tombstones": [True],
+    }
     there = {"broadcast_address": "127.0.0.1", "tcp_port": 1, "http_port": port, "topology_zone": EVIL}
     nowhere = {"broadcast_address": EVIL, "tcp_port": 1, "http_port": 1}
     producers = {"producers": [found | there, found | nowhere]}
@@ -62,7 +82,9 @@ def liar() -> Iterator[int]:
 
         def say(self, status: int, document: Any) -> None:
             body = json.dumps(document).encode()
-            self.wfile.write(b"HTTP/1.0 %d \x1b[2Jno\x07\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+            self.wfile.write(
+                b"HTTP/1.0 %d \x1b[2Jno\x07\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body
+            )
 
         def log_message(self, format: str, *arguments: Any) -> None: ...
 
@@ -114,7 +136,9 @@ def test_answers(admin, liar):
     ]
     for path in paths:
         answer = admin.http("GET", path)
-        assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json; charset=utf-8"), path
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json; charset=utf-8"), (
+            path
+        )
         assert EVIL in strings_of(answer.json()), path
     for path in (f"/topics/{IN_URL}", f"/nodes/{IN_URL}"):
         page = admin.http("GET", path, headers={"X-Forwarded-User": "<script>\x1b"})
@@ -152,7 +176,8 @@ def strings_of(document: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "query", ["overview", "topics", "nodes", f"topic&topic={IN_URL}", f"channel&topic={IN_URL}&channel={IN_URL}"]
+    "query",
+    ["overview", "topics", "nodes", f"topic&topic={IN_URL}", f"channel&topic={IN_URL}&channel={IN_URL}"],
 )
 def test_events(admin, query):
     with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:

@@ -104,7 +104,9 @@ def test_one_request_has_the_small_lines_of_a_list(cluster, admin):
     of_both = {("orders", ""): 5.0, ("users", ""): 0.0}
     wait_until(lambda: last("view=topics&search=rs") == of_both, 60, "the lines of the topics")
     assert last("view=topics&search=rs&sort=depth&order=asc&limit=1") == {("users", ""): 0.0}
-    assert last("view=channels&search=orders") == last("view=topic&topic=orders") == {("orders", "archive"): 5.0}
+    assert (
+        last("view=channels&search=orders") == last("view=topic&topic=orders") == {("orders", "archive"): 5.0}
+    )
     assert admin.http("GET", "/api/v2/sparklines?view=nodes").status == 400
 
 
@@ -144,12 +146,16 @@ def test_dead_letters_are_listed_by_number(cluster, admin):
 
     def listed():
         (found,) = admin.get(f"/api/v2/topics/orders.dead/dead-letters?node={node}")["nodes"]
-        assert [row["body"] for row in found["dead_letters"]] == [str(row["seq"]) for row in found["dead_letters"]]
+        assert [row["body"] for row in found["dead_letters"]] == [
+            str(row["seq"]) for row in found["dead_letters"]
+        ]
         return [(row["seq"], row["size"], row["topic"]) for row in found["dead_letters"]]
 
     assert listed() == [(0, 1, None), (1, 1, None), (2, 1, None)]
     assert admin.http("GET", f"/api/v2/topics/orders.dead/messages/1?node={node}").body == b"1"
-    assert admin.get("/api/v2/topics/orders.dead")["rows"][0].get("channel") is None  # looking makes no channel
+    assert (
+        admin.get("/api/v2/topics/orders.dead")["rows"][0].get("channel") is None
+    )  # looking makes no channel
     assert admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=1).json()["errors"] == []
     assert [seq for seq, _, _ in listed()] == [1, 2]
 

@@ -20,8 +20,17 @@ SEEN, HIDDEN = 3, 7919
 # What must not be in an answer: names, the depth of the hidden topic, and sums with it.
 SECRETS = re.compile(rf"secret|hidden|\b(?:{HIDDEN}|{HIDDEN + SEEN})(?:\.0)?\b")
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer orders.eu bob", "administer * root")
-FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss", "--proxy-graphite", "--graphite-url=http://127.0.0.1:1")
-QUERIES = {"/api/graphite": "metric=rate&target=stats.secret", "/render": "target=stats.secret", "/api/v2/history": "range=10m"}
+FLAGS = (
+    "--acl-http-header-from=127.0.0.0/8",
+    "--admin-user=boss",
+    "--proxy-graphite",
+    "--graphite-url=http://127.0.0.1:1",
+)
+QUERIES = {
+    "/api/graphite": "metric=rate&target=stats.secret",
+    "/render": "target=stats.secret",
+    "/api/v2/history": "range=10m",
+}
 # These have no metrics of topics, or no one but an administrator gets them.
 REFUSED = {"/metrics", "/api/graphite", "/render", "/config/log_level"}
 
@@ -37,7 +46,10 @@ def admin(admin_cluster) -> Iterator[NsqadminProcess]:
     first.post("/mpub?topic=secret", b"\n".join([b"x"] * HIDDEN))
     first.post("/mpub?topic=orders.eu", b"\n".join([b"x"] * SEEN))
     admin = admin_cluster.admin(*FLAGS, *(f"--topic-permission={rule}" for rule in RULES))
-    wait_until(lambda: get(admin, "/api/v2/overview", BOSS).json()["depth"] == HIDDEN + SEEN, what="all messages at nsqadmin")
+    wait_until(
+        lambda: get(admin, "/api/v2/overview", BOSS).json()["depth"] == HIDDEN + SEEN,
+        what="all messages at nsqadmin",
+    )
     yield admin
     admin_cluster.clear()
 
@@ -60,7 +72,9 @@ def paths(**names: str) -> list[str]:
         proxy_graphite=True,
         graphite_url="http://127.0.0.1:1",
     )
-    found = [route.removeprefix("GET ") for route in Nsqadmin(options, Log()).routes if route.startswith("GET ")]
+    found = [
+        route.removeprefix("GET ") for route in Nsqadmin(options, Log()).routes if route.startswith("GET ")
+    ]
     return [re.sub(r"<(?:path:)?(\w+)>", lambda match: names[match[1]], path) for path in found]
 
 
@@ -148,11 +162,19 @@ def act(admin: NsqadminProcess, user: dict[str, str], action: str, topic: str, *
 
 def test_actions_need_a_permission_on_their_topic(admin, admin_cluster):
     publish, pause = {"body": "x"}, {"channel": "archive"}
-    for user, may_publish, may_administer in ((EVE, 403, 403), (ADA, 200, 403), (BOB, 200, 200), (ROOT, 200, 200)):
+    for user, may_publish, may_administer in (
+        (EVE, 403, 403),
+        (ADA, 200, 403),
+        (BOB, 200, 200),
+        (ROOT, 200, 200),
+    ):
         assert act(admin, user, "publish", "orders.eu", **publish) == may_publish
         assert act(admin, user, "pause", "orders.eu", **pause) == may_administer
         assert act(admin, user, "unpause", "orders.eu", **pause) == may_administer
-        go_paths = {"/api/topics/orders.eu/archive": b'{"action":"unpause"}', "/api/topics": b'{"topic":"orders.eu"}'}
+        go_paths = {
+            "/api/topics/orders.eu/archive": b'{"action":"unpause"}',
+            "/api/topics": b'{"topic":"orders.eu"}',
+        }
         for path, body in go_paths.items():
             assert admin.http("POST", path, body, user).status == may_administer
     node = address(admin_cluster.nsqds[0])
@@ -171,7 +193,9 @@ def test_actions_need_a_permission_on_their_topic(admin, admin_cluster):
 
 
 def test_the_page_is_told_what_its_user_may_do(admin):
-    found = {user["X-Forwarded-User"]: get(admin, "/api/v2/session", user).json() for user in (EVE, BOB, BOSS)}
+    found = {
+        user["X-Forwarded-User"]: get(admin, "/api/v2/session", user).json() for user in (EVE, BOB, BOSS)
+    }
     assert found["eve"]["permissions"] == [["view", "orders.*"]]
     assert found["bob"]["permissions"] == [["administer", "orders.eu"]]
     assert found["boss"]["permissions"] is None

@@ -71,9 +71,13 @@ def test_a_problem_is_posted_when_it_begins_and_when_it_ends(cluster):
 def test_a_receiver_that_is_away_gets_it_later_and_costs_two_lines(cluster):
     cluster.create("orders", "archive")
     (port,) = free_ports(1)
-    admin = cluster.admin(f"--attention-http-endpoint=http://ada:{SECRET}@127.0.0.1:{port}/{SECRET}?x={SECRET}", *FAST)
+    admin = cluster.admin(
+        f"--attention-http-endpoint=http://ada:{SECRET}@127.0.0.1:{port}/{SECRET}?x={SECRET}", *FAST
+    )
     pause(cluster)
-    wait_until(lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="a failure in the log")
+    wait_until(
+        lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="a failure in the log"
+    )
     # It cannot be noticed from outside that nothing else is logged until the second attempt has failed too.
     with WebServer(lambda _: CUT, port=port) as server:
         wait_for_reports(server, 1)
@@ -116,7 +120,10 @@ def test_a_receiver_that_does_not_answer_stops_nothing_else(cluster):
         wait_for_reports(server, 1)
         cluster.publish("orders", 1, 1)
         admin.wait_for_topic("orders", depth=2)
-        wait_until(lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(), what="the time limit of the POST")
+        wait_until(
+            lambda: "cannot POST to --attention-http-endpoint" in admin.log_text(),
+            what="the time limit of the POST",
+        )
         server.reply = lambda _: OK
         server.go_on()
         wait_for_reports(server, 2)  # its answer did not arrive in time
@@ -132,10 +139,15 @@ def test_two_nsqadmins_can_be_told_apart_and_name_a_problem_alike(cluster):
         wait_until(lambda: len({report["source"] for report in reports(server)}) == 2, what="reports of both")
         found = reports(server)
     assert {report["dedup_key"] for report in found} == {"paused|orders||"}
-    assert sorted(report["source"] for report in found) == ["http://one.example.org", "http://two.example.org"]
+    assert sorted(report["source"] for report in found) == [
+        "http://one.example.org",
+        "http://two.example.org",
+    ]
 
 
-@pytest.mark.parametrize("flag", ["--attention-http-endpoint=ftp://x", "--page-url=here", "--attention-quiet-time=-1s"])
+@pytest.mark.parametrize(
+    "flag", ["--attention-http-endpoint=ftp://x", "--page-url=here", "--attention-quiet-time=-1s"]
+)
 def test_what_is_refused_at_the_start(cluster, flag, tmp_path):
     admin = NsqadminProcess(tmp_path / "log", f"--lookupd-http-address={cluster.lookupd.http_address}", flag)
     with pytest.raises(AssertionError, match=flag.partition("=")[0].removeprefix("--")):

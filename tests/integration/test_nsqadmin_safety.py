@@ -34,7 +34,9 @@ def test_event_streams_of_one_address_leave_room_for_others(cluster):
 
         def opened(source):
             """The status of one more stream from this address, which stays open."""
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port), 40, (source, 0)))
+            sock = stack.enter_context(
+                socket.create_connection(("127.0.0.1", admin.http_port), 40, (source, 0))
+            )
             sock.sendall(b"GET /api/v2/events?view=overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return sock.recv(4096).split()[1]
 
@@ -103,9 +105,14 @@ POST = b"POST /api/topics HTTP/1.1\r\nHost: x\r\n"
 # A proxy in front of nsqadmin may read the last ones in another way, and pass a second request on in the body of the first.
 BAD_FIELDS = [b"\r\n".join([b"A: b"] * 101), b"A", b"A\0: b", b"A: b\rC: d", b" A: b", b"Host: a\r\nHost: b"]
 BAD_FIELDS += [
-    b"Content-Length: " + value for value in (b"+1", b"1_0", b"1\r\nContent-Length: 2", b"1\r\nTransfer-Encoding: chunked")
+    b"Content-Length: " + value
+    for value in (b"+1", b"1_0", b"1\r\nContent-Length: 2", b"1\r\nTransfer-Encoding: chunked")
 ]
-BAD_FIELDS += [b"Content-Length : 1", b"Transfer-Encoding: identity", b"Transfer-Encoding: \x0bchunked\r\nContent-Length: 1"]
+BAD_FIELDS += [
+    b"Content-Length : 1",
+    b"Transfer-Encoding: identity",
+    b"Transfer-Encoding: \x0bchunked\r\nContent-Length: 1",
+]
 
 
 def test_a_connection_that_breaks_off_leaves_no_error(admin):

@@ -35,7 +35,9 @@ def test_tls_on_both_sides(make_nsqd, make_nsqadmin, certificates):
         f"--http-client-tls-root-ca-file={certificates.authority}",
         *certificates.server_flags,
     )
-    connection = http.client.HTTPSConnection("127.0.0.1", admin.http_port, context=certificates.client_context())
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", admin.http_port, context=certificates.client_context()
+    )
     with contextlib.closing(connection):
         connection.request("POST", "/api/topics", b'{"topic":"orders"}')
         assert connection.getresponse().read() == b'{"message":""}'
@@ -58,7 +60,9 @@ def test_clients_that_say_nothing_hold_up_no_one(make_nsqadmin, certificates):
             silent = stack.enter_context(socket.create_connection(("127.0.0.1", admin.http_port)))
             if is_shaken:
                 stack.enter_context(context.wrap_socket(silent, server_hostname="localhost"))
-            connection = http.client.HTTPSConnection("127.0.0.1", admin.http_port, context=context, timeout=40)
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", admin.http_port, context=context, timeout=40
+            )
             with contextlib.closing(connection):
                 connection.request("GET", "/ping")
                 assert connection.getresponse().read() == b"OK"
@@ -113,7 +117,10 @@ def test_an_answer_does_not_move_the_token_to_https(
     nsqlookupd = make_nsqlookupd()
     with WebServer(lambda _: Reply(body=b"{}"), tls=certificates.server_context()) as secure:
         refusal = json.dumps({"message": "TLS_REQUIRED", "https_port": secure.port}).encode()
-        with WebServer(lambda _: Reply(403, body=refusal)) as plain, _register(nsqlookupd, "localhost", plain.port):
+        with (
+            WebServer(lambda _: Reply(403, body=refusal)) as plain,
+            _register(nsqlookupd, "localhost", plain.port),
+        ):
             make_nsqadmin(f"--lookupd-http-address={nsqlookupd.http_address}", with_token, *flags)
             secure.wait_until_asked(2)
             assert not any("authorization" in asked.headers for asked in plain.asked)
@@ -122,7 +129,9 @@ def test_an_answer_does_not_move_the_token_to_https(
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])  # the second is the host of an option
-def test_a_server_that_registered_itself_does_not_see_the_token(host, make_nsqlookupd, make_nsqadmin, with_token):
+def test_a_server_that_registered_itself_does_not_see_the_token(
+    host, make_nsqlookupd, make_nsqadmin, with_token
+):
     nsqlookupd = make_nsqlookupd()
     with WebServer(lambda _: Reply(body=b"{}")) as server, _register(nsqlookupd, host, server.port):
         admin = make_nsqadmin(

@@ -86,7 +86,9 @@ def test_a_long_answer_comes_in_pieces(make_nsqlookupd, version):
             assert client.read() == b"OK"
         with socket.create_connection(("127.0.0.1", lookupd.http_port), timeout=40) as sock:
             for path in ("/channels?topic=big", "/lookup?topic=big", "/ping"):
-                sock.sendall(f"GET {path} HTTP/{version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n".encode())
+                sock.sendall(
+                    f"GET {path} HTTP/{version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n".encode()
+                )
                 answer = http.client.HTTPResponse(sock)
                 answer.begin()
                 body = answer.read()

@@ -29,7 +29,9 @@ def age_s(nsqd: NsqdProcess) -> float:
     """As /metrics say."""
     text = nsqd.http("GET", "/metrics").text
     labels = r'\{channel="archive",topic="orders"\}|\{topic="orders",channel="archive"\}'
-    return float(re.search(rf"^nsqd_channel_oldest_message_age_seconds(?:{labels}) (\S+)$", text, re.MULTILINE)[1])
+    return float(
+        re.search(rf"^nsqd_channel_oldest_message_age_seconds(?:{labels}) (\S+)$", text, re.MULTILINE)[1]
+    )
 
 
 def publish(nsqd: NsqdProcess, query: str = "") -> tuple[int, int]:

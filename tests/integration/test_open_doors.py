@@ -14,8 +14,16 @@ from tests.support.tool_process import ToolProcess
 pytestmark = pytest.mark.ours
 
 WARNING = "because there is no AUTH, TLS or password: docs/security.md"
-OWN_FLAGS = {"nsqd": ["--data-path={}"], "nsqlookupd": [], "nsqadmin": ["--nsqd-http-address=127.0.0.1:1", "--history-file="]}
-LOCKED = [*((daemon, lock) for daemon in OWN_FLAGS for lock in ("passwords", "TLS")), ("nsqd", "AUTH"), ("nsqadmin", "proxy")]
+OWN_FLAGS = {
+    "nsqd": ["--data-path={}"],
+    "nsqlookupd": [],
+    "nsqadmin": ["--nsqd-http-address=127.0.0.1:1", "--history-file="],
+}
+LOCKED = [
+    *((daemon, lock) for daemon in OWN_FLAGS for lock in ("passwords", "TLS")),
+    ("nsqd", "AUTH"),
+    ("nsqadmin", "proxy"),
+]
 
 
 def start_of(daemon: str, directory: Path, host: str, *flags: str) -> str:

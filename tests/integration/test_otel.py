@@ -48,7 +48,9 @@ class Program:
         self.instrument()
 
     def instrument(self, **settings: bool) -> None:
-        self.instrumented = Instrumentation(tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings)
+        self.instrumented = Instrumentation(
+            tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings
+        )
 
     def producer(self) -> Any:
         return self.instrumented.producer(Producer(self.nsqd.tcp_address))
@@ -59,7 +61,9 @@ class Program:
             for body in bodies:
                 producer.publish(self.topic, body)
 
-    def consume(self, count: int, handler: Callable[[Any], object] = lambda message: None, **settings: Any) -> None:
+    def consume(
+        self, count: int, handler: Callable[[Any], object] = lambda message: None, **settings: Any
+    ) -> None:
         """Consume until the instrumented handler was called so often."""
         self.consume_plainly(count, self.instrumented.handler(handler), **settings)
 
@@ -74,7 +78,9 @@ class Program:
                 consumer.stop()
             return handler(message)
 
-        consumer = Consumer(self.topic, "billing", counted, nsqd_tcp_addresses=self.nsqd.tcp_address, **settings)
+        consumer = Consumer(
+            self.topic, "billing", counted, nsqd_tcp_addresses=self.nsqd.tcp_address, **settings
+        )
         with consumer:  # the handler may be called before `with Consumer(...) as consumer` has set the name
             assert consumer.wait(40), f"the handler was called {calls} times, not {count}"
 
@@ -127,9 +133,16 @@ def test_a_handled_message_is_a_child_of_its_publish(program):
     assert published.parent.span_id == request.get_span_context().span_id
     assert handled.parent.span_id == published.context.span_id
     assert handled.context.trace_id == request.get_span_context().trace_id
-    common = {"messaging.system": "nsq", "messaging.destination.name": program.topic, "messaging.message.body.size": 7}
+    common = {
+        "messaging.system": "nsq",
+        "messaging.destination.name": program.topic,
+        "messaging.message.body.size": 7,
+    }
     assert published.name == f"publish {program.topic}"
-    assert published.attributes == common | {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
+    assert published.attributes == common | {
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+    }
     host, _, port = program.nsqd.tcp_address.rpartition(":")
     assert handled.name == f"process {program.topic}"
     assert handled.attributes == common | {
@@ -188,7 +201,10 @@ def test_a_failed_handler(program):
     assert handled.status.status_code is StatusCode.UNSET
     assert attempts == [1, 2]
     statistics = program.statistics("messaging.client.consumed.messages")
-    assert sorted((count, labels.get("error.type", "")) for count, labels in statistics) == [(1, ""), (1, "ValueError")]
+    assert sorted((count, labels.get("error.type", "")) for count, labels in statistics) == [
+        (1, ""),
+        (1, "ValueError"),
+    ]
     assert len(program.statistics("messaging.process.duration")) == 2
 
 

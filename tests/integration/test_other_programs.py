@@ -126,7 +126,9 @@ def test_promtool_finds_nothing_in_metrics_and_rules(nsqd):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(path for path in CONFIGS.iterdir() if path.suffix in (".conf", ".yaml")), ids=lambda p: p.name
+    "path",
+    sorted(path for path in CONFIGS.iterdir() if path.suffix in (".conf", ".yaml")),
+    ids=lambda p: p.name,
 )
 def test_a_configuration_can_be_read(path):
     text = path.read_text()

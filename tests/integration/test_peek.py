@@ -75,7 +75,9 @@ def test_bodies_that_are_no_text_are_base64(nsqd):
     bodies = [b"\xff\x00\xfe", 'Grüße\n"\x01'.encode(), b"\xed\xa0\x80"]
     nsqd.mpub("binary", bodies)
     rows = peek(nsqd, "binary")["messages"]
-    assert [row["body"].encode() if "body" in row else b64decode(row["body_base64"]) for row in rows] == bodies
+    assert [
+        row["body"].encode() if "body" in row else b64decode(row["body_base64"]) for row in rows
+    ] == bodies
     assert ["body_base64" in row for row in rows] == [True, False, True]
 
 

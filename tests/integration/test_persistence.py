@@ -130,7 +130,10 @@ def metadata(nsqd: NsqdProcess) -> dict[str, Any]:
 
 
 def names_in(content: dict[str, Any]) -> dict[str, set[str]]:
-    return {topic["name"]: {channel["name"] for channel in topic["channels"] or ()} for topic in content.get("topics") or ()}
+    return {
+        topic["name"]: {channel["name"] for channel in topic["channels"] or ()}
+        for topic in content.get("topics") or ()
+    }
 
 
 def test_metadata_file_is_as_in_go(nsqd):
@@ -202,7 +205,10 @@ def test_metadata_that_cannot_be_read_stops_the_start(nsqd):
 def test_bad_names_in_the_metadata_are_skipped(nsqd):
     nsqd.stop()
     channels = [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]
-    topics = [{"name": "bad!", "paused": False, "channels": []}, {"name": "good", "paused": False, "channels": channels}]
+    topics = [
+        {"name": "bad!", "paused": False, "channels": []},
+        {"name": "good", "paused": False, "channels": channels},
+    ]
     (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
     nsqd.start()
     (topic,) = nsqd.stats()["topics"]

@@ -39,7 +39,9 @@ def rows(admin: NsqadminProcess) -> list[dict[str, Any]]:
 
 
 def row(admin: NsqadminProcess, kind: str) -> dict[str, Any]:
-    found = wait_until(lambda: [each for each in rows(admin) if each["kind"] == kind], what=f"{kind} under Attention")
+    found = wait_until(
+        lambda: [each for each in rows(admin) if each["kind"] == kind], what=f"{kind} under Attention"
+    )
     return found[0]
 
 
@@ -68,14 +70,20 @@ def test_a_drain_and_a_clean_stop_are_information_and_a_kill_is_an_error(cluster
         consumer.message()
         drains.post("/drain")
         shown = row(admin, "draining")
-        assert (shown["severity"], shown["node"], shown["text"]) == ("info", address(drains), "drains: 3 messages left")
+        assert (shown["severity"], shown["node"], shown["text"]) == (
+            "info",
+            address(drains),
+            "drains: 3 messages left",
+        )
         assert [each for each in rows(admin) if each["severity"] == "error"] == []
         assert check(*of(drains))[1] == [f"INFO: nsqd {address(drains)}: draining: drains: 3 messages left"]
     assert stops.stop() == 0
     assert row(admin, "node_stopped")["severity"] == "info"
     seen = set()
     drains.stop()
-    wait_until(lambda: [each["kind"] for each in rows(admin)].count("node_stopped") == 2 or seen.update(kinds(admin)))
+    wait_until(
+        lambda: [each["kind"] for each in rows(admin)].count("node_stopped") == 2 or seen.update(kinds(admin))
+    )
     assert not seen & {"node_gone", "node_failed", "unhealthy", "node_unlisted"}
     assert "node_gone" not in [line.split('"')[3] for line in problem_lines(admin)]
 
@@ -108,14 +116,21 @@ def kinds(admin: NsqadminProcess) -> list[str]:
 
 
 def problem_lines(admin: NsqadminProcess) -> list[str]:
-    return [line for line in admin.http("GET", "/metrics").text.splitlines() if line.startswith("nsqadmin_problem{")]
+    return [
+        line
+        for line in admin.http("GET", "/metrics").text.splitlines()
+        if line.startswith("nsqadmin_problem{")
+    ]
 
 
 def test_a_consumer_that_restarts_with_messages_in_flight_is_no_problem(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
-    with nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer, cluster.nsqds[1].consumer("orders", "archive", 3):
+    with (
+        nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer,
+        cluster.nsqds[1].consumer("orders", "archive", 3),
+    ):
         admin.wait_for_topic("orders", clients=2)
         cluster.publish("orders", 3, 0)
         consumer.messages(3)
@@ -132,13 +147,21 @@ def test_an_nsqd_that_goes_on_after_a_stop_makes_no_rows(cluster):
     cluster.create("orders", "archive")
     admin = cluster.admin()
     nsqd = cluster.nsqds[0]
-    with nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer, cluster.nsqds[1].consumer("orders", "archive", 3):
+    with (
+        nsqd.consumer("orders", "archive", 3, msg_timeout=1000) as consumer,
+        cluster.nsqds[1].consumer("orders", "archive", 3),
+    ):
         cluster.publish("orders", 3, 0)
         consumer.messages(3)
         consumer.send(rdy(0))
         admin.wait_for_topic("orders", in_flight=3)
         nsqd.signal(signal.SIGSTOP)
-        wait_until(lambda: admin.get("/api/v2/overview")["nodes_slow"] + admin.get("/api/v2/overview")["nodes_failed"] == 1)
+        wait_until(
+            lambda: (
+                admin.get("/api/v2/overview")["nodes_slow"] + admin.get("/api/v2/overview")["nodes_failed"]
+                == 1
+            )
+        )
         nsqd.signal(signal.SIGCONT)
         wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2)
         admin.wait_for_topic("orders", timed_out=3)
@@ -163,7 +186,8 @@ def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd, 
         status, texts = check(*of(nsqd))
         assert status == 1
         assert re.fullmatch(
-            r"WARNING: orders/archive: many attempts: A message on \S+ was delivered 2\d times, and is not finished", texts[0]
+            r"WARNING: orders/archive: many attempts: A message on \S+ was delivered 2\d times, and is not finished",
+            texts[0],
         )
     nsqd.post("/channel/empty?topic=orders&channel=archive")
     wait_until(lambda: "many_attempts" not in kinds(admin))
@@ -205,7 +229,9 @@ def test_answers_that_take_two_seconds(make_nsqd, make_nsqadmin):
     with WebServer(reply) as server:
         place = server.url.removeprefix("http://").rstrip("/")
         admin = make_nsqadmin(f"--nsqd-http-address={place}", "--poll-interval=5s")
-        found = wait_until(lambda: [r for r in admin.get("/api/v2/attention")["rows"] if r["kind"] == "node_slow"])
+        found = wait_until(
+            lambda: [r for r in admin.get("/api/v2/attention")["rows"] if r["kind"] == "node_slow"]
+        )
         assert found[0]["node"] == place
 
 
@@ -230,12 +256,16 @@ def test_a_certificate_that_ends_until_it_is_renewed(make_nsqd, make_nsqadmin, t
     admin = make_nsqadmin(*of(nsqd))
     ends_s = nsqd.stats()["tls_certificate_ends"]
     assert 0 < ends_s - time.time() <= 86400
-    (metric,) = re.findall(r"^nsqd_tls_certificate_expiry_seconds (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE)
+    (metric,) = re.findall(
+        r"^nsqd_tls_certificate_expiry_seconds (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE
+    )
     assert float(metric) == ends_s
     assert row(admin, "certificate_ends")["severity"] == "error"
     status, (text,) = check(*of(nsqd))
     assert status == 2
-    assert re.fullmatch(rf"ERROR: nsqd {address(nsqd)}: certificate: has a TLS certificate that ends in \d.*", text)
+    assert re.fullmatch(
+        rf"ERROR: nsqd {address(nsqd)}: certificate: has a TLS certificate that ends in \d.*", text
+    )
     renewed = make_certificates(tmp_path / "renewed")
     used.server_certificate.write_bytes(renewed.server_certificate.read_bytes())
     used.server_key.write_bytes(renewed.server_key.read_bytes())
@@ -255,7 +285,10 @@ def test_an_nsqd_that_refuses_every_publish(make_nsqd):
     assert nsqd.http("GET", "/ping").status == 500
     status, texts = check(*of(nsqd))
     assert status == 2
-    assert any(re.match(rf"ERROR: nsqd {address(nsqd)}: (disk full|not healthy): reports: NOK - disk: ", text) for text in texts)
+    assert any(
+        re.match(rf"ERROR: nsqd {address(nsqd)}: (disk full|not healthy): reports: NOK - disk: ", text)
+        for text in texts
+    )
 
 
 def test_the_check_of_what_does_not_answer(make_nsqd):
@@ -283,7 +316,9 @@ def test_old_messages(make_nsqd, make_nsqadmin):
         shown = row(make_nsqadmin(*of(nsqd), *ages), "old")
         assert re.fullmatch(r"2 messages wait, the oldest for \d+ s; the limit is 1 s", shown["text"])
         status, texts = check(*of(nsqd), *ages)
-        assert status == 1 and texts[0].startswith("WARNING: orders/archive: old: 2 messages wait, the oldest for ")
+        assert status == 1 and texts[0].startswith(
+            "WARNING: orders/archive: old: 2 messages wait, the oldest for "
+        )
         assert check(*of(nsqd), "--max-message-age=ord*=0s", "--max-message-age=1s")[1] == []
         admin = make_nsqadmin(*of(nsqd))
         admin.wait_for_topic("orders", depth=2)

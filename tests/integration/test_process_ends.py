@@ -40,8 +40,12 @@ for _ in range(3):
 }
 
 
-@pytest.mark.parametrize(("way", "shell"), [*((way, "client") for way in CHILDREN), ("none", "client.gevent")])
-def test_what_was_published_soon_is_stored_once_before_the_process_ends(shared_nsqd, script, topic, way, shell):
+@pytest.mark.parametrize(
+    ("way", "shell"), [*((way, "client") for way in CHILDREN), ("none", "client.gevent")]
+)
+def test_what_was_published_soon_is_stored_once_before_the_process_ends(
+    shared_nsqd, script, topic, way, shell
+):
     text = f"""
 import sys
 from nsqd_py.{shell} import Producer

@@ -120,7 +120,11 @@ def test_on_done_tells_each_outcome(nsqd, make_producer, topic):
     for size in (10, MAX_MSG_SIZE + 1, 20):
         producer.publish_soon(topic, bytes(size), outcomes.append)
     producer.flush()  # who was notified is not reported again
-    assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
+    assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == [
+        "E_BAD_MESSAGE",
+        "OK",
+        "OK",
+    ]
 
 
 def test_closing_sends_what_is_left(nsqd, make_producer, topic, kit):
@@ -398,7 +402,9 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(make_nsqd, make_nsqlookupd
     address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    producer = make_producer(lookupd_http_addresses=[lookupd.http_address])  # without an nsqd, it asks more often
+    producer = make_producer(
+        lookupd_http_addresses=[lookupd.http_address]
+    )  # without an nsqd, it asks more often
     producer.publish(topic, b"before")
     nsqd.stop()
 
@@ -425,7 +431,11 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd, make_producer, topic):
 def test_everything_at_once_tls_snappy_and_auth(make_nsqd, make_producer, certificates):
     with contextlib.closing(AuthServer()) as server:
         server.grant(("mine", (".*",), ("publish",)))
-        flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        flags = [
+            *certificates.nsqd_flags,
+            "--tls-required=tcp-https",
+            f"--auth-http-address={server.address}",
+        ]
         nsqd = make_nsqd(*flags)
         tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
         producer = make_producer(nsqd, snappy=True, auth_secret="secret", **tls)
@@ -456,7 +466,9 @@ def test_many_share_one_producer(nsqd, make_producer, run_all, topic):
     compare(expected, drain(topic, nsqd).elements()).require_sound()
 
 
-@pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork
+@pytest.mark.parametrize(
+    "shell", sorted(KINDS.keys() - {"aio"}), indirect=True
+)  # an event loop survives no fork
 def test_parent_and_child_go_on_after_a_fork(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")

@@ -73,7 +73,10 @@ class Local:
 
 def asked(port: int, path: str, body: bytes | None = None) -> Any:
     """The answer, as JSON if it is that; None without one."""
-    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", body, timeout=40) as answer:
+    with (
+        suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", body, timeout=40) as answer,
+    ):
         text = answer.read()
         return text if text == b"OK" else json.loads(text)
 
@@ -100,7 +103,9 @@ def local(tmp_path) -> Iterator[Local]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_they_start_find_each_other_and_stop(local, number):
     wait_until(lambda: local.publish("greetings"), 40, "nsqd to take a message")
-    found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
+    found = wait_until(
+        lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic"
+    )
     assert [producer["http_port"] for producer in found] == [local.nsqd_http]
     wait_until(lambda: (local.seen("greetings") or {}).get("depth"), 40, "nsqadmin to see the message")
     pid_file = local.log.parent / "data" / "nsqd.pid"

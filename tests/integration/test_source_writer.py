@@ -108,7 +108,11 @@ def test_nsqlookupd_names_the_nsqds(make_nsqlookupd, make_nsqd):
 def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd, certificates):
     with contextlib.closing(AuthServer()) as server:
         server.grant(("mine", (".*",), ("publish",)))
-        flags = [*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={server.address}"]
+        flags = [
+            *certificates.nsqd_flags,
+            "--tls-required=tcp-https",
+            f"--auth-http-address={server.address}",
+        ]
         nsqd = make_nsqd(*flags)
         options = {
             "nsq__tls_v1": "true",
@@ -171,7 +175,13 @@ def test_an_nsqd_that_is_away_is_waited_for(make_nsqd):
 
 def test_one_gives_up_and_says_where():
     with pytest.raises(PublishGaveUp, match=r"not published in 0.5s: .*127\.0\.0\.1:1.*refused"):
-        write([{"body": numbered(10)}], "body", nsqdTcpAddress="127.0.0.1:1", topic="orders", giveUpAfter="500ms")
+        write(
+            [{"body": numbered(10)}],
+            "body",
+            nsqdTcpAddress="127.0.0.1:1",
+            topic="orders",
+            giveUpAfter="500ms",
+        )
 
 
 # ---- rows and options that nobody can publish
@@ -211,7 +221,11 @@ def test_what_no_nsqd_takes_is_not_tried_again(nsqd, topic, body, text):
         ("body", {"topic": "not/one", "nsqdTcpAddress": "h:1"}, "option topic: 'not/one'"),
         ("body", {"nsqdTcpAddress": "h:1"}, "option topic is needed, or a column topic"),
         ("topic", {"nsqdTcpAddress": "h:1"}, "no column body among topic"),
-        ("body", {"nsqdTcpAddress": "h:1", "nsq__tls": "1"}, 'option nsq.tls: there is no client option "tls"'),
+        (
+            "body",
+            {"nsqdTcpAddress": "h:1", "nsq__tls": "1"},
+            'option nsq.tls: there is no client option "tls"',
+        ),
         ("body", {"topic": "t", "nsqdTcpAddres": "h:1"}, "no option nsqdtcpaddres; is it nsqdTcpAddress?"),
     ],
 )

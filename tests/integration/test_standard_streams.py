@@ -50,14 +50,18 @@ def ended(program: subprocess.Popen[bytes], streams: str, status: int) -> None:
         assert err.count(b"\n") == 1 and b"cannot write to standard output" in err, err.decode()
 
 
-@pytest.mark.parametrize(("module", "streams"), sweep(_PROGRAMS, [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"]))
+@pytest.mark.parametrize(
+    ("module", "streams"), sweep(_PROGRAMS, [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"])
+)
 def test_help(module, streams):
     argument = "systemd/nsqd.service" if module == "contrib" else "--help"
     with started(streams, module, argument) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 
 
-@pytest.mark.parametrize(("module", "streams"), sweep(["nsqd", "nsqlookupd", "nsq_cat"], [">/dev/full", ">&-", "| true"]))
+@pytest.mark.parametrize(
+    ("module", "streams"), sweep(["nsqd", "nsqlookupd", "nsq_cat"], [">/dev/full", ">&-", "| true"])
+)
 def test_print_config(module, streams):
     loopback = () if module == "nsq_cat" else ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     with started(streams, module, "--print-config", *loopback) as program:

@@ -19,7 +19,16 @@ from tests.support.wire import Client
 pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
-TOOLS = ("nsq_cat", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
+TOOLS = (
+    "nsq_cat",
+    "nsq_stat",
+    "nsq_tail",
+    "nsq_to_file",
+    "nsq_to_http",
+    "nsq_to_nsq",
+    "spark_replay",
+    "to_nsq",
+)
 # Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 # 1,800 more topics with a channel each, after a kill, take 12 to 13. When each log was searched to its end and cut: 24 to 29.
@@ -54,7 +63,9 @@ def nothing_s() -> float:
     return min(run_s("-c", "pass") for _ in range(5))
 
 
-by_thread = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time by thread")
+by_thread = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="the kernel counts no processor time by thread"
+)
 
 
 def executed(directory: Path) -> NsqdProcess:
@@ -135,7 +146,9 @@ def test_processor_time_of_a_word(command, nothing_s):
 @cache
 def imported(*arguments: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
 
@@ -151,7 +164,10 @@ def test_modules_of_a_word(command):
 TLS, HTTP = {"gevent.ssl", "ssl", "nsqd_py.net.tls"}, {"http.client", "nsqd_py.net.http.client", "email"}
 NAMES = {"gevent.pool", "gevent.threadpool", "encodings.idna"}
 RUNS = {
-    "nsq_tail": (("--topic=orders", "--channel=c", "--n=1"), TLS | HTTP | NAMES | {"gevent.monkey", "nsqd_py.diskqueue"}),
+    "nsq_tail": (
+        ("--topic=orders", "--channel=c", "--n=1"),
+        TLS | HTTP | NAMES | {"gevent.monkey", "nsqd_py.diskqueue"},
+    ),
     "to_nsq": (("--topic=orders",), TLS | HTTP | NAMES | {"gevent.monkey", "orjson", "rich"}),
     "nsq_stat": (("--once",), NAMES | {"nsqd_py.client", "rich"}),
 }
@@ -163,6 +179,8 @@ def test_modules_of_a_run(shared_nsqd, tool):
     shared_nsqd.pub("orders", b"first")
     way, port = ("http", shared_nsqd.http_port) if tool == "nsq_stat" else ("tcp", shared_nsqd.tcp_port)
     flags, needless = RUNS[tool]
-    more = imported("-m", "nsq_apps", tool, f"--nsqd-{way}-address=127.0.0.1:{port}", *flags) - imported("-c", "import runpy")
+    more = imported("-m", "nsq_apps", tool, f"--nsqd-{way}-address=127.0.0.1:{port}", *flags) - imported(
+        "-c", "import runpy"
+    )
     assert "gevent" in more
     assert not more & needless

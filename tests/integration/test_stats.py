@@ -27,13 +27,17 @@ def test_latencies_of_channels_and_topics(make_nsqd):
     of_alone = nsqd.topic_stats("alone")
     assert of_topic is not None
     assert of_alone is not None
-    latencies = {channel["channel_name"]: channel["e2e_processing_latency"] for channel in of_topic["channels"]}
+    latencies = {
+        channel["channel_name"]: channel["e2e_processing_latency"] for channel in of_topic["channels"]
+    }
     assert nsqd.http("GET", "/config/e2e_processing_latency_percentiles").text == "[1,0.5]"
     assert latencies["b"] == {"count": 0, "percentiles": [{"quantile": q, "value": 0} for q in (1.0, 0.5)]}
     assert of_alone["e2e_processing_latency"] == {"count": 0, "percentiles": None}
     for latency in (latencies["a"], of_topic["e2e_processing_latency"]):
         assert latency["count"] == 3
-        assert str([entry["quantile"] for entry in latency["percentiles"]]) == "[1, 0.5]"  # as Go writes numbers
+        assert (
+            str([entry["quantile"] for entry in latency["percentiles"]]) == "[1, 0.5]"
+        )  # as Go writes numbers
         assert all(0 < entry["value"] < 60e9 for entry in latency["percentiles"])
     text = nsqd.http("GET", "/stats?topic=t").text
     assert len(re.findall(r"e2e%: [1-9]\d*\.\d(?:ns|us|ms|s), [1-9]\d*\.\d(?:ns|us|ms|s)\n", text)) == 2
@@ -46,7 +50,9 @@ def large(tmp_path_factory) -> Iterator[NsqdProcess]:
     data_path = tmp_path_factory.mktemp("stats") / "nsqd"
     data_path.mkdir()
     channels = [{"name": f"channel{number}", "paused": False} for number in range(CHANNELS)]
-    topics = [{"name": f"topic{number:04}", "paused": False, "channels": channels} for number in range(TOPICS)]
+    topics = [
+        {"name": f"topic{number:04}", "paused": False, "channels": channels} for number in range(TOPICS)
+    ]
     (data_path / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
     process = NsqdProcess(data_path).start()
     yield process

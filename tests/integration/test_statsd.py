@@ -59,7 +59,9 @@ def test_counters_gauges_and_memory_arrive(make_nsqd, sink):
     with nsqd.connect() as client:
         client.pub("t", b"1", b"22")
         prefix = f"a.127_0_0_1_{nsqd.http_port}.b."
-        text = sink.receive_until(rf"^{re.escape(prefix)}topic\.t\.message_count:2\|c$[^$]*mem\.gc_runs:\d+\|c$")
+        text = sink.receive_until(
+            rf"^{re.escape(prefix)}topic\.t\.message_count:2\|c$[^$]*mem\.gc_runs:\d+\|c$"
+        )
         lines = text.splitlines()
         assert all(line.startswith(prefix) for line in lines)
         for line in (
@@ -69,7 +71,9 @@ def test_counters_gauges_and_memory_arrive(make_nsqd, sink):
             "topic.e#ephemeral.channel.c.clients:0|g",
         ):
             assert prefix + line in lines
-        assert any(re.fullmatch(rf"{re.escape(prefix)}mem\.heap_in_use_bytes:\d{{6,}}\|g", line) for line in lines)
+        assert any(
+            re.fullmatch(rf"{re.escape(prefix)}mem\.heap_in_use_bytes:\d{{6,}}\|g", line) for line in lines
+        )
         client.pub("t", b"333")
         sink.receive_until(rf"^{re.escape(prefix)}topic\.t\.message_count:1\|c$")
     assert all(packet.endswith(b"\n") and len(packet) <= PACKET_BYTES for packet in sink.packets)
@@ -79,7 +83,12 @@ def test_counters_gauges_and_memory_arrive(make_nsqd, sink):
 
 def test_what_is_not_wanted_is_left_out(make_nsqd, sink):
     nsqd = start(
-        make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-mem-stats=false", "--statsd-exclude-ephemeral", "--statsd-prefix="
+        make_nsqd,
+        sink,
+        "--statsd-interval=1100ms",
+        "--statsd-mem-stats=false",
+        "--statsd-exclude-ephemeral",
+        "--statsd-prefix=",
     )
     nsqd.create("t", "c", "d#ephemeral")
     nsqd.create("e#ephemeral", "c")

@@ -51,7 +51,12 @@ class Manager:
             command = [sys.executable, "-c", HANDOVER, ",".join(map(str, descriptors)), *command]
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdout=log, stderr=log, env=self._environment | variables, pass_fds=descriptors
+                command,
+                cwd=REPOSITORY,
+                stdout=log,
+                stderr=log,
+                env=self._environment | variables,
+                pass_fds=descriptors,
             )
 
     def hear(self) -> dict[str, str]:

@@ -96,7 +96,9 @@ class GoNsqd(NsqdProcess):
 
     def __init__(self, data_path: Path) -> None:
         flags = [f"--data-path={data_path}", "--mem-queue-size=10", "--max-bytes-per-file=4096"]
-        ServerProcess.__init__(self, shlex.split(NSQD_GO), flags, data_path.with_name(f"{data_path.name}-go.log"))
+        ServerProcess.__init__(
+            self, shlex.split(NSQD_GO), flags, data_path.with_name(f"{data_path.name}-go.log")
+        )
         self.data_path = data_path
 
 
@@ -139,7 +141,10 @@ def test_a_go_nsqd_that_was_stopped(go, go_nsqd, make_nsqd):
     again = {m.body: m for m in found if m.attempts > 1}
     assert again.keys() >= set(bodies(messages[5:])) and len(again) <= 30
     for message in messages[5:]:
-        assert (again[message.body].id, again[message.body].timestamp_ns) == (int(message.id, 16), message.timestamp_ns)
+        assert (again[message.body].id, again[message.body].timestamp_ns) == (
+            int(message.id, 16),
+            message.timestamp_ns,
+        )
     aside_folder(go.path)
 
 
@@ -150,7 +155,9 @@ def test_a_go_nsqd_that_was_killed(go, go_nsqd, make_nsqd):
     on_disk = {name: depth for name, depth in disk_depths(go_nsqd).items() if depth}
     go_nsqd.kill()
     nsqd = make_nsqd()
-    assert on_disk.keys() == {"t:a", "t:b", "held", "lonely"} and all(depth > 150 for depth in on_disk.values())
+    assert on_disk.keys() == {"t:a", "t:b", "held", "lonely"} and all(
+        depth > 150 for depth in on_disk.values()
+    )
     depths = {name: nsqd.channel_stats("t", name)["depth"] for name in ("a", "b")}
     nsqd.restart()
     nsqd.wait_for_channel("t", "b", depth=depths["b"], paused=True)

@@ -47,7 +47,9 @@ def command(tmp_path) -> Path:
     directory.mkdir()
     shutil.copy(REPOSITORY / "apps/bin/to-nsq", directory)
     python = directory / "to-nsq-py"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m nsq_apps to_nsq "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m nsq_apps to_nsq "$@"\n'
+    )
     python.chmod(0o755)
     return directory / "to-nsq"
 
@@ -56,16 +58,24 @@ def test_a_directory_as_standard_input_is_an_error_line(command, tmp_path):
     """Python itself would end with the report of a crash."""
     line = f"{command} --topic=t --nsqd-tcp-address=127.0.0.1:1 < {tmp_path}"
     run = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
-    assert (run.returncode, run.stdout, run.stderr) == (1, "", "to-nsq: cannot read standard input: Is a directory\n")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        1,
+        "",
+        "to-nsq: cannot read standard input: Is a directory\n",
+    )
 
 
 def test_the_command_publishes_through_a_link_too(command, nsqd, tmp_path):
     """Links to commands are how pipx installs them. Arguments and the exit status are those of Python's command."""
     (tmp_path / "link").symlink_to(command)
     for path, text in ((command, b"one\n"), (tmp_path / "link", b"two words\n")):
-        run = subprocess.run([path, "--topic=t", "--delimiter", "\n", *to(nsqd)], input=text, capture_output=True)
+        run = subprocess.run(
+            [path, "--topic=t", "--delimiter", "\n", *to(nsqd)], input=text, capture_output=True
+        )
         assert run.returncode == 0, run.stderr
-    assert subprocess.run([command, "--topic=t"], stdin=subprocess.DEVNULL, capture_output=True).returncode == 2
+    assert (
+        subprocess.run([command, "--topic=t"], stdin=subprocess.DEVNULL, capture_output=True).returncode == 2
+    )
     assert sorted(contents(nsqd)) == [b"one", b"two words"]
 
 
@@ -119,11 +129,17 @@ def test_each_line_is_a_message(nsqd):
 @pytest.mark.parametrize("source", ["pipe", "file"])
 def test_a_large_input_arrives_whole(nsqd, start, tmp_path, source):
     chance = random.Random(1)
-    records = [b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)]
+    records = [
+        b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode())
+        for number in range(10_000)
+    ]
     records[5000] += b"x" * 700_000
     path = tmp_path / "records"
     path.write_bytes(lines(*records))
-    with path.open("rb") as file, start(*to(nsqd), stdin=file if source == "file" else subprocess.PIPE) as tool:
+    with (
+        path.open("rb") as file,
+        start(*to(nsqd), stdin=file if source == "file" else subprocess.PIPE) as tool,
+    ):
         assert (tool.wait() if source == "file" else end(tool, file.read())) == 0
         assert "published 10,000 messages" in tool.log_text()
     compare(records, contents(nsqd)).require_sound()
@@ -181,7 +197,9 @@ def test_a_single_record_does_not_wait_for_others(nsqd, start):
 
 def test_no_more_leave_than_the_rate_allows(nsqd):
     began_s = time.monotonic()
-    assert "Throttling messages rate to max:80/second" in run(*to(nsqd), "-rate", "80", given=b"record\n" * 61)
+    assert "Throttling messages rate to max:80/second" in run(
+        *to(nsqd), "-rate", "80", given=b"record\n" * 61
+    )
     assert time.monotonic() - began_s >= 0.75
     assert count_of(nsqd) == 61
 
@@ -232,7 +250,9 @@ def test_what_was_read_is_published_at_a_signal(nsqd, start, number):
     assert sorted(contents(nsqd)) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-@pytest.mark.parametrize(("rate", "record"), [(1, b"r"), (50, b"record"), (50, b"r" * 5000), (2000, b"r" * 100)])
+@pytest.mark.parametrize(
+    ("rate", "record"), [(1, b"r"), (50, b"record"), (50, b"r" * 5000), (2000, b"r" * 100)]
+)
 def test_with_a_rate_a_signal_ends_it_within_a_second(nsqd, start, tmp_path, rate, record):
     """It reads no further ahead than that, and leaves the rest of its input to others."""
     path = tmp_path / "records"
@@ -313,7 +333,11 @@ def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd):
 
 HANDSHAKES = {
     "no secret": ("auth", (), "nsqd asks for a secret"),
-    "another secret": ("auth", ("--producer-opt=auth_secret,x",), "nsqd refused the handshake: E_AUTH_FAILED"),
+    "another secret": (
+        "auth",
+        ("--producer-opt=auth_secret,x",),
+        "nsqd refused the handshake: E_AUTH_FAILED",
+    ),
     "no TLS": ("", ("--producer-opt=tls_v1,true",), "nsqd offers no TLS"),
     "an unknown authority": ("tls", ("--producer-opt=tls_v1,true",), "certificate"),
 }
@@ -347,7 +371,9 @@ def test_an_nsqd_that_hangs_at_the_start_delays_no_end(start, flags):
             began_s = time.monotonic()
             assert (tool.wait() if flags else tool.stop()) == 1
             assert time.monotonic() - began_s < 30  # the handshake may take 60 s
-        assert ("has taken nothing for 1s" if flags else "nothing is published") in tool.log_text().splitlines()[-1]
+        assert (
+            "has taken nothing for 1s" if flags else "nothing is published"
+        ) in tool.log_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(("flags", "limit"), [(("--retry-timeout=1s",), "1s"), ((), "5s")])
@@ -358,7 +384,9 @@ def test_an_nsqd_that_hangs_is_given_up(make_nsqd, start, flags, limit):
         wait_until(lambda: count_of(nsqd) == 1)
         nsqd.signal(signal.SIGSTOP)
         feed(tool, b"two\nthree\n")
-        wait_until(lambda: not any(fcntl.ioctl(tool.stdin, termios.FIONREAD, bytes(4))), what="the tool to read")
+        wait_until(
+            lambda: not any(fcntl.ioctl(tool.stdin, termios.FIONREAD, bytes(4))), what="the tool to read"
+        )
         tool.end_input()
         if not flags:
             tool.signal()

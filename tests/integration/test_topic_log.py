@@ -66,7 +66,11 @@ def read(nsqd: NsqdProcess, query: str) -> tuple[dict[str, int], list[tuple[int,
     numbers = {key: int(answer.headers[f"X-Nsq-{key}-Seq"]) for key in ("First", "Next", "End", "Earliest")}
     numbers["Damaged"] = int(answer.headers["X-Nsq-Damaged-Bytes"])
     header = FileHeader.decode(answer.body)
-    messages = [(batch.first_seq + i, batch.message(i)) for batch in batches_in(answer.body) for i in range(batch.count)]
+    messages = [
+        (batch.first_seq + i, batch.message(i))
+        for batch in batches_in(answer.body)
+        for i in range(batch.count)
+    ]
     assert header.salt == 0
     assert header.first_seq == (messages[0][0] if messages else numbers["Next"])
     return numbers, messages
@@ -96,7 +100,10 @@ def test_reading_from_a_time(nsqd):
     publish(nsqd, "kept", 200, 300)
     assert read(nsqd, f"time={time}&max_bytes=1")[0]["First"] == 200
     assert read(nsqd, "time=earliest&max_bytes=1")[0]["First"] == 0
-    assert read(nsqd, "time=latest") == ({"First": 300, "Next": 300, "End": 300, "Earliest": 0, "Damaged": 0}, [])
+    assert read(nsqd, "time=latest") == (
+        {"First": 300, "Next": 300, "End": 300, "Earliest": 0, "Damaged": 0},
+        [],
+    )
 
 
 def ids_of(nsqd: NsqdProcess, topic: str = "kept") -> list[int]:
@@ -121,7 +128,10 @@ def test_reading_behind_an_id(nsqd):
         assert len(list(nsqd.data_path.glob("kept.*.log"))) > 4 and len(ids) == 1000
         for seq in (0, 1, 19, 20, 21, 333, 500, 998, 999):
             answer = nsqd.http("GET", f"/topic/read?topic=kept&id={ids[seq] - 1:016x}&max_bytes=1")
-            assert (int(answer.headers["X-Nsq-First-Seq"]), answer.headers["X-Nsq-Before-Id"]) == (seq, f"{ids[seq] - 1:016x}")
+            assert (int(answer.headers["X-Nsq-First-Seq"]), answer.headers["X-Nsq-Before-Id"]) == (
+                seq,
+                f"{ids[seq] - 1:016x}",
+            )
             numbers, messages = read(nsqd, f"id={ids[seq]:016x}&max_bytes=1")
             assert numbers["First"] == seq + 1
             assert seq == 999 or seq + 1 in dict(messages)
@@ -152,7 +162,9 @@ def test_what_is_not_kept_is_passed_over(nsqd):
 def test_a_topic_of_dead_letters_is_not_read_by_id(nsqd):
     """They keep their ids when they are moved, so that these do not rise."""
     nsqd.create("kept.dead", "c")
-    assert nsqd.http("GET", "/topic/read?topic=kept.dead&id=0000000000000001").refusal == "400 IDS_DO_NOT_RISE"
+    assert (
+        nsqd.http("GET", "/topic/read?topic=kept.dead&id=0000000000000001").refusal == "400 IDS_DO_NOT_RISE"
+    )
     headers = nsqd.http("GET", "/topic/read?topic=kept.dead&seq=0").headers
     assert "X-Nsq-Epoch" in headers and "X-Nsq-Before-Id" not in headers and "X-Nsq-End-Id" not in headers
 
@@ -172,7 +184,12 @@ def damage(nsqd: NsqdProcess, number: int) -> None:
 
 @pytest.mark.parametrize("number", sample(250, 0, 499))
 def test_damage_is_passed_over_counted_and_said(make_nsqd, number):
-    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", "--retention-time=kept*=1h", "--scrub-rate=0", "--mem-queue-size=0")
+    nsqd = make_nsqd(
+        f"--max-bytes-per-file={FILE_BYTES}",
+        "--retention-time=kept*=1h",
+        "--scrub-rate=0",
+        "--mem-queue-size=0",
+    )
     nsqd.create("kept", "c")
     publish(nsqd, "kept", 0, 500)
     consume(nsqd, "kept", "c", 500)
@@ -192,7 +209,10 @@ def test_damage_is_passed_over_counted_and_said(make_nsqd, number):
     assert seen == numbered(0, low) + numbered(low + 20, 500), "the messages of one record are missing"
     record_bytes = RECORD_HEADER_BYTES + 20 * (4 + 100)
     assert damaged_bytes == record_bytes
-    wait_until(lambda: nsqd.topic_stats("kept")["damaged_bytes"] == record_bytes, what="the damage to be counted once")
+    wait_until(
+        lambda: nsqd.topic_stats("kept")["damaged_bytes"] == record_bytes,
+        what="the damage to be counted once",
+    )
     assert "damaged bytes" in nsqd.log_text()
 
 
@@ -306,14 +326,23 @@ def test_a_channel_goes_to_a_time(nsqd):
     consume(nsqd, "kept", "c", 300)
     assert seek(nsqd, time.isoformat()).json()["seq"] == 200
     assert bodies(consume(nsqd, "kept", "c", 100)) == numbered(200, 300)
-    assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {"seq": 300, "timestamp": None, "skipped": 0}
+    assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {
+        "seq": 300,
+        "timestamp": None,
+        "skipped": 0,
+    }
     nsqd.wait_for_channel("kept", "c", depth=0)
 
 
 def test_a_new_channel_begins_where_it_is_told(nsqd):
     publish(nsqd, "kept", 0, 100)
     consume(nsqd, "kept", "c", 100)
-    for name, start, depth in [("a", "earliest", 100), ("b", "latest", 0), ("c", "earliest", 0), ("d", "-1h", 100)]:
+    for name, start, depth in [
+        ("a", "earliest", 100),
+        ("b", "latest", 0),
+        ("c", "earliest", 0),
+        ("d", "-1h", 100),
+    ]:
         nsqd.post(f"/channel/create?topic=kept&channel={name}&from={start}")  # c is there already
         nsqd.wait_for_channel("kept", name, depth=depth)
 

@@ -23,7 +23,9 @@ def consumer(nsqd: NsqdProcess, zone: str, region: str, rdy_count: int) -> Clien
 
 def test_the_nearest_are_served_first_and_what_they_cannot_take_goes_further(make_nsqd):
     nsqd = make_nsqd(*FLAGS, AWARE)
-    elsewhere, region, zone = (consumer(nsqd, *place, rdy_count=10) for place in (("z9", "r9"), ("z2", "r1"), ("z1", "r1")))
+    elsewhere, region, zone = (
+        consumer(nsqd, *place, rdy_count=10) for place in (("z9", "r9"), ("z2", "r1"), ("z1", "r1"))
+    )
     with nsqd.connect() as publisher:
         publisher.mpub("topic", [b"%d" % number for number in range(6)])
         assert len(zone.messages(6)) == 6

@@ -53,7 +53,11 @@ def test_a_consumer(nsqd, caplog):
 @pytest.mark.parametrize("backend", [Greenlets(), THREADS], ids=["gevent", "threads"])
 def test_a_question_to_nsqlookupd(nsqd, lookupd, backend):
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
-    for port, text in ((nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD)):
+    for port, text in (
+        (nsqd.tcp_port, TCP_FOR_HTTP),
+        (lookupd.tcp_port, TCP_FOR_HTTP),
+        (nsqd.http_port, NSQD_FOR_LOOKUPD),
+    ):
         with pytest.raises(LookupFailed) as raised:
             find_nsqds(f"127.0.0.1:{port}", "t", ClientOptions(), backend)
         assert text in str(raised.value)
@@ -72,7 +76,12 @@ def test_tools(nsqd, lookupd, tmp_path):
     runs = (
         ("nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
         ("nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
-        ("nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
+        (
+            "nsq_to_file",
+            f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}",
+            "--topic-pattern=t",
+            TCP_FOR_HTTP,
+        ),
     )
     for command, *flags, text in runs:
         more = [f"--output-dir={tmp_path}"] if "file" in command else []
@@ -82,8 +91,13 @@ def test_tools(nsqd, lookupd, tmp_path):
 
 
 def test_nsqd_and_its_nsqlookupds(nsqd, lookupd, make_nsqd):
-    wrong = {lookupd.http_address.rpartition(":")[2]: "an HTTP port", str(nsqd.tcp_port): "the TCP port of nsqd"}
+    wrong = {
+        lookupd.http_address.rpartition(":")[2]: "an HTTP port",
+        str(nsqd.tcp_port): "the TCP port of nsqd",
+    }
     asking = make_nsqd(*(f"--lookupd-tcp-address=127.0.0.1:{port}" for port in wrong))
     for port, what in wrong.items():
-        said = f"LOOKUPD(127.0.0.1:{port}): this is {what}; give nsqlookupd's TCP address (port 4160 by default)"
+        said = (
+            f"LOOKUPD(127.0.0.1:{port}): this is {what}; give nsqlookupd's TCP address (port 4160 by default)"
+        )
         wait_until(lambda said=said: said in asking.log_text(), what=said)

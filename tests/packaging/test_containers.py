@@ -36,7 +36,10 @@ def instructions() -> list[tuple[str, str]]:
     """The Dockerfile: the word and the rest of each instruction."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
-    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())]
+    return [
+        (word, rest)
+        for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())
+    ]
 
 
 def last(word: str) -> str:
@@ -49,12 +52,18 @@ def documents() -> Iterator[dict[str, Any]]:
 
 
 def containers() -> dict[str, dict[str, Any]]:
-    pods = [each["spec"]["template"]["spec"] for each in documents() if each["kind"] in ("StatefulSet", "Deployment")]
+    pods = [
+        each["spec"]["template"]["spec"]
+        for each in documents()
+        if each["kind"] in ("StatefulSet", "Deployment")
+    ]
     return {container["name"]: container for pod in pods for container in pod["containers"]}
 
 
 @pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="hadolint is not installed")
-@pytest.mark.parametrize("path", [DOCKERFILE, REPOSITORY / "examples/worker/Dockerfile"], ids=["nsqd", "worker"])
+@pytest.mark.parametrize(
+    "path", [DOCKERFILE, REPOSITORY / "examples/worker/Dockerfile"], ids=["nsqd", "worker"]
+)
 def test_hadolint_finds_nothing_in_the_dockerfile(path):
     run = subprocess.run([BIN / "hadolint", path], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")
@@ -101,7 +110,9 @@ def rendered(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
     options = [f"--set-json={value}" for value in values]
     command = [helm, "template", "nsq", CHART, *options]
     found = {}
-    for each in yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout):
+    for each in yaml.safe_load_all(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    ):
         validate.validate(each, validate.latest_version(), strict=True)
         found[each["kind"], each["metadata"]["name"]] = each
     return found
@@ -109,7 +120,9 @@ def rendered(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_chart_makes_the_objects_of_the_manifests(helm):
     subprocess.run([helm, "lint", "--strict", "--quiet", CHART], check=True)
-    expected = {(each["kind"], each["metadata"]["name"]): each for each in documents() if each["kind"] != "Namespace"}
+    expected = {
+        (each["kind"], each["metadata"]["name"]): each for each in documents() if each["kind"] != "Namespace"
+    }
     image = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["images"][0]
     for each in expected.values():
         for container in each["spec"].get("template", {}).get("spec", {}).get("containers", ()):
@@ -127,13 +140,27 @@ def test_the_chart_uses_its_values(helm):
     )
     nsqd = objects["StatefulSet", "nsqd"]["spec"]
     claim = nsqd["volumeClaimTemplates"][0]["spec"]
-    assert (nsqd["replicas"], claim["storageClassName"], claim["resources"]["requests"]["storage"]) == (3, "fast", "1Ti")
-    pods = [each["spec"]["template"]["spec"] for (kind, _), each in objects.items() if kind in ("StatefulSet", "Deployment")]
+    assert (nsqd["replicas"], claim["storageClassName"], claim["resources"]["requests"]["storage"]) == (
+        3,
+        "fast",
+        "1Ti",
+    )
+    pods = [
+        each["spec"]["template"]["spec"]
+        for (kind, _), each in objects.items()
+        if kind in ("StatefulSet", "Deployment")
+    ]
     assert all(pod["imagePullSecrets"] == [{"name": "key"}] for pod in pods)
     programs = {pod["containers"][0]["name"]: pod["containers"][0] for pod in pods}
-    assert {(each["image"], each["imagePullPolicy"]) for each in programs.values()} == {("registry/nsqd:1", "Always")}
+    assert {(each["image"], each["imagePullPolicy"]) for each in programs.values()} == {
+        ("registry/nsqd:1", "Always")
+    }
     flags = {name: each["command"][-1] for name, each in programs.items()}
-    assert flags == {"nsqd": "--sync-every=1", "nsqlookupd": "--log-level=debug", "nsqadmin": "--log-level=debug"}
+    assert flags == {
+        "nsqd": "--sync-every=1",
+        "nsqlookupd": "--log-level=debug",
+        "nsqadmin": "--log-level=debug",
+    }
     assert "--lookupd-http-address=nsqlookupd-2.nsqlookupd:4161" in programs["nsqadmin"]["command"]
     assert ("Deployment", "nsqadmin") not in rendered(helm, "nsqadmin.enabled=false")
 
@@ -156,14 +183,20 @@ LOCKED = (
 
 def test_the_chart_with_locks(helm):
     objects = rendered(helm, *LOCKED)
-    pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
+    pods = {
+        name: each["spec"]["template"]["spec"]
+        for (_, name), each in objects.items()
+        if "template" in each["spec"]
+    }
     assert set(pods) == {"nsqd", "nsqlookupd", "nsqadmin"}
     for name, pod in pods.items():
         (container,) = pod["containers"]
         secret = {"name": "secret", "mountPath": "/etc/nsq/secret", "readOnly": True}
         assert secret in container["volumeMounts"]
         assert {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o440}} in pod["volumes"]
-        assert pod["securityContext"]["fsGroup"] == 10001  # with it, the user of the container may read those files
+        assert (
+            pod["securityContext"]["fsGroup"] == 10001
+        )  # with it, the user of the container may read those files
         mounted = {mount["name"] for mount in container["volumeMounts"]} - {"data"}
         assert mounted == {volume["name"] for volume in pod["volumes"]}
         assert len(container["env"]) == (1 if name == "nsqadmin" else 2)
@@ -176,7 +209,10 @@ def test_the_chart_with_locks(helm):
     assert pods["nsqd"]["terminationGracePeriodSeconds"] == 180
     assert pods["nsqadmin"]["containers"][0]["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
     assert "scheme" not in pods["nsqlookupd"]["containers"][0]["livenessProbe"]["httpGet"]
-    ports = {name: [port["port"] for port in objects["Service", name]["spec"]["ports"]] for name in ("nsqd", "nsqd-publish")}
+    ports = {
+        name: [port["port"] for port in objects["Service", name]["spec"]["ports"]]
+        for name in ("nsqd", "nsqd-publish")
+    }
     assert ports == {"nsqd": [4150, 4151, 4152], "nsqd-publish": [4150, 4151, 4152]}
     (rule,) = objects["NetworkPolicy", "nsqd"]["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [4150, 4151, 4152]
@@ -186,7 +222,11 @@ def test_the_chart_with_locks(helm):
 def test_policies_name_the_ports_of_their_pods(helm):
     """They are on by default: only pods of the namespace connect, and only nsqds to the port on which nsqds register."""
     objects = rendered(helm)
-    pods = {name: each["spec"]["template"]["spec"] for (_, name), each in objects.items() if "template" in each["spec"]}
+    pods = {
+        name: each["spec"]["template"]["spec"]
+        for (_, name), each in objects.items()
+        if "template" in each["spec"]
+    }
     for name, pod in pods.items():
         policy = objects["NetworkPolicy", name]["spec"]
         assert policy["podSelector"]["matchLabels"] == {"app": name}
@@ -243,7 +283,11 @@ def commands() -> list[list[str]]:
 def test_the_programs_know_the_flags(command):
     """The only flag that is refused is one that the test adds."""
     run = subprocess.run(
-        [BIN / command[0], *command[1:], "--no-such-flag"], capture_output=True, text=True, timeout=40, check=False
+        [BIN / command[0], *command[1:], "--no-such-flag"],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
     )
     assert run.returncode == 2 and "no-such-flag" in run.stderr
     assert all(flag.partition("=")[0] not in run.stderr for flag in command[1:])
@@ -324,7 +368,11 @@ def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path):
     build = BUILD.format(mounts=" ".join(_MOUNTS), steps=steps, run=shlex.quote(script))
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     run = subprocess.run(
-        [*apart, "sh", "-c", build, "sh", tree, prefix], capture_output=True, text=True, timeout=600, check=False
+        [*apart, "sh", "-c", build, "sh", tree, prefix],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     log = (tree / "log").read_text() if (tree / "log").exists() else ""
     assert run.returncode == 0, run.stdout + run.stderr + log

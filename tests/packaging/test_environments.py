@@ -35,7 +35,10 @@ def lower_bounds(*extras: str) -> list[str]:
     """`name==version` of each dependency."""
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg", "utf-8")
-    texts = [setup["options"]["install_requires"], *(setup["options.extras_require"][extra] for extra in extras)]
+    texts = [
+        setup["options"]["install_requires"],
+        *(setup["options.extras_require"][extra] for extra in extras),
+    ]
     found = []
     for requirement in "\n".join(texts).split():
         name, separator, version = requirement.partition(";")[0].partition(">=")
@@ -53,7 +56,9 @@ def run(*command: str | Path, **environment: str) -> None:
         timeout=900,
         env={**os.environ, **environment},
     )
-    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, (
+        f"{shlex.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    )
 
 
 def test_every_dependency_has_a_lower_bound():
@@ -85,7 +90,10 @@ def interpreter_of(version: str) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for candidate in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
         # A shim of pyenv is there also where no such Python is chosen, and fails.
-        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+        if (
+            candidate
+            and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0
+        ):
             return str(candidate)
     return None
 
@@ -103,4 +111,6 @@ def run_tests(python: Path, directory: Path) -> None:
     Tests that want the machine alone take locks in the temporary directory, of which this test holds one.
     """
     path = os.pathsep.join(str(REPOSITORY / folder) for folder in ("", "apps", "tools", "spark"))
-    run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TRIED, PYTHONPATH=path, TMPDIR=str(directory))
+    run(
+        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TRIED, PYTHONPATH=path, TMPDIR=str(directory)
+    )

@@ -67,9 +67,13 @@ def bare(tmp_path_factory) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.environ["PATH"]}
 
 
-def run(bare: dict[str, str], directory: Path, command: str, *flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    bare: dict[str, str], directory: Path, command: str, *flags: str, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-S", "-m", "nsq_apps", command, *flags]
-    return subprocess.run(words, cwd=directory, env=bare, input=stdin, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        words, cwd=directory, env=bare, input=stdin, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.fixture
@@ -77,7 +81,9 @@ def nsqd(bare, tmp_path) -> Iterator[tuple[str, str]]:
     """The addresses of an nsqd for TCP and HTTP."""
     flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={tmp_path}")
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-S", "-m", "nsq_apps.nsqd", *flags], env=bare, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-m", "nsq_apps.nsqd", *flags], env=bare, stderr=log
+        )
     try:
         pattern = r"TCP: listening on (\S+)[\s\S]*HTTP: listening on (\S+)\n"
         found = wait_until(lambda: re.search(pattern, (tmp_path / "log").read_text()), 40, "nsqd to listen")
@@ -94,9 +100,20 @@ def test_there_are_few_requirements():
 def test_messages_pass_and_metrics_name_their_extra(bare, nsqd, tmp_path):
     address = f"--nsqd-tcp-address={nsqd[0]}"
     assert run(bare, tmp_path, "to_nsq", "--topic=orders", address, stdin="first\nsecond\n").returncode == 0
-    tail = run(bare, tmp_path, "nsq_tail", "--topic=orders", "--channel=me", "--n=2", address, "--consumer-opt=snappy")
+    tail = run(
+        bare,
+        tmp_path,
+        "nsq_tail",
+        "--topic=orders",
+        "--channel=me",
+        "--n=2",
+        address,
+        "--consumer-opt=snappy",
+    )
     assert (tail.stdout, tail.returncode) == ("first\nsecond\n", 0), tail.stderr
-    to_file = run(bare, tmp_path, "nsq_to_file", "--topic=orders", address, f"--output-dir={tmp_path}", "--check-config")
+    to_file = run(
+        bare, tmp_path, "nsq_to_file", "--topic=orders", address, f"--output-dir={tmp_path}", "--check-config"
+    )
     assert (to_file.returncode, to_file.stderr) == (0, "")
     with pytest.raises(HTTPError) as error:
         urllib.request.urlopen(f"http://{nsqd[1]}/metrics")
@@ -104,7 +121,9 @@ def test_messages_pass_and_metrics_name_their_extra(bare, nsqd, tmp_path):
     assert "pip install 'nsqd-py[metrics]'" in error.value.read().decode()
 
 
-@pytest.mark.parametrize(("command", "extra", "flags"), FLAGS, ids=[f"{command} {extra}" for command, extra, _ in FLAGS])
+@pytest.mark.parametrize(
+    ("command", "extra", "flags"), FLAGS, ids=[f"{command} {extra}" for command, extra, _ in FLAGS]
+)
 def test_a_flag_says_which_extra_it_needs(bare, tmp_path, command, extra, flags):
     (tmp_path / "passwords").write_text("ann:$2y$10$zkcRkqXz0hCzjUu9sN6Eb.Aa9xPCcWPcLmAYIXwsRmA4BhyVFK5TW\n")
     refused = run(bare, tmp_path, command, *flags)

@@ -58,7 +58,13 @@ class Installed(NamedTuple):
     def run(self, *command: str, stdin: str = "") -> str:
         """Return what a command prints. It must end with 0."""
         done = subprocess.run(
-            command, cwd=self.project, env=self.environment, input=stdin, capture_output=True, text=True, timeout=60
+            command,
+            cwd=self.project,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
@@ -69,7 +75,9 @@ def files_of_the_checkout() -> list[str]:
     if not (REPOSITORY / ".git").exists():
         pytest.skip("not a checkout of git")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split("\0")
+    names = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split(
+        "\0"
+    )
     return [name for name in names if name and (REPOSITORY / name).is_file()]
 
 
@@ -98,7 +106,9 @@ def sdist(tmp_path_factory) -> Path:
 def build_wheel(sdist: Path, directory: Path, **environment: str) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(directory, filter="data")
-    return build("build_wheel", directory / sdist.name.removesuffix(".tar.gz"), directory / "dist", **environment)
+    return build(
+        "build_wheel", directory / sdist.name.removesuffix(".tar.gz"), directory / "dist", **environment
+    )
 
 
 @pytest.fixture(scope="module")
@@ -127,28 +137,47 @@ def installed(wheel, tmp_path_factory) -> Installed:
 def test_man_finds_a_page_for_each_command(installed):
     """`man` looks next to the directories of PATH."""
     pages = sorted((installed.bin.parent / "share/man/man1").iterdir())
-    commands = {path.name for path in installed.bin.iterdir() if path.name.startswith(("nsq", "to-nsq", "spark-replay"))}
+    commands = {
+        path.name
+        for path in installed.bin.iterdir()
+        if path.name.startswith(("nsq", "to-nsq", "spark-replay"))
+    }
     assert {page.stem for page in pages} == commands - {"to-nsq-py"}
     for page in pages:
         assert page.read_text("utf-8").startswith(f'.TH "{page.stem.upper()}" 1 ')
     if shutil.which("man") and shutil.which("groff"):
         shown = installed.run("man", "--pager=cat", "nsq-tail")
         assert "--topic string" in shown
-        complaints = subprocess.run(["groff", "-man", "-ww", "-z", *pages], capture_output=True, text=True, timeout=60)
+        complaints = subprocess.run(
+            ["groff", "-man", "-ww", "-z", *pages], capture_output=True, text=True, timeout=60
+        )
         assert complaints.stderr == ""
 
 
 def install(wheel: Path, directory: Path) -> Installed:
     python = directory / "venv/bin/python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60
+    )
     (site_packages,) = (directory / "venv/lib").glob("python3*/site-packages")
     shared = [path for path in sys.path if path.endswith("site-packages")]
     (site_packages / "shared.pth").write_text(f"import sys; sys.path += {shared!r}\n")
-    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    )
     subprocess.run([*pip, "--no-index", "--no-deps", "--no-compile", wheel], check=True, timeout=120)
     for name in FOLDERS_OF_A_PROJECT:
         (directory / "project" / name).mkdir(parents=True)
-        (directory / "project" / name / "__init__.py").write_text("raise ImportError('the package of another project')")
+        (directory / "project" / name / "__init__.py").write_text(
+            "raise ImportError('the package of another project')"
+        )
     return Installed(python.parent, directory / "project")
 
 
@@ -188,7 +217,12 @@ def test_the_sdist_has_what_a_distribution_packages(sdist):
     with tarfile.open(sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "CHANGELOG.md", "setup.py", "setup.cfg", "pyproject.toml"} <= found
-    assert {"apps/bin/to-nsq", "docs/operations.md", "contrib/systemd/nsqd.service", "examples/flask_app.py"} <= found
+    assert {
+        "apps/bin/to-nsq",
+        "docs/operations.md",
+        "contrib/systemd/nsqd.service",
+        "examples/flask_app.py",
+    } <= found
     assert not any(name.endswith(".pyc") for name in found)
 
 
@@ -196,7 +230,11 @@ def test_the_metadata(metadata):
     assert (metadata["Name"], metadata["Version"]) == ("nsqd-py", PROJECT_VERSION)
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert str(metadata.get_payload()).strip() == (REPOSITORY / "README.md").read_text("utf-8").strip()
-    assert (metadata["License"], metadata["License-File"], metadata["Requires-Python"]) == ("MIT", "LICENSE", ">=3.11")
+    assert (metadata["License"], metadata["License-File"], metadata["Requires-Python"]) == (
+        "MIT",
+        "LICENSE",
+        ">=3.11",
+    )
     assert all(", https://" in url for url in metadata.get_all("Project-URL", [])), "a label and an address"
     classifiers = set(metadata.get_all("Classifier", []))
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= classifiers
@@ -209,10 +247,14 @@ def test_the_metadata(metadata):
 
 def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed):
     assert len(commands()) >= 11
-    version = installed.run("python", "-c", "import importlib.metadata as m; print(m.version('nsqd-py'))").strip()
+    version = installed.run(
+        "python", "-c", "import importlib.metadata as m; print(m.version('nsqd-py'))"
+    ).strip()
     for command in commands():
         assert (installed.bin / command).exists()
-        program = re.escape({"to-nsq-py": "to_nsq"}.get(command, command.removesuffix("-py").replace("-", "_")))
+        program = re.escape(
+            {"to-nsq-py": "to_nsq"}.get(command, command.removesuffix("-py").replace("-", "_"))
+        )
         reported = installed.run(command, "--version").strip()
         built = re.escape(f"v{NSQ_VERSION} (built w/nsqd-py-{version}-python3.")
         assert re.fullmatch(rf"({program}|{program.replace('_', '-')}) {built}\S+\)", reported), reported
@@ -257,14 +299,20 @@ def test_units_dashboards_and_examples_are_found_after_an_installation(installed
 
 def modules_to_compile() -> set[str]:
     """Return the paths that setup.py declares."""
-    (folders,) = re.findall(r"^COMPILED = (\{.*?^\})", (REPOSITORY / "setup.py").read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    return {f"{folder}/{name}" for folder, names in ast.literal_eval(folders).items() for name in names.split()}
+    (folders,) = re.findall(
+        r"^COMPILED = (\{.*?^\})", (REPOSITORY / "setup.py").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return {
+        f"{folder}/{name}" for folder, names in ast.literal_eval(folders).items() for name in names.split()
+    }
 
 
 def test_modules_to_compile_are_there_and_nothing_refers_to_their_objects_weakly():
     """On Python 3.11, mypyc frees a weak reference to an object of a generic class that it compiled, which others hold."""
     assert all((REPOSITORY / f"{module}.py").is_file() for module in modules_to_compile())
-    servers = [path for folder in ("nsqd_py", "nsqlookupd_py") for path in (REPOSITORY / folder).rglob("*.py")]
+    servers = [
+        path for folder in ("nsqd_py", "nsqlookupd_py") for path in (REPOSITORY / folder).rglob("*.py")
+    ]
     weak = {path.relative_to(REPOSITORY).parts[1] for path in servers if "weakref" in path.read_text("utf-8")}
     assert weak == {"client", "testing"}
 

@@ -65,7 +65,13 @@ class BrokerMachine(RuleBasedStateMachine):
         max_topic_bytes=st.sampled_from([0, 0, 0, 1_500]),
     )
     def start(
-        self, rdys: list[int], max_attempts: int, ttl_ns: int, retention: tuple[int, int], max_topic_bytes: int, **options: int
+        self,
+        rdys: list[int],
+        max_attempts: int,
+        ttl_ns: int,
+        retention: tuple[int, int],
+        max_topic_bytes: int,
+        **options: int,
     ) -> None:
         own = TOPICS[0]
         self.options = options | {
@@ -121,7 +127,9 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def connect(self, model: ModelTopic, name: str, rdy: int, timeout_ns: int, room: int) -> ModelConsumer:
         topic = self.broker.topics[model.name]
-        consumer = ModelConsumer(self.world, model, name, rdy, timeout_ns, room, lambda consumer: self.leave(consumer, topic))
+        consumer = ModelConsumer(
+            self.world, model, name, rdy, timeout_ns, room, lambda consumer: self.leave(consumer, topic)
+        )
         self.everyone.append(consumer)
         consumer.subscribe(topic.channels[name])
         return consumer

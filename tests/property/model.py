@@ -114,7 +114,11 @@ class ModelChannel:
     def _dies(self, seq: int) -> bool:
         """Whether it was tried so often that it is moved away now."""
         rules, message = self.topic.rules, self.messages[seq]
-        if not rules.max_attempts or message.attempts < rules.max_attempts or not rules.can_publish_dead_letters:
+        if (
+            not rules.max_attempts
+            or message.attempts < rules.max_attempts
+            or not rules.can_publish_dead_letters
+        ):
             return False
         rules.deaths[self.topic.bodies[seq]] += 1
         message.finish()
@@ -137,7 +141,9 @@ class ModelChannel:
             message = self.messages[seq]
             assert (message.attempts, message.since_ns) == (0, self.topic.clock()), f"{seq} was dropped late"
             message.finish()
-        assert not dropped or self.count(QUEUED) + self.count(IN_FLIGHT) >= most, f"there was room for {dropped}"
+        assert not dropped or self.count(QUEUED) + self.count(IN_FLIGHT) >= most, (
+            f"there was room for {dropped}"
+        )
 
     def send(self, seq: int, attempts: int, owner: object, now_ns: int, deadline_ns: int) -> None:
         """The real channel sent this to a consumer."""
@@ -194,7 +200,11 @@ class ModelChannel:
         for low in range(min(seq, self.first), self.topic.released):
             message = self.messages.get(low)
             if low < seq:
-                if message is not None and low < skip_below and (message.state, message.attempts) == (QUEUED, 0):
+                if (
+                    message is not None
+                    and low < skip_below
+                    and (message.state, message.attempts) == (QUEUED, 0)
+                ):
                     message.finish()
                     skipped += 1
             elif low not in stored:
@@ -350,7 +360,9 @@ class ModelTopic:
         self.channels = {name: channel for name, channel in self.channels.items() if not channel.is_ephemeral}
         if self.channels:
             return self.released
-        open_seqs = [seq for channel in ephemeral for seq, m in channel.messages.items() if m.state != FINISHED]
+        open_seqs = [
+            seq for channel in ephemeral for seq, m in channel.messages.items() if m.state != FINISHED
+        ]
         return min([self.released, *open_seqs])
 
     def go_on_from(self, released: int) -> None:

@@ -81,7 +81,10 @@ def observe(channel: Channel) -> dict[int, Seen]:
         *((low, high, (FINISHED, 0, 0)) for low, high in position.finished.islands()),
         *((low, high, (LOST, 0, 0)) for low, high in ranges_of(position.lost)),
         *((low, high, (QUEUED, attempts, 0)) for low, high, attempts, _ in position.requeued),
-        *((low, high, (DEFERRED, attempts, due_ns)) for due_ns, (low, high, attempts, _) in position.deferred),
+        *(
+            (low, high, (DEFERRED, attempts, due_ns))
+            for due_ns, (low, high, attempts, _) in position.deferred
+        ),
     ]
     for low, high, state in runs:
         for seq in range(low, high):

@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.splits import Damage, DamagedArchive
-from tests.support.archives import Message, Published, TopicLogFile, compressed, framed, messages, read_messages, splits_of
+from tests.support.archives import (
+    Message,
+    Published,
+    TopicLogFile,
+    compressed,
+    framed,
+    messages,
+    read_messages,
+    splits_of,
+)
 from tests.support.examples import examples
 
 SOME = settings(max_examples=examples(50), deadline=None)
@@ -229,8 +238,15 @@ WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(st.sampled_from(sorted(WITHOUT_CHECKSUMS)), st.lists(st.tuples(PLACES, FLIPS), max_size=3), PLACES, SPLIT_BYTES)
-def test_nothing_else_goes_wrong(name: str, flips: list[tuple[float, int]], kept: float, split_bytes: int) -> None:
+@given(
+    st.sampled_from(sorted(WITHOUT_CHECKSUMS)),
+    st.lists(st.tuples(PLACES, FLIPS), max_size=3),
+    PLACES,
+    SPLIT_BYTES,
+)
+def test_nothing_else_goes_wrong(
+    name: str, flips: list[tuple[float, int]], kept: float, split_bytes: int
+) -> None:
     data = WITHOUT_CHECKSUMS[name](messages(50))
     for share, flip in flips:
         data = flipped(data, int(share * len(data)), flip)

@@ -20,8 +20,21 @@ from tests.support.examples import examples
 from tests.unit.to_file_fakes import FakeBatch
 
 # What tempts a reader: magic numbers, newlines, JSON, sizes.
-TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b'\\u00e9"', b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
-BODIES = st.binary(min_size=1, max_size=60) | st.sampled_from(TEMPTING) | st.integers(1, 3000).map(lambda n: b"x" * n)
+TEMPTING = [
+    b"NSQr",
+    b"NSQf",
+    b"\n",
+    b'{"timestamp":1,"id":"',
+    b'\\u00e9"',
+    b"\0\0\0\1",
+    b"\x1f\x8b\x08",
+    b"\xff",
+]
+BODIES = (
+    st.binary(min_size=1, max_size=60)
+    | st.sampled_from(TEMPTING)
+    | st.integers(1, 3000).map(lambda n: b"x" * n)
+)
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 TIMES = st.integers(0, 2**62) | st.integers(archives.BASE_NS, archives.BASE_NS + 50)
 SPLIT_BYTES = st.integers(1, 4000)
@@ -30,7 +43,16 @@ SOME = settings(max_examples=examples(35), deadline=None)
 
 def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[archives.Message]:
     ids = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
-    return st.builds(archives.Message, BODIES, st.just(topic), st.just(channel), TIMES, st.integers(0, 65535), ids, st.just(nsqd))
+    return st.builds(
+        archives.Message,
+        BODIES,
+        st.just(topic),
+        st.just(channel),
+        TIMES,
+        st.integers(0, 65535),
+        ids,
+        st.just(nsqd),
+    )
 
 
 BATCHES = st.lists(
@@ -41,7 +63,9 @@ BATCHES = st.lists(
     max_size=8,
 )
 TOGETHER = st.lists(BODIES, min_size=1, max_size=8)
-PUBLISHED = st.lists(st.builds(archives.Published, TOGETHER, TIMES, st.sampled_from([0, 5])), min_size=1, max_size=8)
+PUBLISHED = st.lists(
+    st.builds(archives.Published, TOGETHER, TIMES, st.sampled_from([0, 5])), min_size=1, max_size=8
+)
 LINES = st.lists(BODIES.filter(lambda body: b"\n" not in body), min_size=1, max_size=30)
 COMPRESSIONS = st.sampled_from(["none", "gzip", "zstd"])
 
@@ -64,15 +88,21 @@ def check(path: Path, expected: list[archives.Message], split_bytes: int) -> Non
 
 @SOME
 @given(BATCHES, SPLIT_BYTES, st.sampled_from([None, 3]), COMPRESSIONS)
-def test_framed(batches: list[list[archives.Message]], split_bytes: int, zstd_level: int | None, compression: str) -> None:
+def test_framed(
+    batches: list[list[archives.Message]], split_bytes: int, zstd_level: int | None, compression: str
+) -> None:
     expected = [message for batch in batches for message in batch]
-    with file_of("any.framed", archives.compressed(archives.framed(batches, zstd_level), compression, 3)) as path:
+    with file_of(
+        "any.framed", archives.compressed(archives.framed(batches, zstd_level), compression, 3)
+    ) as path:
         check(path, expected, split_bytes)
 
 
 @SOME
 @given(PUBLISHED, SPLIT_BYTES, COMPRESSIONS, st.integers(0, 300))
-def test_topic_log(published: list[archives.Published], split_bytes: int, compression: str, zeros: int) -> None:
+def test_topic_log(
+    published: list[archives.Published], split_bytes: int, compression: str, zeros: int
+) -> None:
     log = topic_log(published)
     with file_of(log.name, archives.compressed(bytes(log.data) + bytes(zeros), compression, 2)) as path:
         check(path, log.messages, split_bytes)
@@ -110,8 +140,12 @@ ONE_TOPIC = st.lists(
 
 
 @SOME
-@given(ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS)))
-def test_formats_of_nsq_to_file(batches: list[list[archives.Message]], split_bytes: int, name: str, codec_name: str) -> None:
+@given(
+    ONE_TOPIC, SPLIT_BYTES, st.sampled_from(["jsonl", "framed", "parquet"]), st.sampled_from(sorted(CODECS))
+)
+def test_formats_of_nsq_to_file(
+    batches: list[list[archives.Message]], split_bytes: int, name: str, codec_name: str
+) -> None:
     from nsq_tools.to_file.formats import FORMATS
 
     form, codec = FORMATS[name], CODECS[codec_name]
@@ -132,13 +166,17 @@ def test_formats_of_nsq_to_file(batches: list[list[archives.Message]], split_byt
     for some in (batches[:half], batches[half:]):
         together = [message for batch in some for message in batch]
         names = list(dict.fromkeys(message.nsqd for message in together))
-        expected += together if name == "jsonl" else sorted(together, key=lambda message: names.index(message.nsqd))
+        expected += (
+            together if name == "jsonl" else sorted(together, key=lambda message: names.index(message.nsqd))
+        )
     assert found == expected
 
 
 @SOME
 @given(BATCHES, TIMES, TIMES, NAMES)
-def test_only_what_is_wanted(batches: list[list[archives.Message]], one_ns: int, other_ns: int, name: str) -> None:
+def test_only_what_is_wanted(
+    batches: list[list[archives.Message]], one_ns: int, other_ns: int, name: str
+) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
     topics = frozenset({name, batches[0][0].topic})
     wanted = Wanted(topics, start_ns=start_ns, end_ns=end_ns)
@@ -150,7 +188,9 @@ def test_only_what_is_wanted(batches: list[list[archives.Message]], one_ns: int,
 
 @SOME
 @given(PUBLISHED, TIMES, TIMES)
-def test_only_what_was_published_in_time(published: list[archives.Published], one_ns: int, other_ns: int) -> None:
+def test_only_what_was_published_in_time(
+    published: list[archives.Published], one_ns: int, other_ns: int
+) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
     log = topic_log(published)
     with file_of(log.name, bytes(log.data)) as path:
@@ -161,7 +201,9 @@ def test_only_what_was_published_in_time(published: list[archives.Published], on
 @settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 120_000), st.integers(1, 3))
 def test_chunks_are_bounded(count: int, size: int) -> None:
-    log = topic_log([archives.Published([b"x" * size] * count), archives.Published([b"y" * (MOST_BYTES + 1), b"z"])])
+    log = topic_log(
+        [archives.Published([b"x" * size] * count), archives.Published([b"y" * (MOST_BYTES + 1), b"z"])]
+    )
     with file_of(log.name, bytes(log.data)) as path:
         chunks = list(archives.chunks_of(archives.splits_of(path)))
     assert sum(chunk.count for chunk in chunks) == count + 2

@@ -30,7 +30,18 @@ publishes = st.lists(st.tuples(sizes, delays), min_size=1, max_size=4)
 all_answers = st.lists(st.tuples(st.sampled_from("FRT"), index, index, delays), min_size=1, max_size=8)
 goals = st.sampled_from([EARLIEST, LATEST, 0, SECOND, 5 * SECOND, 40 * SECOND])  # or so many ns ago
 administrations = st.sampled_from(
-    ["pause", "unpause", "pause topic", "unpause topic", "empty", "empty topic", "delete", "discard", "leave", "tidy"]
+    [
+        "pause",
+        "unpause",
+        "pause topic",
+        "unpause topic",
+        "empty",
+        "empty topic",
+        "delete",
+        "discard",
+        "leave",
+        "tidy",
+    ]
 )
 
 
@@ -162,7 +173,9 @@ class TopicMachine(BrokerMachine):
             assert seq == self.model.released
         else:
             earliest_seq = self.topic.log.earliest_seq  # before it are only parts of files
-            published = [(n, self.model.births[n][1]) for n in stored if earliest_seq <= n < self.model.released]
+            published = [
+                (n, self.model.births[n][1]) for n in stored if earliest_seq <= n < self.model.released
+            ]
             assert all(time_ns < since_ns for n, time_ns in published if n < seq), "it passed some"
             assert all(time_ns >= since_ns for n, time_ns in published if n >= seq), "it is too early"
         skip_below = seq if goal == LATEST else 0
@@ -179,7 +192,9 @@ class TopicMachine(BrokerMachine):
             seq, numbers = file.first_seq, set[int]()
             while seq < file.end_seq:
                 chunk = log.read(seq)
-                numbers |= {n for batch in chunk for n in range(batch.first_seq, batch.end_seq) if n < file.end_seq}
+                numbers |= {
+                    n for batch in chunk for n in range(batch.first_seq, batch.end_seq) if n < file.end_seq
+                }
                 seq = chunk[-1].end_seq
             assert file.message_count == len(numbers)
             stored |= numbers
@@ -272,7 +287,9 @@ class TopicMachine(BrokerMachine):
                 self.pass_time(20 * SECOND)
             self.leave(consumer)
             self.settle()
-        assert not any(self.model.is_needed(0, seq) for seq in [len(self.model.bodies)] if self.model.channels)
+        assert not any(
+            self.model.is_needed(0, seq) for seq in [len(self.model.bodies)] if self.model.channels
+        )
         self.clean_up()
 
     # ---- time and disk
@@ -360,7 +377,9 @@ class TopicMachine(BrokerMachine):
     def restart(self, is_crash: bool, away_ns: int) -> None:
         consumers = self.everyone[:]
         if is_crash:
-            self.end_in_a_crash({name: model.copy() for name, model in self.models.items()}, away_ns, consumers)
+            self.end_in_a_crash(
+                {name: model.copy() for name, model in self.models.items()}, away_ns, consumers
+            )
             return
         while self.everyone:
             self.leave(self.everyone[0])
@@ -429,10 +448,14 @@ class TopicMachine(BrokerMachine):
         self.is_reading_broken = False
         self.broker = start_broker(self.world, self.directory, **self.options)
         # A kill may leave a part of a record, or of the header of a new file.
-        errors = [text for text in self.world.log.errors if "cut off" not in text and "passed over" not in text]
+        errors = [
+            text for text in self.world.log.errors if "cut off" not in text and "passed over" not in text
+        ]
         assert errors == []
 
-    def end_in_a_crash(self, before: dict[str, ModelTopic], away_ns: int, consumers: list[ModelConsumer]) -> None:
+    def end_in_a_crash(
+        self, before: dict[str, ModelTopic], away_ns: int, consumers: list[ModelConsumer]
+    ) -> None:
         """The process ended somewhere between what the models were before and what they are now."""
         self.everyone.clear()
         self.start_again(away_ns)
@@ -456,13 +479,17 @@ class TopicMachine(BrokerMachine):
         later.withdraw(len(later.bodies) - topic.next_seq)
         channels = [*earlier.channels.values(), *later.channels.values()]
         # Without durable channels, the topic's own position is what is kept, up to 100 ms ago.
-        is_exact = earlier.channels.keys() == later.channels.keys() and not any(c.is_ephemeral for c in channels)
+        is_exact = earlier.channels.keys() == later.channels.keys() and not any(
+            c.is_ephemeral for c in channels
+        )
         least = min(earlier.released, later.released, len(later.bodies)) if is_exact else 0
         assert least <= topic.released <= max(earlier.end_of_life(), later.end_of_life())
         for name, channel in earlier.channels.items():
             if name in topic.channels and name not in later.channels:
                 later.channels[name] = replace(channel.copy(), topic=later)
-        assert later.channels.keys() >= topic.channels.keys() >= earlier.channels.keys() & later.channels.keys()
+        assert (
+            later.channels.keys() >= topic.channels.keys() >= earlier.channels.keys() & later.channels.keys()
+        )
         later.channels = {name: later.channels[name] for name in topic.channels}
         later.go_on_from(topic.released)
         assert topic.is_paused in (earlier.is_paused, later.is_paused)

@@ -207,7 +207,9 @@ def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]
     calls = {
         "finish": lambda batch, number: messages[batch][number].finish(),
         "requeue": lambda batch, number: messages[batch][number].requeue(),
-        "finish_some": lambda batch, numbers: batches[batch].finish_some([batches[batch].ids[n] for n in numbers]),
+        "finish_some": lambda batch, numbers: batches[batch].finish_some(
+            [batches[batch].ids[n] for n in numbers]
+        ),
         "finish_all": lambda batch, _: batches[batch].finish(),
         "requeue_all": lambda batch, _: batches[batch].requeue(),
     }

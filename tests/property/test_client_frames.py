@@ -65,7 +65,9 @@ def session_with(layer: str) -> ClientSession:
 MESSAGES = st.builds(message, st.integers(0, 1 << 60), st.binary(max_size=60), st.integers(0, 65535))
 FRAMES = st.one_of(
     MESSAGES,
-    st.sampled_from([frames.OK, frames.OK * 3, frames.HEARTBEAT, frames.CLOSE_WAIT, frames.error(b"E_FIN_FAILED x")]),
+    st.sampled_from(
+        [frames.OK, frames.OK * 3, frames.HEARTBEAT, frames.CLOSE_WAIT, frames.error(b"E_FIN_FAILED x")]
+    ),
     st.binary(max_size=20).map(frames.response),
     st.binary(max_size=20).map(frames.error),
 )
@@ -101,7 +103,9 @@ def test_nothing_is_lost_or_made_up(parts: list[bytes]) -> None:
 @pytest.mark.parametrize("layer", ["", "snappy", "deflate", "tls_v1"])
 @given(st.lists(st.one_of(FRAMES, st.binary(max_size=40)), max_size=8), st.booleans(), PLACES)
 @settings(max_examples=examples(150), deadline=None)
-def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agreed: bool, places: list[int]) -> None:
+def test_any_bytes_are_events_or_the_end(
+    layer: str, parts: list[bytes], is_agreed: bool, places: list[int]
+) -> None:
     session = session_with(layer)
     stream = (identity(**{layer: True}) if is_agreed and layer else b"") + b"".join(parts)
     reported, _ = read(session, cut(stream, places))
@@ -111,9 +115,25 @@ def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agre
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["max_rdy_count", "version", "snappy", "deflate", "deflate_level", "tls_v1", "msg_timeout", "auth_required"]
+            [
+                "max_rdy_count",
+                "version",
+                "snappy",
+                "deflate",
+                "deflate_level",
+                "tls_v1",
+                "msg_timeout",
+                "auth_required",
+            ]
         ),
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.lists(st.integers(), max_size=2)),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(),
+            st.text(max_size=5),
+            st.lists(st.integers(), max_size=2),
+        ),
     )
 )
 @settings(deadline=None)

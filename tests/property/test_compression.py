@@ -23,7 +23,9 @@ layers = pytest.mark.parametrize("name", LAYERS)
 
 DATA = random.Random(1).randbytes(200_000) + b"x" * 100_000
 MESSAGES = st.lists(
-    st.binary(max_size=300) | st.integers(0, 200_000).map(lambda size: b"abc" * (size // 3)), min_size=1, max_size=6
+    st.binary(max_size=300) | st.integers(0, 200_000).map(lambda size: b"abc" * (size // 3)),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -98,7 +100,10 @@ def good(data: bytes) -> bytes:
         (IDENTIFIER + b"\x00\xff\xff\xff", "a chunk of 16777215 bytes"),
         (IDENTIFIER + chunk(2, b""), "unknown type 2"),
         (IDENTIFIER + good(b"x" * 65537), "carries too much"),
-        (IDENTIFIER + chunk(0, b"\0\0\0\0" + bytes(cramjam.snappy.compress_raw(b"x" * 65537))), "carries too much"),
+        (
+            IDENTIFIER + chunk(0, b"\0\0\0\0" + bytes(cramjam.snappy.compress_raw(b"x" * 65537))),
+            "carries too much",
+        ),
     ],
 )
 def test_what_is_no_snappy_is_refused(sent: bytes, why: str) -> None:

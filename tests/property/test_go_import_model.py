@@ -17,7 +17,9 @@ from tests.unit.fakes import FakeLog
 POOL = go_messages([b"%d" % number for number in range(24)])
 CHANNELS = ("a", "b", "c")
 # What a queue may hold: any messages in any order, some of them twice, the later one tried more often.
-QUEUES = st.lists(st.builds(GoMessage.tried, st.sampled_from(POOL), st.integers(min_value=0, max_value=2)), max_size=14)
+QUEUES = st.lists(
+    st.builds(GoMessage.tried, st.sampled_from(POOL), st.integers(min_value=0, max_value=2)), max_size=14
+)
 
 
 @settings(max_examples=examples(40))

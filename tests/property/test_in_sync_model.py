@@ -84,7 +84,10 @@ class Primary:
     def change_set(self, outcome: str = "") -> None:
         """Send the set that the store must get: that is done, lost, done late, or done without an answer."""
         target = self.set.wanted(
-            self.connected, is_waited=self.answered < self.writes, late_write=self.late, recent_write=self.recent
+            self.connected,
+            is_waited=self.answered < self.writes,
+            late_write=self.late,
+            recent_write=self.recent,
         )
         if target is None:
             return
@@ -123,7 +126,9 @@ class Primary:
                 self.answer()
 
 
-@pytest.mark.parametrize(("acks", "goes_on_alone"), [(1, False), (2, False), (3, False), (1, True), (2, True)])
+@pytest.mark.parametrize(
+    ("acks", "goes_on_alone"), [(1, False), (2, False), (3, False), (1, True), (2, True)]
+)
 @settings(max_examples=examples(100))
 @given(seed=st.integers(0, 1 << 32))
 def test_no_member_lacks_what_was_answered(acks: int, goes_on_alone: bool, seed: int) -> None:

@@ -224,7 +224,9 @@ class Nsqd:
 
     def start(self) -> None:
         self.server = None
-        self.process = Process(self.cluster.simulation, 1 + self.cluster.chance.uniform(-LARGEST_DRIFT, LARGEST_DRIFT))
+        self.process = Process(
+            self.cluster.simulation, 1 + self.cluster.chance.uniform(-LARGEST_DRIFT, LARGEST_DRIFT)
+        )
         self.process.spawn(self._run)
 
     def kill(self) -> None:
@@ -233,7 +235,11 @@ class Nsqd:
 
     def delay_s(self) -> float:
         chance = self.cluster.chance
-        return HANGS_S if chance.random() < self.lost else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
+        return (
+            HANGS_S
+            if chance.random() < self.lost
+            else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
+        )
 
     def _run(self) -> None:
         options = SimpleNamespace(
@@ -281,7 +287,9 @@ class Server:
         self.election = mine if mine is not None and mine.is_primary else None
         self.epoch = 0
         self.followers: dict[Server, int] = {}  # with the number of messages that each has acknowledged
-        self.in_sync = InSyncSet(self.election.member.id, 1, goes_on_alone=False) if self.election is not None else None
+        self.in_sync = (
+            InSyncSet(self.election.member.id, 1, goes_on_alone=False) if self.election is not None else None
+        )
         self.over_since_s = math.inf
         self._end = nsqd.cluster.simulation.event()
 
@@ -394,7 +402,12 @@ class Server:
         while not self.is_over:
             nsqd.process.sleep(nsqd.delay_s())
             server = primary.server
-            if server is None or not primary.is_serving or nsqd.epoch > server.epoch or self in server.followers:
+            if (
+                server is None
+                or not primary.is_serving
+                or nsqd.epoch > server.epoch
+                or self in server.followers
+            ):
                 continue
             nsqd.process.sleep(nsqd.delay_s())
             if server.epoch and primary.is_serving and primary.server is server and not self.is_over:

@@ -33,7 +33,11 @@ operations = st.lists(
         st.tuples(st.just("finish"), channel_names, share),
         st.tuples(st.just("requeue"), channel_names, share, st.booleans()),
         st.tuples(st.just("compact")),
-        st.tuples(st.just("restart"), st.booleans(), st.lists(st.tuples(st.sampled_from("rcfb"), share, share), max_size=3)),
+        st.tuples(
+            st.just("restart"),
+            st.booleans(),
+            st.lists(st.tuples(st.sampled_from("rcfb"), share, share), max_size=3),
+        ),
     ),
     min_size=5,
     max_size=25,
@@ -74,10 +78,14 @@ class Lives:
         self.start()
 
     def start(self) -> None:
-        self.broker = start_broker(self.world, self.directory, is_same_boot=True, max_bytes_per_file=FILE_BYTES, mem_queue_size=0)
+        self.broker = start_broker(
+            self.world, self.directory, is_same_boot=True, max_bytes_per_file=FILE_BYTES, mem_queue_size=0
+        )
         self.topic = self.broker.get_topic("t")
         self.channels = {name: self.broker.get_channel(self.topic, name) for name in CHANNELS}
-        self.consumers = {name: self.world.consumer(channel, 1 << 30, 1 << 60) for name, channel in self.channels.items()}
+        self.consumers = {
+            name: self.world.consumer(channel, 1 << 30, 1 << 60) for name, channel in self.channels.items()
+        }
         self.in_hand: dict[str, dict[int, Received]] = {name: {} for name in CHANNELS}
         self.take()
 
@@ -126,7 +134,9 @@ class Lives:
         self.save()
         if is_clean:
             self.broker.close()
-        for _ in range(5):  # syncs of this life must not end in the next one, on descriptors that others have by then
+        for _ in range(
+            5
+        ):  # syncs of this life must not end in the next one, on descriptors that others have by then
             gevent.sleep(0)
         close_descriptors(self.directory)
         for what, place, at in harm:

@@ -16,7 +16,21 @@ from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, LineTooLong
 from nsqd_py.protocol import commands, multi_body
 from nsqd_py.protocol import parser as parser_module
-from nsqd_py.protocol.commands import CLS, NOP, Cls, Command, Fin, Identify, LargeMpub, Publish, Rdy, Req, SliceRead, Sub, Touch
+from nsqd_py.protocol.commands import (
+    CLS,
+    NOP,
+    Cls,
+    Command,
+    Fin,
+    Identify,
+    LargeMpub,
+    Publish,
+    Rdy,
+    Req,
+    SliceRead,
+    Sub,
+    Touch,
+)
 from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.support.examples import examples
@@ -90,7 +104,9 @@ class Reader:
         # The size of a message behind the largest body is read before it is refused.
         assert self.parser.gathered_bytes <= most
         if self.parser.has_unread:
-            assert len(self.parser.unread()) < max(parser_module.MAX_LINE_LENGTH, 4 + LIMITS.max_body_size + 4)
+            assert len(self.parser.unread()) < max(
+                parser_module.MAX_LINE_LENGTH, 4 + LIMITS.max_body_size + 4
+            )
 
     def finish(self) -> list[Event]:
         if not self.is_over:
@@ -110,7 +126,9 @@ def events_of(command: Command) -> Iterator[Event]:
         case Publish(kind=commands.PUB):
             yield from (("PUB", command.topic_name, message) for message in messages_in(command))
         case Publish(kind=commands.DPUB):
-            yield from (("DPUB", command.topic_name, message, command.defer_ns) for message in messages_in(command))
+            yield from (
+                ("DPUB", command.topic_name, message, command.defer_ns) for message in messages_in(command)
+            )
         case Publish():
             yield "MPUB", command.topic_name, messages_in(command)
         case LargeMpub():
@@ -166,7 +184,9 @@ class Sent:
 names = st.sampled_from([b"t", b"topic", b"a.b_c-9#ephemeral", b"x" * 40])
 messages = st.binary(min_size=1, max_size=40)
 newlines = st.sampled_from([b"\n", b"\n", b"\r\n"])
-message_ids = st.sampled_from([b"0123456789abcdef", b"f" * 16, b"ABCDEFGHIJKLMNOP", b"\x00\xff" * 8, b"0" * 15 + b"F"])
+message_ids = st.sampled_from(
+    [b"0123456789abcdef", b"f" * 16, b"ABCDEFGHIJKLMNOP", b"\x00\xff" * 8, b"0" * 15 + b"F"]
+)
 
 
 @st.composite
@@ -248,7 +268,9 @@ def test_valid_commands_in_any_chunking(conversation: list[Sent], where: list[in
 
 # --- anything else
 
-int32 = st.sampled_from([0, 1, -1, 4, 5, 9, 40, 41, 42, 150, 151, 1 << 30, -(1 << 31)]).map(lambda n: pack(">i", n))
+int32 = st.sampled_from([0, 1, -1, 4, 5, 9, 40, 41, 42, 150, 151, 1 << 30, -(1 << 31)]).map(
+    lambda n: pack(">i", n)
+)
 scraps = (
     st.sampled_from(
         [
@@ -300,7 +322,8 @@ def false_mpubs(draw: st.DrawFn) -> bytes:
 
 
 inputs = st.tuples(
-    st.booleans(), st.lists(conversations.flatmap(st.sampled_from).map(lambda sent: sent.data) | scraps | false_mpubs())
+    st.booleans(),
+    st.lists(conversations.flatmap(st.sampled_from).map(lambda sent: sent.data) | scraps | false_mpubs()),
 ).map(lambda parts: (b"SUB t ch\n" if parts[0] else b"") + b"".join(parts[1]))
 
 

@@ -124,7 +124,9 @@ class Publishing(RuleBasedStateMachine):
     def fail_to_connect(self, address: str) -> None:
         writer = self.writer(address)
         if writer is not None and not self.peers[address].is_connected:
-            self.reported += self.dispatcher.not_opened(writer, ConnectionFailed(address, "refused"), self.now_s)
+            self.reported += self.dispatcher.not_opened(
+                writer, ConnectionFailed(address, "refused"), self.now_s
+            )
             self.pump()
 
     @rule(address=which, count=st.integers(1, 5))

@@ -19,9 +19,30 @@ from hypothesis import strategies as st
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.support.examples import examples
-from tests.unit.fakes import MS, SECOND, FakeConsumer, Received, World, close_descriptors, publish, quick_syncs, start_broker
+from tests.unit.fakes import (
+    MS,
+    SECOND,
+    FakeConsumer,
+    Received,
+    World,
+    close_descriptors,
+    publish,
+    quick_syncs,
+    start_broker,
+)
 
-WHAT = ["publish", "defer", "finish", "requeue", "requeue later", "time out", "discard", "wait", "restart", "kill"]
+WHAT = [
+    "publish",
+    "defer",
+    "finish",
+    "requeue",
+    "requeue later",
+    "time out",
+    "discard",
+    "wait",
+    "restart",
+    "kill",
+]
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 1 << 16)), min_size=5, max_size=40)
 
 
@@ -45,7 +66,9 @@ class Queue:
         self.topic = broker.get_topic("t")
         self.channel = broker.get_channel(self.topic, "c")
         count, rdy = self._shape
-        self.consumers = [FakeConsumer(self.world, rdy, 10 * SECOND).subscribe(self.channel) for _ in range(count)]
+        self.consumers = [
+            FakeConsumer(self.world, rdy, 10 * SECOND).subscribe(self.channel) for _ in range(count)
+        ]
         return broker
 
     def publish(self, count: int, due_ns: int = 0) -> None:
@@ -79,8 +102,14 @@ class Queue:
         expected, self.queued = self.queued[: len(taken)], self.queued[len(taken) :]
         assert Counter(taken) == Counter(expected)
         for consumer in self.consumers:
-            mine = [message.body for owner, message in self.in_flight if owner is consumer and message.body in expected]
-            assert sorted(mine, key=expected.index) == mine, "one consumer's share is in the order of the queue"
+            mine = [
+                message.body
+                for owner, message in self.in_flight
+                if owner is consumer and message.body in expected
+            ]
+            assert sorted(mine, key=expected.index) == mine, (
+                "one consumer's share is in the order of the queue"
+            )
         assert self.channel.depth == len(self.queued)
 
     def step(self, what: str, number: int) -> None:
@@ -169,8 +198,15 @@ def a_queue(consumers: int, rdy: int, mem_queue_size: int) -> Iterator[Queue]:
 
 
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
-@given(steps=STEPS, consumers=st.integers(1, 3), rdy=st.sampled_from([1, 2, 7]), mem=st.sampled_from([0, 4, 1_000]))
-def test_the_order_is_that_of_a_queue(steps: list[tuple[str, int]], consumers: int, rdy: int, mem: int) -> None:
+@given(
+    steps=STEPS,
+    consumers=st.integers(1, 3),
+    rdy=st.sampled_from([1, 2, 7]),
+    mem=st.sampled_from([0, 4, 1_000]),
+)
+def test_the_order_is_that_of_a_queue(
+    steps: list[tuple[str, int]], consumers: int, rdy: int, mem: int
+) -> None:
     with a_queue(consumers, rdy, mem) as queue:
         queue.publish(5)
         queue.settle()
@@ -186,7 +222,9 @@ def test_the_order_is_that_of_a_queue(steps: list[tuple[str, int]], consumers: i
     poison=st.integers(1, 30),
     restarts=st.integers(0, 3),
 )
-def test_poison_messages_starve_nobody(seed: int, consumers: int, rdy: int, poison: int, restarts: int) -> None:
+def test_poison_messages_starve_nobody(
+    seed: int, consumers: int, rdy: int, poison: int, restarts: int
+) -> None:
     """However they are answered, each good message comes after one round of the poison ones at most."""
     chance = random.Random(seed)
     good = 40
@@ -217,4 +255,8 @@ def test_a_message_that_comes_back_waits_for_no_more_than_the_bound() -> None:
     position = Position(0, 5 * MOST_AHEAD)
     position.take_new(1)
     position.requeue((0, 1, 1, None))
-    assert [run[:2] for run in position.queued(5 * MOST_AHEAD)] == [(1, MOST_AHEAD + 1), (0, 1), (MOST_AHEAD + 1, 5 * MOST_AHEAD)]
+    assert [run[:2] for run in position.queued(5 * MOST_AHEAD)] == [
+        (1, MOST_AHEAD + 1),
+        (0, 1),
+        (MOST_AHEAD + 1, 5 * MOST_AHEAD),
+    ]

@@ -40,7 +40,9 @@ class Model:
         self.registered -= had
         names = {channel} | {entry[2] for entry in had}
         for name in names:
-            if not any(entry[1:] == (topic, name) for entry in self.registered) and (name or topic).endswith(EPHEMERAL):
+            if not any(entry[1:] == (topic, name) for entry in self.registered) and (name or topic).endswith(
+                EPHEMERAL
+            ):
                 self.names.discard((topic, name))
         if not channel:
             self.tombstones.pop((peer, topic), None)
@@ -139,7 +141,9 @@ class RegistryMachine(RuleBasedStateMachine):
         if self.registry.has_channel(topic, channel):
             self.registry.remove_channel(topic, channel)
             self.model.names.discard((topic, channel))
-            self.model.registered = {entry for entry in self.model.registered if entry[1:] != (topic, channel)}
+            self.model.registered = {
+                entry for entry in self.model.registered if entry[1:] != (topic, channel)
+            }
 
     @invariant()
     def topics_and_channels_are_known(self) -> None:
@@ -154,14 +158,24 @@ class RegistryMachine(RuleBasedStateMachine):
         for topic in TOPIC_NAMES:
             producers = self.registry.lookup(topic, self.now)
             registered = [peer for peer, *name in model.registered if name == [topic, ""]]
-            active = {p for p in registered if model.is_active(p, self.now) and not model.is_tombstoned(p, topic, self.now)}
+            active = {
+                p
+                for p in registered
+                if model.is_active(p, self.now) and not model.is_tombstoned(p, topic, self.now)
+            }
             assert producers is None if (topic, "") not in model.names else set(producers) == active
 
     @invariant()
     def nodes_are_those_who_are_there(self) -> None:
-        nodes = {peer: sorted(zip(topics, tombstones, strict=True)) for peer, topics, tombstones in self.registry.nodes(self.now)}
+        nodes = {
+            peer: sorted(zip(topics, tombstones, strict=True))
+            for peer, topics, tombstones in self.registry.nodes(self.now)
+        }
         assert nodes == {
-            peer: [(topic, self.model.is_tombstoned(peer, topic, self.now)) for topic in self.model.topics_of(peer)]
+            peer: [
+                (topic, self.model.is_tombstoned(peer, topic, self.now))
+                for topic in self.model.topics_of(peer)
+            ]
             for peer in self.model.heard
             if self.model.is_active(peer, self.now)
         }
@@ -171,12 +185,15 @@ class RegistryMachine(RuleBasedStateMachine):
         registered, names, registry = self.model.registered, self.model.names, self.registry
         assert registry.names == len(names)
         assert registry.registrations == len(registered)
-        assert set(registry.unused) == {name for name in names if not any(entry[1:] == name for entry in registered)}
+        assert set(registry.unused) == {
+            name for name in names if not any(entry[1:] == name for entry in registered)
+        }
         for peer in self.model.heard:
             own = [entry for entry in registered if entry[0] is peer]
             assert peer.registrations == len(own)
             assert peer.topics == {
-                topic: sum(1 for entry in own if entry[1] == topic and entry[2]) for topic in self.model.topics_of(peer)
+                topic: sum(1 for entry in own if entry[1] == topic and entry[2])
+                for topic in self.model.topics_of(peer)
             }
 
     @invariant()

@@ -27,7 +27,12 @@ def archive(directory: Path, chance: random.Random) -> list[Message]:
     written = []
     for number, topic in enumerate(("clicks", "clicks", "orders")):
         some = [
-            Message(b"%d-%d" % (number, n), topic, timestamp_ns=BASE_NS + (n + chance.randrange(20)) // 3, id=f"{n:016x}")
+            Message(
+                b"%d-%d" % (number, n),
+                topic,
+                timestamp_ns=BASE_NS + (n + chance.randrange(20)) // 3,
+                id=f"{n:016x}",
+            )
             for n in range(120)
         ]
         path = write_framed(directory / f"{topic}.{number}.framed", some, record=7)

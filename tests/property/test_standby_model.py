@@ -46,7 +46,9 @@ class Primary(Life):
     def __init__(self, directory: Path, copy_directory: Path, chance: random.Random) -> None:
         self.sent: list[bytes | None] = []
         self.events: list[tuple[int, Event]] = []
-        super().__init__(directory, lambda *event: self.events.append((len(self.sent), event)), **STANDBY_OPTIONS)
+        super().__init__(
+            directory, lambda *event: self.events.append((len(self.sent), event)), **STANDBY_OPTIONS
+        )
         self.broker.replication = Standbys(self.broker, directory, FakeThreadPool())
         self._copy_directory = copy_directory
         self._chance = chance
@@ -241,7 +243,9 @@ def come_back(seed: int, steps: int, base: Path) -> None:
 def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps: int) -> None:
     base = Path(tempfile.mkdtemp())
     try:
-        with patch.object(WorkSlices, "sleep_if_due", lambda _: None):  # a busy machine changes nothing in the order of events
+        with patch.object(
+            WorkSlices, "sleep_if_due", lambda _: None
+        ):  # a busy machine changes nothing in the order of events
             run(seed, steps, base)
     finally:
         close_descriptors(base)
@@ -250,7 +254,9 @@ def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps
 
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
-@example(seed=2097153, steps=41)  # two files are compacted into one while a channel has a message of the second one
+@example(
+    seed=2097153, steps=41
+)  # two files are compacted into one while a channel has a message of the second one
 def test_what_was_acknowledged_is_there_wherever_the_stream_ends(seed: int, steps: int) -> None:
     run_in_new_directory(run, seed, steps)
 

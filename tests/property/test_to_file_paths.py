@@ -79,7 +79,9 @@ class Place:
 def memory_root() -> str | None:
     """The root of another file system; None where there is none."""
     other = Path("/dev/shm")
-    usable = other.is_dir() and os.access(other, os.W_OK) and other.stat().st_dev != Path("/tmp").stat().st_dev
+    usable = (
+        other.is_dir() and os.access(other, os.W_OK) and other.stat().st_dev != Path("/tmp").stat().st_dev
+    )
     return str(other) if usable else None
 
 
@@ -149,7 +151,13 @@ def check(output: Path, work: Path) -> None:
 
 
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(SPELLINGS), st.sampled_from(WORK_SPELLINGS), st.sampled_from(KINDS), st.booleans(), st.booleans())
+@given(
+    st.sampled_from(SPELLINGS),
+    st.sampled_from(WORK_SPELLINGS),
+    st.sampled_from(KINDS),
+    st.booleans(),
+    st.booleans(),
+)
 @example("out", "{output}", ("lines", "none"), False, False)
 @example("out", "{output}", ("lines", "none"), True, True)
 @example("linked", "{output}", ("framed", "zstd"), False, True)
@@ -187,7 +195,9 @@ def test_a_shared_file_stays_and_is_appended_to(output: str) -> None:
         output_dir = place.path(output)
         check_writable(output_dir)
         for number, message in enumerate((b"one", b"two")):
-            archive = open_archive(output_dir, output_dir, "lines", "none", template="topic.log", is_shared=True)
+            archive = open_archive(
+                output_dir, output_dir, "lines", "none", template="topic.log", is_shared=True
+            )
             write(archive, message)
             if number:
                 archive.abandon()

@@ -38,8 +38,12 @@ class Progress:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="length of the load (default: 30)")
-    parser.add_argument("--rate", type=float, default=500.0, help="messages published a second (default: 500)")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of all choices")
+    parser.add_argument(
+        "--rate", type=float, default=500.0, help="messages published a second (default: 500)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of all choices"
+    )
     parser.add_argument("--output", type=Path, help="write the result to OUTPUT.json")
     options = parser.parse_args()
     plan = Plan(options.minutes, options.rate, options.seed)
@@ -57,8 +61,14 @@ def main() -> int:
 
 def write(result: Result, plan: Plan, output: Path) -> None:
     """Write what the soak found."""
-    made = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit(), "machine": str(this_machine())}
-    output.with_suffix(".json").write_text(json.dumps(made | result.document(plan), separators=(",", ":")) + "\n")
+    made = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
+        "machine": str(this_machine()),
+    }
+    output.with_suffix(".json").write_text(
+        json.dumps(made | result.document(plan), separators=(",", ":")) + "\n"
+    )
 
 
 if __name__ == "__main__":

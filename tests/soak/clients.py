@@ -45,7 +45,13 @@ class Producers:
         self._producer = Producer(*cluster.nsqd_addresses, publish_timeout_s=PUBLISH_TIMEOUT_S, log=_QUIET)
 
     def start(self) -> None:
-        for step in (self._publish, self._publish_several, self._publish_soon, self._publish_deferred, self._post):
+        for step in (
+            self._publish,
+            self._publish_several,
+            self._publish_soon,
+            self._publish_deferred,
+            self._post,
+        ):
             self._workers.repeat(step, self._pause_s)
 
     def stop(self) -> None:
@@ -175,11 +181,16 @@ class SlowReader:
     def _read(self) -> None:
         nsqd, topic = random.choice(self._cluster.nsqds), random.choice(self._topics)
         channel = random.choice(topic.channels)
-        with contextlib.suppress(Closed, OSError), Client(nsqd.tcp_port, receive_buffer_bytes=SMALL_BUFFER_BYTES) as client:
+        with (
+            contextlib.suppress(Closed, OSError),
+            Client(nsqd.tcp_port, receive_buffer_bytes=SMALL_BUFFER_BYTES) as client,
+        ):
             client.sub(topic.name, channel, rdy_count=10)
             for _ in range(SLOW_READS):
                 frame = client.next_frame(2.0)
-                if frame.data.startswith(b"E_FIN_FAILED"):  # nsqd hung for longer than its messages may be in flight
+                if frame.data.startswith(
+                    b"E_FIN_FAILED"
+                ):  # nsqd hung for longer than its messages may be in flight
                     continue
                 assert frame.kind == MESSAGE, frame
                 message = parse_message(frame.data)

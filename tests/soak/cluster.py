@@ -16,7 +16,12 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 NSQDS, LOOKUPDS = 3, 2
 # Small files, so that they come and go; short time-outs, so that what is held comes again and the hung are dropped.
-NSQD_FLAGS = ("--max-bytes-per-file=1000000", "--mem-queue-size=2000", "--msg-timeout=5s", "--sync-timeout=1s")
+NSQD_FLAGS = (
+    "--max-bytes-per-file=1000000",
+    "--mem-queue-size=2000",
+    "--msg-timeout=5s",
+    "--sync-timeout=1s",
+)
 
 
 class SoakNsqd(FaultyNsqd):
@@ -47,7 +52,8 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         pairs = port_pairs(NSQDS + LOOKUPDS)
         self.lookupds = [
-            NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair) for number, pair in enumerate(pairs[:LOOKUPDS])
+            NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair)
+            for number, pair in enumerate(pairs[:LOOKUPDS])
         ]
         lookupd_flags = [f"--lookupd-tcp-address=127.0.0.1:{tcp_port}" for tcp_port, _ in pairs[:LOOKUPDS]]
         self.nsqds = [
@@ -108,6 +114,8 @@ def _left(nsqd: str, topic: dict[str, Any]) -> Iterator[str]:
     if topic["depth"]:
         yield f"{nsqd} {topic['topic_name']}: depth {topic['depth']}"
     for channel in topic["channels"]:
-        counts = {name: channel[name] for name in ("depth", "in_flight_count", "deferred_count") if channel[name]}
+        counts = {
+            name: channel[name] for name in ("depth", "in_flight_count", "deferred_count") if channel[name]
+        }
         if counts:
             yield f"{nsqd} {topic['topic_name']}/{channel['channel_name']}: {counts}"

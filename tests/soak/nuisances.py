@@ -27,7 +27,12 @@ SMALL_BUFFER_BYTES = 4096
 RUBBISH_BYTES = 20_000
 END_S = 60.0
 _HOSTILE_TOPICS = ("hostile", "hostile2")
-_LEFT = (Closed, OSError, http.client.HTTPException, AssertionError)  # the last one: a frame that was not expected
+_LEFT = (
+    Closed,
+    OSError,
+    http.client.HTTPException,
+    AssertionError,
+)  # the last one: a frame that was not expected
 
 
 class Target(NamedTuple):
@@ -45,14 +50,23 @@ class NuisanceProcess:
     """The nuisances of one cluster, in a process of their own. `counts` are there when it has been left."""
 
     def __init__(
-        self, nsqds: Sequence[ServerProcess], lookupds: Sequence[ServerProcess], channels: Sequence[tuple[str, str]]
+        self,
+        nsqds: Sequence[ServerProcess],
+        lookupds: Sequence[ServerProcess],
+        channels: Sequence[tuple[str, str]],
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self.workers = Workers()
         self._over = context.Event()
         self._counted = context.Queue()
-        arguments = [target_of(nsqd) for nsqd in nsqds], [target_of(lookupd) for lookupd in lookupds], channels
-        self._process = context.Process(target=_run, args=(*arguments, self._over, self._counted), daemon=True)
+        arguments = (
+            [target_of(nsqd) for nsqd in nsqds],
+            [target_of(lookupd) for lookupd in lookupds],
+            channels,
+        )
+        self._process = context.Process(
+            target=_run, args=(*arguments, self._over, self._counted), daemon=True
+        )
 
     def __enter__(self) -> NuisanceProcess:
         self._process.start()
@@ -84,7 +98,11 @@ class Nuisances:
     """Each of them runs in a thread of its own, against a random process."""
 
     def __init__(
-        self, nsqds: Sequence[Target], lookupds: Sequence[Target], channels: Sequence[tuple[str, str]], workers: Workers
+        self,
+        nsqds: Sequence[Target],
+        lookupds: Sequence[Target],
+        channels: Sequence[tuple[str, str]],
+        workers: Workers,
     ) -> None:
         self._nsqds = nsqds
         self._lookupds = lookupds

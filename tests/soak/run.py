@@ -68,7 +68,9 @@ class Result:
     def document(self, plan: Plan) -> dict[str, Any]:
         """Return what the JSON file holds."""
         trends = {
-            process: {name: [round(t.level, 2), round(t.growth, 2), round(t.allowed, 2)] for name, t in of.items()}
+            process: {
+                name: [round(t.level, 2), round(t.growth, 2), round(t.allowed, 2)] for name, t in of.items()
+            }
             for process, of in self.trends.items()
         }
         return asdict(plan) | asdict(self) | {"counts": dict(sorted(self.counts.items())), "trends": trends}
@@ -94,7 +96,12 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         cluster.make_whole()
         publishing.stop()
         producers.stop()
-        problems = [*disturbing.errors, *nuisances.workers.errors, *publishing.errors, *_drain(cluster, topics, report)]
+        problems = [
+            *disturbing.errors,
+            *nuisances.workers.errors,
+            *publishing.errors,
+            *_drain(cluster, topics, report),
+        ]
         consumers.stop()
         problems += _end(cluster)
     trends = _trends(sampler.series)
@@ -117,13 +124,17 @@ def _channels(topics: list[SoakTopic]) -> list[tuple[str, str]]:
     return [(topic.name, channel) for topic in topics for channel in topic.channels]
 
 
-def _wait(seconds: float, topics: list[SoakTopic], disturbing: Workers, report: Callable[[str], None]) -> None:
+def _wait(
+    seconds: float, topics: list[SoakTopic], disturbing: Workers, report: Callable[[str], None]
+) -> None:
     """Report the progress until the time is over, or a thread of the soak itself failed."""
     began_s = time.monotonic()
     while (passed_s := time.monotonic() - began_s) < seconds and not disturbing.errors:
         done = sum(topic.published for topic in topics)
         kills = disturbing.counts["kill nsqd"] + disturbing.counts["kill lookupd"]
-        report(f"{passed_s / 60:5.1f} of {seconds / 60:g} minutes, {done:,} messages published, {kills} kills")
+        report(
+            f"{passed_s / 60:5.1f} of {seconds / 60:g} minutes, {done:,} messages published, {kills} kills"
+        )
         time.sleep(min(REPORT_EVERY_S, seconds - passed_s))
 
 
@@ -145,7 +156,9 @@ def _end(cluster: Cluster) -> Iterator[str]:
             yield f"{process.log_path.stem} ended with status {status}"
     for nsqd in cluster.nsqds:
         report = load_directory(nsqd.data_path, time.time_ns())[0]
-        yield from (f"{nsqd.data_path.name}: {finding_text(found)}" for found in report.findings if found.is_damage)
+        yield from (
+            f"{nsqd.data_path.name}: {finding_text(found)}" for found in report.findings if found.is_damage
+        )
 
 
 def known(samples: list[float | None]) -> list[float]:

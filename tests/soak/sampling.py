@@ -76,7 +76,9 @@ class Sampler(Background):
         for nsqd in self._cluster.nsqds:
             name = nsqd.data_path.name
             statistics = _of_process(nsqd.pid)
-            self.series.add(name, statistics | {"lag_ms": self._lag_ms(nsqd), "disk_mb": _disk_bytes(nsqd.data_path) / MB})
+            self.series.add(
+                name, statistics | {"lag_ms": self._lag_ms(nsqd), "disk_mb": _disk_bytes(nsqd.data_path) / MB}
+            )
 
     def _lag_ms(self, nsqd: SoakNsqd) -> float | None:
         """Return the mean delay of the event loop since the last sample."""

@@ -42,7 +42,9 @@ class Trend:
 def thinned(samples: Sequence[float], most: int) -> list[float]:
     """Return the medians of at most `most` groups of consecutive samples."""
     size = -(-len(samples) // most)
-    return [median(samples[start : start + size]) for start in range(0, len(samples), size)] if samples else []
+    return (
+        [median(samples[start : start + size]) for start in range(0, len(samples), size)] if samples else []
+    )
 
 
 def theil_sen(values: Sequence[float]) -> float:

@@ -61,7 +61,10 @@ def jsonl_of(some: list[Message]) -> bytes:
 
 
 def _document(one: Message) -> dict[str, Any]:
-    fields = {"timestamp": one.timestamp_ns, **{name: getattr(one, name) for name in ("id", "attempts", "topic")}}
+    fields = {
+        "timestamp": one.timestamp_ns,
+        **{name: getattr(one, name) for name in ("id", "attempts", "topic")},
+    }
     fields |= {"channel": one.channel, "nsqd": one.nsqd}
     try:
         return {**fields, "body": one.body.decode()}
@@ -72,10 +75,16 @@ def _document(one: Message) -> dict[str, Any]:
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A file of each format that Spark reads, with messages of two topics."""
-    some = [*messages(60), *messages(40, topic="clicks"), Message(b"\xff\x00", timestamp_ns=-1500, id="f" * 16)]
+    some = [
+        *messages(60),
+        *messages(40, topic="clicks"),
+        Message(b"\xff\x00", timestamp_ns=-1500, id="f" * 16),
+    ]
     some[5] = some[5]._replace(body='\u00fc\n"x'.encode())
     table = table_of(some)
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30, compression="none", write_page_checksum=True)
+    pq.write_table(
+        table, tmp_path / "a.parquet", row_group_size=30, compression="none", write_page_checksum=True
+    )
     finished(tmp_path / "b.jsonl", jsonl_of(some))
     settled(tmp_path / "logins.host.2025-11-20_10.log", b"anna\r\n\nbe\xffrt\rx\n")
     return tmp_path
@@ -130,10 +139,15 @@ def test_times_of_earlier_versions_are_numbers(spark: Any, archive: Path) -> Non
     table = table_of(messages(7)).drop_columns("timestamp").rename_columns({"timestamp_ns": "timestamp"})
     pq.write_table(table, archive / "old.parquet")
     by_spark, ours = chosen(archive)
-    assert {choice.time for choice in by_spark if choice.format is Format.PARQUET} == {"timestamp", "timestamp_ns"}
+    assert {choice.time for choice in by_spark if choice.format is Format.PARQUET} == {
+        "timestamp",
+        "timestamp_ns",
+    }
     assert not ours
     options = {"startTime": str(BASE_NS + 3)}
-    assert sorted(map(tuple, nsq_archive(spark, str(archive), **options).collect()), key=repr) == by_us(spark, archive, **options)
+    assert sorted(map(tuple, nsq_archive(spark, str(archive), **options).collect()), key=repr) == by_us(
+        spark, archive, **options
+    )
 
 
 def test_positions_are_known_of_parquet_alone(archive: Path) -> None:
@@ -194,13 +208,18 @@ def test_topics_that_only_the_manifest_or_a_directory_has(spark: Any, tmp_path: 
     of_us = nsq_archive(spark, str(tmp_path), topic="orders.us").select("topic", "body").collect()
     assert sorted((row.topic, bytes(row.body)) for row in of_us) == expected[2:]
     for frame in nsq_archive(spark, str(tmp_path)), spark.read.format("nsq").load(str(tmp_path)):
-        assert sorted((row.topic, bytes(row.body)) for row in frame.select("topic", "body").collect()) == expected
+        assert (
+            sorted((row.topic, bytes(row.body)) for row in frame.select("topic", "body").collect())
+            == expected
+        )
     unknown = settled(tmp_path / "a.b.web1.parquet", b"")
     pq.write_table(table_of([Message(b"row")]).drop_columns("topic"), unknown)
     assert chosen(tmp_path)[1] == [unknown.name]
 
 
-def test_spark_itself_reads_hives_directories_and_passes_over_the_manifest(spark: Any, tmp_path: Path) -> None:
+def test_spark_itself_reads_hives_directories_and_passes_over_the_manifest(
+    spark: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "topic=orders.eu" / "date=2025-11-20" / "web1-000000.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(table_of([Message(b"row")]).drop_columns("topic"), path)

@@ -69,13 +69,21 @@ print("messages:", nsq_archive(spark, archive).count())
 orders = spark.read.format("nsq").load(archive).select("body")
 orders.write.format("nsq").mode("append").options(nsqdTcpAddress=address, topic="orders").save()
 """
-QUIET = [f"--conf=spark.{name}" for name in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1")]
+QUIET = [
+    f"--conf=spark.{name}"
+    for name in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1")
+]
 
 
 @pytest.mark.slow  # `test_source_docs.py` has the cells of a notebook
 @pytest.mark.parametrize("way", ["spark-submit", "connect"])
 def test_a_script_on_two_workers(
-    way: str, nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone, spark_environment: dict[str, str]
+    way: str,
+    nsqd: NsqdProcess,
+    archive: Path,
+    tmp_path: Path,
+    cluster: Standalone,
+    spark_environment: dict[str, str],
 ) -> None:
     """Sent by spark-submit, or by a client of Spark Connect, which has no Java: the source reads and the sink writes."""
     script = tmp_path / "script.py"
@@ -94,7 +102,9 @@ def test_a_script_on_two_workers(
 
 
 def run_to_end(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=spark_replay.DEADLINE_S)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=spark_replay.DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -104,10 +114,22 @@ def connect_server(submit: list[str], log_path: Path, environment: dict[str, str
     """A server of Spark Connect as another program of the cluster; its address."""
     (port,) = free_ports(1)
     settings = [f"--conf=spark.connect.grpc.binding.{name}" for name in ("address=127.0.0.1", f"port={port}")]
-    command = [*submit, *settings, "--class=org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    with log_path.open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
+    command = [
+        *submit,
+        *settings,
+        "--class=org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
+    ]
+    with (
+        log_path.open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server,
+    ):
         try:
-            wait_until(lambda: server.poll() is not None or is_listening(port), spark_replay.DEADLINE_S, "Spark Connect")
+            wait_until(
+                lambda: server.poll() is not None or is_listening(port),
+                spark_replay.DEADLINE_S,
+                "Spark Connect",
+            )
             assert server.poll() is None, log_path.read_text("utf-8", "replace")
             yield f"sc://127.0.0.1:{port}"
         finally:
@@ -132,7 +154,9 @@ def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path, has
         kill_one_that_publishes(spark_replay.executors(replay.pid), nsqd)
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = compare(spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True).require_sound()
+    found = compare(
+        spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True
+    ).require_sound()
     assert found.again <= report["possible_duplicates"]
     assert 0 < report["possible_duplicates"] <= MESSAGES
     assert report["sent"] == report["matched"] == MESSAGES and report["failed"] == 0
@@ -150,7 +174,9 @@ def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, clust
     with spark_replay.Replay(nsqd, archive, tmp_path, *flags) as replay:
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = compare(spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True).require_sound()
+    found = compare(
+        spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True
+    ).require_sound()
     assert report["sent_before"] + report["sent"] == MESSAGES
     assert 0 < found.again <= report["possible_duplicates"] <= 10 * found.again
 
@@ -173,7 +199,9 @@ def test_a_restarted_nsqd(nsqd_that_returns: NsqdProcess, archive: Path, tmp_pat
         nsqd.restart(clean=False)
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
-    found = compare(spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True).require_sound()
+    found = compare(
+        spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True
+    ).require_sound()
     assert found.again == report["possible_duplicates"]
     assert report["sent"] == MESSAGES and report["failed"] == 0
 
@@ -237,7 +265,9 @@ def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     """Published, archived in every format, replayed into another nsqd, and consumed."""
     first, second = make_nsqd(), make_nsqd()
     published = {topic: some_bodies(topic) for topic in ARCHIVED}
-    reported = {topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()}
+    reported = {
+        topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()
+    }
     for topic in ARCHIVED:
         second.create(topic, spark_replay.CHANNEL)
     with spark_replay.Replay(second, tmp_path / "archive", tmp_path, LOCAL_CLUSTER) as replay:
@@ -246,7 +276,9 @@ def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     for topic, bodies in published.items():
         compare(bodies, spark_replay.copies(second, topic)).require_sound()
     found = read_messages(splits_of(tmp_path / "archive"))
-    in_archive = Counter((one.topic, one.body, one.id, one.timestamp_ns) for one in found if one.topic != "as_lines")
+    in_archive = Counter(
+        (one.topic, one.body, one.id, one.timestamp_ns) for one in found if one.topic != "as_lines"
+    )
     assert in_archive == Counter(
         (topic, one.body, one.id.decode(), one.timestamp_ns)
         for topic, messages in reported.items()
@@ -268,8 +300,12 @@ def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path
         client.mpub(topic, bodies)
     source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}", "--channel=archive")
     target = (f"--output-dir={directory}", "--sync-interval=100ms", *ARCHIVED[topic])
-    with ToolProcess("nsq_apps", "nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")) as tool:
-        nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=spark_replay.DEADLINE_S)
+    with ToolProcess(
+        "nsq_apps", "nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")
+    ) as tool:
+        nsqd.wait_for_channel(
+            topic, "archive", depth=0, in_flight_count=0, deadline_s=spark_replay.DEADLINE_S
+        )
         assert tool.stop() == 0
     with nsqd.connect() as client:
         client.sub(topic, "reported", 2500)

@@ -56,7 +56,12 @@ def body(topic: str, file: int, number: int) -> bytes:
 def messages_of(topic: str, file: int) -> list[Message]:
     """In time they lie between those of the other file of the topic; the ids of both are the same."""
     return [
-        Message(body(topic, file, number), topic, timestamp_ns=BASE_NS + number * 1000 + file * 500, id=f"{number:016x}")
+        Message(
+            body(topic, file, number),
+            topic,
+            timestamp_ns=BASE_NS + number * 1000 + file * 500,
+            id=f"{number:016x}",
+        )
         for number in range(EACH)
     ]
 
@@ -108,7 +113,10 @@ def replay(
     for name, value in SETTINGS.items():
         if name.startswith("spark.sql."):
             session.conf.set(name, value)
-    with TemporaryDirectory() as scratch, closing(open_checkpoint(job.checkpoint or scratch, job, files)) as checkpoint:
+    with (
+        TemporaryDirectory() as scratch,
+        closing(open_checkpoint(job.checkpoint or scratch, job, files)) as checkpoint,
+    ):
         return Replay(session, checkpoint, on_progress, stop or threading.Event()).run(is_dry=is_dry)
 
 
@@ -136,7 +144,10 @@ def bodies(some: Sequence[Message]) -> list[bytes]:
         (Selection(), lambda message: True),
         (Selection(Wanted(frozenset(("orders",)))), lambda message: message.topic == "orders"),
         (Selection(where='body RLIKE \'"level":"error"\''), lambda message: b"error" in message.body),
-        (Selection(where="json.user.id BETWEEN 7 AND 9"), lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9))),
+        (
+            Selection(where="json.user.id BETWEEN 7 AND 9"),
+            lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9)),
+        ),
         (
             Selection(where="json.level = 'error' AND topic = 'clicks' AND attempts = 1"),
             lambda message: b"error" in message.body and message.topic == "clicks",
@@ -146,7 +157,11 @@ def bodies(some: Sequence[Message]) -> list[bytes]:
     ids=["all", "a topic", "regular expression", "json", "columns and json", "nothing"],
 )
 def test_what_is_selected_arrives(
-    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], selection: Selection, is_wanted: Callable[[Message], bool]
+    spark: Any,
+    nsqd: NsqdProcess,
+    archive: list[FileInfo],
+    selection: Selection,
+    is_wanted: Callable[[Message], bool],
 ) -> None:
     wanted = [message for message in everything() if is_wanted(message)]
     outcome = replay(spark, job_for(nsqd, selection), archive)
@@ -156,18 +171,31 @@ def test_what_is_selected_arrives(
 
 
 @pytest.mark.parametrize(
-    "where", [pytest.param(None, id="as stored", marks=pytest.mark.slow), pytest.param("json.user.id >= 0", id="through SQL")]
+    "where",
+    [
+        pytest.param(None, id="as stored", marks=pytest.mark.slow),
+        pytest.param("json.user.id >= 0", id="through SQL"),
+    ],
 )
-def test_a_limit_is_exact_and_takes_the_first(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None) -> None:
+def test_a_limit_is_exact_and_takes_the_first(
+    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None
+) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(where=where, limit=EACH + 33)), archive)
     assert outcome.counts.messages == EACH + 33
     compare(bodies(everything()[: EACH + 33]), all_arrived(nsqd)).require_sound()
 
 
-@pytest.mark.parametrize("by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")])
-def test_duplicates_are_sent_once(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path, by_time: bool) -> None:
+@pytest.mark.parametrize(
+    "by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")]
+)
+def test_duplicates_are_sent_once(
+    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path, by_time: bool
+) -> None:
     """Both files of a topic have the same ids, with different bodies, and a third one has some messages once more."""
-    copies = [message._replace(timestamp_ns=message.known_ns + 7, nsqd="other:4150") for message in messages_of("clicks", 0)[:50]]
+    copies = [
+        message._replace(timestamp_ns=message.known_ns + 7, nsqd="other:4150")
+        for message in messages_of("clicks", 0)[:50]
+    ]
     files = [*archive, *files_of(write_framed(tmp_path / "clicks.copy.framed", copies))]
     job = job_for(nsqd, Selection(dedupe="id"), by_time=by_time)
     assert replay(spark, job, files, is_dry=True).shared_ids == len(TOPICS) * EACH
@@ -210,9 +238,14 @@ def test_each_topic_is_in_the_order_of_its_times(
         assert arrived(nsqd, topic) == wanted
 
 
-def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(spark: Any, nsqd: NsqdProcess, tmp_path: Path) -> None:
+def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(
+    spark: Any, nsqd: NsqdProcess, tmp_path: Path
+) -> None:
     """How long Spark sorts is no reason to send messages at once."""
-    some = [message._replace(timestamp_ns=BASE_NS + number * 10**7) for number, message in enumerate(messages_of("orders", 0))]
+    some = [
+        message._replace(timestamp_ns=BASE_NS + number * 10**7)
+        for number, message in enumerate(messages_of("orders", 0))
+    ]
     path = write_framed(tmp_path / "orders.framed", list(reversed(some)), record=20)
     assert replay(spark, job_for(nsqd, speed=1.0), files_of(path)).exit_code == 0
     with nsqd.connect() as client:
@@ -254,11 +287,21 @@ def test_the_earliest_are_within_the_limit(spark: Any, nsqd: NsqdProcess, archiv
 
 @pytest.mark.parametrize(
     ("selection", "by_time"),
-    [(ALL, False), (ALL, True), (Selection(where="json.user.id >= 0"), False), (Selection(dedupe="body"), False)],
+    [
+        (ALL, False),
+        (ALL, True),
+        (Selection(where="json.user.id >= 0"), False),
+        (Selection(dedupe="body"), False),
+    ],
     ids=["as stored", "by time", "through SQL", "shuffled"],
 )
 def test_a_stopped_replay_goes_on_where_it_was(
-    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], tmp_path: Path, selection: Selection, by_time: bool
+    spark: Any,
+    nsqd: NsqdProcess,
+    archive: list[FileInfo],
+    tmp_path: Path,
+    selection: Selection,
+    by_time: bool,
 ) -> None:
     job = job_for(nsqd, selection, by_time=by_time, rate=400.0, checkpoint=str(tmp_path / "checkpoint"))
     stop = threading.Event()
@@ -287,7 +330,9 @@ def test_a_checkpoint_that_cannot_be_ended_is_an_error_and_not_the_end(
     (tmp_path / "checkpoint" / "complete").symlink_to("/nowhere")
     outcome = replay(spark, job, archive)
     assert (outcome.exit_code, outcome.counts.messages) == (3, 4 * EACH)
-    assert outcome.errors == [f"the checkpoint {tmp_path}/checkpoint cannot be used: is a symbolic link, which is not followed"]
+    assert outcome.errors == [
+        f"the checkpoint {tmp_path}/checkpoint cannot be used: is a symbolic link, which is not followed"
+    ]
     (tmp_path / "checkpoint" / "complete").unlink()
     again = replay(spark, job, archive)
     assert (again.exit_code, again.counts.messages) == (0, 0)
@@ -341,7 +386,9 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
     def write(secrets: dict[str, str], limit_s: int = 1) -> None:
         given = {"lookupdHttpAddress": nodes, "topic": "sink", "giveUpAfter": f"{limit_s}s"}
         options = given | {f"nsq.{name}": value for name, value in secrets.items()}
-        spark.createDataFrame([(b"1",)], "body BINARY").write.format("nsq").mode("append").options(**options).save()
+        spark.createDataFrame([(b"1",)], "body BINARY").write.format("nsq").mode("append").options(
+            **options
+        ).save()
 
     def replayed(secrets: dict[str, str], limit_s: int = 1) -> Outcome:
         destination = Destination((), (nodes,), ClientOptions.of(**secrets))
@@ -354,7 +401,9 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
     write(trusted, 60)
     outcome = replayed(trusted, 60)
     assert (outcome.errors, outcome.counts.messages) == ([], 4 * EACH)
-    assert StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).duplicates({}) == 0  # it can ask the logs
+    assert (
+        StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).duplicates({}) == 0
+    )  # it can ask the logs
     topics = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
     assert topics == {"sink": 1, "clicks": 2 * EACH, "orders": 2 * EACH}
 
@@ -389,12 +438,20 @@ def test_a_jsonl_archive_is_read_by_spark_and_goes_on(spark: Any, nsqd: NsqdProc
     ]
     path = tmp_path / "orders.jsonl"
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-    entry = {"offset": 0, "bytes": path.stat().st_size, "format": "jsonl", "compress": "none", "topic": "orders"}
+    entry = {
+        "offset": 0,
+        "bytes": path.stat().st_size,
+        "format": "jsonl",
+        "compress": "none",
+        "topic": "orders",
+    }
     times = {"first_timestamp": BASE_NS, "last_timestamp": BASE_NS + EACH}
     (tmp_path / "_nsq_manifest").write_text(json.dumps({"path": "orders.jsonl", **entry, **times}) + "\n")
     job = job_for(nsqd, Selection(where="json.n >= 7"), rate=100.0, checkpoint=str(tmp_path / "checkpoint"))
     stop = threading.Event()
-    first = replay(spark, job, files_of(path), stop, lambda progress: stop.set() if progress.sent >= 20 else None)
+    first = replay(
+        spark, job, files_of(path), stop, lambda progress: stop.set() if progress.sent >= 20 else None
+    )
     assert first.is_stopped
     second = replay(spark, replace(job, rate=None), files_of(path))
     assert (second.exit_code, second.errors) == (0, [])

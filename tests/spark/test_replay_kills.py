@@ -63,7 +63,9 @@ def test_five_kills_lose_nothing_and_the_duplicates_are_reported(
         assert replay.end() == 0, replay.log_text()
         report = replay.report()
     assert report["sent_before"] + report["sent"] == MESSAGES
-    found = compare(spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True).require_sound()
+    found = compare(
+        spark_replay.numbered(MESSAGES), spark_replay.copies(nsqd), at_least_once=True
+    ).require_sound()
     reported = max(reported, report["possible_duplicates"])
     record_property("again", found.again)
     record_property("reported", reported)

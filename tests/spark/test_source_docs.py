@@ -93,7 +93,9 @@ def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: 
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_written_again_is_there_once(spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess) -> None:
+def test_a_batch_that_is_written_again_is_there_once(
+    spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess
+) -> None:
     nsqd.create("orders", "c")
     script = placed(SCRIPTS["once.py"]).replace("127.0.0.1:4151", f"127.0.0.1:{nsqd.http_port}")
     table = str(tmp_path / "tables/once")
@@ -148,7 +150,9 @@ def test_the_cells_of_a_notebook(placed: Placed, tmp_path: Path, spark_environme
     pytest.importorskip("ipykernel")
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(placed(code)) for code in CELLS])
-    client = nbclient.NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.create_kernel_manager()
     client.km.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     client.execute(env=spark_environment)
@@ -172,8 +176,15 @@ def test_the_table_of_columns() -> None:
 
 @pytest.mark.parametrize(
     ("title", "options"),
-    [("A live topic", LIVE_OPTIONS), ("Options of reading", READ_OPTIONS), ("Options of writing", WRITE_OPTIONS)],
+    [
+        ("A live topic", LIVE_OPTIONS),
+        ("Options of reading", READ_OPTIONS),
+        ("Options of writing", WRITE_OPTIONS),
+    ],
 )
 def test_the_tables_of_options(title: str, options: tuple[Any, ...]) -> None:
     rows = rows_below(title)[-len(options) :]
-    assert rows == [[f"`{option.name}`", f"`{option.default}`" if option.default else "", option.meaning] for option in options]
+    assert rows == [
+        [f"`{option.name}`", f"`{option.default}`" if option.default else "", option.meaning]
+        for option in options
+    ]

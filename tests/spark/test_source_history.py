@@ -42,7 +42,9 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "framed", "parquet"])
-def test_a_table_of_what_was_dropped_and_of_what_is_kept(make_nsqd: MakeNsqd, place: Place, form: str) -> None:
+def test_a_table_of_what_was_dropped_and_of_what_is_kept(
+    make_nsqd: MakeNsqd, place: Place, form: str
+) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     with place.archiving(nsqd, f"--format={form}", "--rotate-size=30000"):
         publish(nsqd, range(600))
@@ -53,7 +55,10 @@ def test_a_table_of_what_was_dropped_and_of_what_is_kept(make_nsqd: MakeNsqd, pl
     with pytest.raises(ArchiveError, match="does not keep number 5 of topic orders any more, .* give the id"):
         place.table(nsqd, startingOffsets=json.dumps({address(nsqd): 5}))
     ids = dict(place.rows(nsqd))
-    some = {"startingOffsets": json.dumps({address(nsqd): ids[4]}), "endingOffsets": json.dumps({TOPIC: {address(nsqd): 630}})}
+    some = {
+        "startingOffsets": json.dumps({address(nsqd): ids[4]}),
+        "endingOffsets": json.dumps({TOPIC: {address(nsqd): 630}}),
+    }
     assert place.table(nsqd, **some) == list(range(5, 630))
     assert place.table(nsqd, endingOffsets=json.dumps({address(nsqd): ids[6]})) == list(range(7))
     assert place.table(nsqd, startingOffsets=json.dumps({address(nsqd): ids[629]})) == list(range(630, 650))
@@ -157,7 +162,11 @@ def test_an_nsqd_that_is_down_or_gone_and_one_that_comes_later(
     make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, place: Place, tmp_path: Path
 ) -> None:
     lookupd = make_nsqlookupd()
-    flags = (*SMALL_FILES, f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
+    flags = (
+        *SMALL_FILES,
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--broadcast-address=127.0.0.1",
+    )
     first, third = make_nsqd(*flags), make_nsqd(*flags)
     with NsqdProcess(tmp_path / "second", *flags, ports=tuple(free_ports(2))).start() as second:
         for number, nsqd in enumerate((first, second)):
@@ -218,7 +227,9 @@ def test_between_two_times(make_nsqd: MakeNsqd, place: Place) -> None:
         assert {times[number] for number in found} <= {
             time for time in times.values() if since - 2**21 <= time < (until or 2**63)
         }
-        assert {number for number, time in times.items() if since <= time < (until or 2**63) - 2**21} <= set(found)
+        assert {number for number, time in times.items() if since <= time < (until or 2**63) - 2**21} <= set(
+            found
+        )
 
 
 def test_topics_by_a_pattern(make_nsqd: MakeNsqd, place: Place) -> None:
@@ -242,9 +253,12 @@ def test_topics_by_a_pattern(make_nsqd: MakeNsqd, place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "text"), [(("--format=lines",), "does not say which message is of which nsqd"), ((), "is damaged at")]
+    ("flags", "text"),
+    [(("--format=lines",), "does not say which message is of which nsqd"), ((), "is damaged at")],
 )
-def test_archives_that_do_not_do(make_nsqd: MakeNsqd, place: Place, flags: tuple[str, ...], text: str) -> None:
+def test_archives_that_do_not_do(
+    make_nsqd: MakeNsqd, place: Place, flags: tuple[str, ...], text: str
+) -> None:
     nsqd = make_nsqd()
     publish(nsqd, range(10))
     place.archive(nsqd, *flags)
@@ -255,7 +269,9 @@ def test_archives_that_do_not_do(make_nsqd: MakeNsqd, place: Place, flags: tuple
         place.table(nsqd)
 
 
-def test_a_query_of_spark_from_history_to_now(spark: Any, make_nsqd: MakeNsqd, place: Place, tmp_path: Path) -> None:
+def test_a_query_of_spark_from_history_to_now(
+    spark: Any, make_nsqd: MakeNsqd, place: Place, tmp_path: Path
+) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     with place.archiving(nsqd, "--rotate-size=30000"):
         publish(nsqd, range(300))
@@ -264,7 +280,9 @@ def test_a_query_of_spark_from_history_to_now(spark: Any, make_nsqd: MakeNsqd, p
     batches: dict[int, list[str]] = {}
 
     def run(crash_in: int | None = None) -> None:
-        stream = spark.readStream.format("nsq").options(**place.options(nsqd, maxOffsetsPerTrigger="90")).load()
+        stream = (
+            spark.readStream.format("nsq").options(**place.options(nsqd, maxOffsetsPerTrigger="90")).load()
+        )
         run_query(stream.select("id"), tmp_path / "checkpoint", batches, crash_in)
 
     for crash_in in 1, 3:

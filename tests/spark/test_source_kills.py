@@ -63,11 +63,20 @@ def test_a_driver_that_is_killed_twenty_times(spark_environment: dict[str, str],
     archive, table, checkpoint = (tmp_path / name for name in ("archive", "table", "checkpoint"))
     archive.mkdir()
     flags = ("--max-bytes-per-file=16384", "--retention-time=12s")
-    nsqds = [NsqdProcess(tmp_path / f"nsqd{number}", *flags, ports=tuple(free_ports(2))).start() for number in range(2)]
+    nsqds = [
+        NsqdProcess(tmp_path / f"nsqd{number}", *flags, ports=tuple(free_ports(2))).start()
+        for number in range(2)
+    ]
     for nsqd in nsqds:
         nsqd.create(TOPIC, "archive")
     sources = [f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds]
-    options = [f"--topic={TOPIC}", "--channel=archive", f"--output-dir={archive}", "--sync-interval=50ms", "--format=framed"]
+    options = [
+        f"--topic={TOPIC}",
+        "--channel=archive",
+        f"--output-dir={archive}",
+        "--sync-interval=50ms",
+        "--format=framed",
+    ]
     is_over = threading.Event()
     published: list[int] = [0, 0]
 
@@ -98,10 +107,17 @@ def test_a_driver_that_is_killed_twenty_times(spark_environment: dict[str, str],
     try:
         with (tmp_path / "driver.log").open("wb") as log:
             with ToolProcess(
-                "nsq_apps", "nsq_to_file", *sources, *options, "--rotate-interval=2s", log_path=tmp_path / "to_file.log"
+                "nsq_apps",
+                "nsq_to_file",
+                *sources,
+                *options,
+                "--rotate-interval=2s",
+                log_path=tmp_path / "to_file.log",
             ) as tool:
                 for number in range(KILLS):
-                    driver = subprocess.Popen(command, env=spark_environment, stdout=log, stderr=log, start_new_session=True)
+                    driver = subprocess.Popen(
+                        command, env=spark_environment, stdout=log, stderr=log, start_new_session=True
+                    )
                     before = rows()
                     wait_until(lambda before=before: rows() > before, deadline_s=150, what="a batch")  # type: ignore[misc]
                     time.sleep(chance.random() * 2)
@@ -113,7 +129,9 @@ def test_a_driver_that_is_killed_twenty_times(spark_environment: dict[str, str],
                 publisher.join()
                 wait_until(lambda: all(is_finished(nsqd) for nsqd in nsqds), what="everything to be archived")
                 assert tool.stop() == 0
-            driver = subprocess.Popen(command, env=spark_environment, stdout=log, stderr=log, start_new_session=True)
+            driver = subprocess.Popen(
+                command, env=spark_environment, stdout=log, stderr=log, start_new_session=True
+            )
             ends = [int(nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["next_seq"]) for nsqd in nsqds]
             wait_until(lambda: rows() >= sum(ends), deadline_s=600, what="the rest")
             time.sleep(2)

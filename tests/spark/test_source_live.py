@@ -157,7 +157,9 @@ def test_what_was_dropped_before_it_was_read(nsqd: NsqdProcess) -> None:
     start = strict.initialOffset()
     end = strict.latestOffset(start, ALL)
     nsqd.post(f"/topic/delete?topic={TOPIC}")
-    with pytest.raises(LostMessages, match=r"30 messages of topic orders on .*, from number 0 on, were dropped"):
+    with pytest.raises(
+        LostMessages, match=r"30 messages of topic orders on .*, from number 0 on, were dropped"
+    ):
         rows(strict, start, end)
     assert rows(lax, start, end) == []
     nsqd.create(TOPIC, "c")
@@ -178,7 +180,9 @@ def test_a_topic_that_was_created_again_is_another_one(nsqd: NsqdProcess) -> Non
     nsqd.create(TOPIC, "c")
     publish(nsqd, range(100, 125))
     for read_on in (lambda: strict.latestOffset(end, ALL), lambda: rows(strict, start, end)):
-        with pytest.raises(LostMessages, match=rf"topic {TOPIC} on {address(nsqd)} was deleted and created again"):
+        with pytest.raises(
+            LostMessages, match=rf"topic {TOPIC} on {address(nsqd)} was deleted and created again"
+        ):
             read_on()
     assert rows(lax, start, end) == []
     assert followed(lax, end) == [list(range(100, 125))]
@@ -262,7 +266,9 @@ def test_a_topic_of_dead_letters(nsqd: NsqdProcess) -> None:
 
 @pytest.mark.parametrize("place", ["nsqd", "lookupd"])
 @pytest.mark.parametrize("required", ["true", "tcp-https"])
-def test_a_secured_nsqd(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, tmp_path: Path, place: str, required: str) -> None:
+def test_a_secured_nsqd(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, tmp_path: Path, place: str, required: str
+) -> None:
     """By the names that the sink has for its connections, also if nsqlookupd, which has TLS too, names it by its HTTP port."""
     certificates = make_certificates(tmp_path / "certificates")
     logins = tmp_path / "logins"
@@ -288,7 +294,11 @@ def test_a_secured_nsqd(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, tm
     context = certificates.client_context(with_certificate=True)
     with urlopen(f"https://127.0.0.1:{port}/pub?topic={TOPIC}", b"1", context=context) as answer:
         assert answer.read() == b"OK"
-    given = {"topic": TOPIC, "giveUpAfter": "100ms", place: f"https://127.0.0.1:{port if place == 'nsqd' else lookupd.http_port}"}
+    given = {
+        "topic": TOPIC,
+        "giveUpAfter": "100ms",
+        place: f"https://127.0.0.1:{port if place == 'nsqd' else lookupd.http_port}",
+    }
     trusted = {
         "nsq.tls_root_ca_file": str(certificates.authority),
         "nsq.tls_cert": str(certificates.client_certificate),
@@ -316,7 +326,9 @@ def table(*nsqds: NsqdProcess, **options: str) -> list[int]:
     one = LiveBatchReader(live_options(given, 0), ("body",))
     parts = one.partitions()
     assert len(parts) >= int(options.get("minPartitions", 0))
-    return sorted(int(body) for part in parts for batch in one.read(part) for body in batch.column(0).to_pylist())
+    return sorted(
+        int(body) for part in parts for batch in one.read(part) for body in batch.column(0).to_pylist()
+    )
 
 
 def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
@@ -326,7 +338,10 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
         publish(nsqd, range(100 * number, 100 * number + 30))
     everything = [*range(30), *range(100, 130)]
     assert table(first, second) == everything
-    assert table(first, second, startingOffsets="earliest", endingOffsets="latest", minPartitions="7") == everything
+    assert (
+        table(first, second, startingOffsets="earliest", endingOffsets="latest", minPartitions="7")
+        == everything
+    )
     assert table(first, second, startingOffsets="latest") == []
     offsets = {address(first): 10, address(second): -1}
     assert table(first, second, startingOffsets=json.dumps(offsets)) == list(range(10, 30))
@@ -337,7 +352,8 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     assert table(first, path=str(archive)) == list(range(30))
     for more in {}, {"path": str(archive)}:
         with pytest.raises(
-            ArchiveError, match=f"there is no topic typo in {address(first)}{''.join(f', {one}' for one in more.values())}$"
+            ArchiveError,
+            match=f"there is no topic typo in {address(first)}{''.join(f', {one}' for one in more.values())}$",
         ):
             table(first, topic="typo", **more)
 
@@ -356,7 +372,9 @@ def test_a_table_of_what_is_not_kept_any_more(make_nsqd: MakeNsqd) -> None:
     first = earliest()
     assert table(nsqd) == list(range(first, 220))
     wanted = json.dumps({address(nsqd): 5})
-    with pytest.raises(LostMessages, match=f"{first - 5} messages of topic orders on .*, from number 5 on, were dropped"):
+    with pytest.raises(
+        LostMessages, match=f"{first - 5} messages of topic orders on .*, from number 5 on, were dropped"
+    ):
         table(nsqd, startingOffsets=wanted)
     assert table(nsqd, startingOffsets=wanted, failOnDataLoss="false") == list(range(first, 220))
 
@@ -402,7 +420,9 @@ def test_an_nsqlookupd_that_names_no_nsqds(answer: bytes, text: str) -> None:
     is_slow = "2s" in text
     with answering(answer, pause_s=0.1 if is_slow else 0) as lookupd:
         options = live_options({"lookupd": lookupd, "topic": TOPIC, "giveUpAfter": "1s"}, 0)
-        one = LiveReader(replace(options, access=replace(options.access, answer_s=2 if is_slow else 60)), ("body",))
+        one = LiveReader(
+            replace(options, access=replace(options.access, answer_s=2 if is_slow else 60)), ("body",)
+        )
         with pytest.raises(ArchiveError, match=text):
             one.initialOffset()
 
@@ -415,7 +435,9 @@ def test_a_query_goes_on_from_its_checkpoint(spark: Any, nsqd: NsqdProcess, tmp_
     def run(crash_in: int | None = None) -> None:
         options = {"nsqd": address(nsqd), "topic": TOPIC, "maxMessagesPerTrigger": "20"}
         stream = spark.readStream.format("nsq").options(**options).load()
-        run_query(stream.selectExpr("CAST(CAST(body AS STRING) AS INT)"), tmp_path / "checkpoint", batches, crash_in)
+        run_query(
+            stream.selectExpr("CAST(CAST(body AS STRING) AS INT)"), tmp_path / "checkpoint", batches, crash_in
+        )
 
     run(crash_in=1)
     publish(nsqd, range(50, 60))
@@ -429,10 +451,21 @@ def test_a_topic_is_a_table_in_sql_without_registration(spark: Any, nsqd: NsqdPr
     publish(nsqd, range(25))
     session = spark.newSession()
     session.sql(f"CREATE TEMPORARY VIEW orders USING nsq OPTIONS (nsqd '{address(nsqd)}', topic '{TOPIC}')")
-    rows = session.sql("SELECT CAST(CAST(body AS STRING) AS INT) AS n FROM orders WHERE position >= 5").collect()
+    rows = session.sql(
+        "SELECT CAST(CAST(body AS STRING) AS INT) AS n FROM orders WHERE position >= 5"
+    ).collect()
     assert sorted(row.n for row in rows) == list(range(5, 25))
-    frame = session.read.format("nsq").options(nsqd=address(nsqd), subscribe=TOPIC, endingOffsets="earliest").load()
+    frame = (
+        session.read.format("nsq")
+        .options(nsqd=address(nsqd), subscribe=TOPIC, endingOffsets="earliest")
+        .load()
+    )
     assert frame.count() == 0
-    some = session.read.format("nsq").options(nsqd=address(nsqd), topic=TOPIC).schema("position BIGINT, topic STRING").load()
+    some = (
+        session.read.format("nsq")
+        .options(nsqd=address(nsqd), topic=TOPIC)
+        .schema("position BIGINT, topic STRING")
+        .load()
+    )
     assert some.columns == ["position", "topic"]
     assert sorted(some.collect()) == [(number, TOPIC) for number in range(25)]

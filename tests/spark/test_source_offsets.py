@@ -39,9 +39,16 @@ def kill_in_the_middle_of_a_file(nsqd: NsqdProcess, place: Place, message_number
 
     They are the numbers of the log, too.
     """
-    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", "--channel=archive", "--sync-interval=50ms")
+    source = (
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        f"--topic={TOPIC}",
+        "--channel=archive",
+        "--sync-interval=50ms",
+    )
     flags = (f"--output-dir={place.directory}", "--format=framed", "--rotate-size=100000000")
-    with ToolProcess("nsq_apps", "nsq_to_file", *source, *flags, log_path=place.directory.parent / "killed.log"):
+    with ToolProcess(
+        "nsq_apps", "nsq_to_file", *source, *flags, log_path=place.directory.parent / "killed.log"
+    ):
         publish(nsqd, message_numbers)
         wait_until(lambda: is_finished(nsqd), what="everything to be archived")
         wait_until_dropped(nsqd, message_numbers.start + 50)
@@ -61,7 +68,9 @@ def test_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place, begins: str) -> N
     kill_in_the_middle_of_a_file(nsqd, place, range(200, 400))
     for _ in range(2):
         again = place.reader(nsqd)
-        with pytest.raises(LostMessages, match=r"\d+ messages of topic orders .* start again when nsq-to-file has finished"):
+        with pytest.raises(
+            LostMessages, match=r"\d+ messages of topic orders .* start again when nsq-to-file has finished"
+        ):
             again.initialOffset() if start is None else again.latestOffset(start, ALL)
     lax = place.reader(nsqd, failOnDataLoss="false")
     rest, _ = followed(lax, lax.initialOffset() if start is None else start, 30)
@@ -130,7 +139,9 @@ def test_a_topic_that_is_deleted_while_nsq_to_file_has_its_end(make_nsqd: MakeNs
         nsqd.create(TOPIC, "archive")
         publish(nsqd, range(180, 200))
         for again in (place.reader(nsqd), one):
-            with pytest.raises(LostMessages, match=r"nsq: 80 messages of topic orders .* start again when nsq-to-file has"):
+            with pytest.raises(
+                LostMessages, match=r"nsq: 80 messages of topic orders .* start again when nsq-to-file has"
+            ):
                 again.latestOffset(start, ALL)
     more, _ = followed(place.reader(nsqd), start, 33)
     assert sorted(found + more) == list(range(200))
@@ -157,7 +168,9 @@ def test_what_was_neither_read_nor_archived_of_a_deleted_topic(make_nsqd: MakeNs
 # ---- 3
 
 
-def test_an_archive_that_began_later_than_its_topic(make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_archive_that_began_later_than_its_topic(
+    make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     nsqd.create(TOPIC, "other")
     publish(nsqd, range(200))
@@ -179,7 +192,9 @@ def test_an_archive_that_began_later_than_its_topic(make_nsqd: MakeNsqd, place: 
         later = place.table(nsqd, startingOffsets=str(since))
         # An id tells its time to two milliseconds: what came just before may be there.
         assert {other for other, time in time_ns.items() if time >= since} <= set(later)
-        assert {time_ns[other] for other in later} <= {time for time in time_ns.values() if time >= since - 2**21}
+        assert {time_ns[other] for other in later} <= {
+            time for time in time_ns.values() if time >= since - 2**21
+        }
     assert place.table(nsqd, startingOffsets=str(time_ns[200] - 10**9)) == list(range(200, 400))
 
 
@@ -189,7 +204,11 @@ def times(place: Place, nsqd: NsqdProcess) -> list[tuple[bytes, int]]:
 
     one = LiveBatchReader(live_options(place.options(nsqd), 0), ("body", "timestamp_ns"))
     batches = [batch for part in one.partitions() for batch in one.read(part)]
-    return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+    return [
+        row
+        for batch in batches
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
 
 
 # ---- 4
@@ -211,7 +230,9 @@ def test_messages_that_are_dropped_between_planning_and_reading(make_nsqd: MakeN
     assert numbers(rest, lambda: planned) == list(range(200)), "also of a topic that is gone"
 
 
-def test_a_path_and_a_topic_that_are_not_there_yet(make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_path_and_a_topic_that_are_not_there_yet(
+    make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     later = place.directory
     later.rename(later.with_name("not yet"))
@@ -260,7 +281,8 @@ def test_a_plan_reads_no_file(make_nsqd: MakeNsqd, place: Place, monkeypatch: py
     opened: set[str] = set()
     read = archive_read.read
     monkeypatch.setattr(
-        "nsq_spark.source.batch_reader.read", lambda split, *more: (opened.add(split.path), read(split, *more))[1]
+        "nsq_spark.source.batch_reader.read",
+        lambda split, *more: (opened.add(split.path), read(split, *more))[1],
     )
     recent = place.table(nsqd, startingOffsets=str(time_ns[200] - 2**21))
     assert recent[-1] == 399 and set(range(200, 400)) <= set(recent) and len(opened) <= 2
@@ -286,7 +308,9 @@ def test_files_without_a_manifest_are_read_once(
     manifest.write_text(f"{first_line}\n{json.dumps(older)}\n")
     reads: list[str] = []
     read = archive_read.read
-    monkeypatch.setattr(history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1])
+    monkeypatch.setattr(
+        history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
+    )
     monkeypatch.setattr(history, "_REPORT_EVERY_S", 0)
     more = {"checkpointLocation": str(tmp_path / "checkpoint")} if has_location else {}
     for _ in range(2):
@@ -319,5 +343,7 @@ def test_copies_do_not_hide_a_hole(make_nsqd: MakeNsqd, place: Place) -> None:
 
 def test_the_checkpoint_of_the_last_version_says_what_to_do() -> None:
     document: dict[str, Any] = {"version": 3, "topics": {TOPIC: {"127.0.0.1:4151": [3, 120, 7, 99]}}}
-    with pytest.raises(BadOffset, match=r'another checkpointLocation and startingOffsets=.*"orders": .*"127.0.0.1:4151": 120'):
+    with pytest.raises(
+        BadOffset, match=r'another checkpointLocation and startingOffsets=.*"orders": .*"127.0.0.1:4151": 120'
+    ):
         TopicOffset.of_json(document)

@@ -52,7 +52,9 @@ def copy_some(place: Place, count: int) -> None:
 # ---- messages that are there twice
 
 
-def test_a_topic_that_is_gone_lacks_nothing_if_some_are_there_twice(make_nsqd: MakeNsqd, place: Place) -> None:
+def test_a_topic_that_is_gone_lacks_nothing_if_some_are_there_twice(
+    make_nsqd: MakeNsqd, place: Place
+) -> None:
     nsqd = make_nsqd(*SMALL_FILES)
     publish(nsqd, range(200))
     place.archive(nsqd)
@@ -84,16 +86,26 @@ def test_a_start_in_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place) -> Non
     nsqd = make_nsqd(*SMALL_FILES)
     publish(nsqd, range(200))
     place.archive(nsqd, "--format=framed")
-    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", "--channel=archive", "--sync-interval=50ms")
+    source = (
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        f"--topic={TOPIC}",
+        "--channel=archive",
+        "--sync-interval=50ms",
+    )
     flags = (f"--output-dir={place.directory}", "--format=framed", "--rotate-size=100000000")
-    with ToolProcess("nsq_apps", "nsq_to_file", *source, *flags, log_path=place.directory.parent / "killed.log"):
+    with ToolProcess(
+        "nsq_apps", "nsq_to_file", *source, *flags, log_path=place.directory.parent / "killed.log"
+    ):
         publish(nsqd, range(200, 220))
         time.sleep(0.01)  # ids have units of 1 ms
         start = str(time.time_ns())
         publish(nsqd, range(220, 400))
         wait_until(lambda: is_finished(nsqd), what="everything to be archived")
         wait_until_dropped(nsqd, 300)
-    for read in (lambda: place.table(nsqd, startingOffsets=start), place.reader(nsqd, startingOffsets=start).initialOffset):
+    for read in (
+        lambda: place.table(nsqd, startingOffsets=start),
+        place.reader(nsqd, startingOffsets=start).initialOffset,
+    ):
         with pytest.raises(LostMessages, match="start again when nsq-to-file has finished its files"):
             read()
     publish(nsqd, range(400, 410))
@@ -155,10 +167,16 @@ def test_a_hole_behind_files_that_were_rewritten(make_nsqd: MakeNsqd, place: Pla
 # ---- nsqds that are down, gone, or have another address
 
 
-def test_what_an_nsqd_archived_before_it_was_removed(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, place: Place) -> None:
+def test_what_an_nsqd_archived_before_it_was_removed(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, place: Place
+) -> None:
     """A stream knows an nsqd by its HTTP address, an archive by that for consumers."""
     lookupd = make_nsqlookupd()
-    flags = (*SMALL_FILES, f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
+    flags = (
+        *SMALL_FILES,
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--broadcast-address=127.0.0.1",
+    )
     first, second = make_nsqd(*flags), make_nsqd(*flags)
     for number, nsqd in enumerate((first, second)):
         publish(nsqd, range(1000 * number, 1000 * number + 20))
@@ -179,7 +197,9 @@ def test_what_an_nsqd_archived_before_it_was_removed(make_nsqd: MakeNsqd, make_n
         assert sorted(followed(rest, end, 30)[0]) == [*range(20, 30), *range(1020, 1100)]
 
 
-def test_an_nsqd_that_is_down_does_not_stop_a_stream_on_the_other(make_nsqd: MakeNsqd, place: Place, tmp_path: Path) -> None:
+def test_an_nsqd_that_is_down_does_not_stop_a_stream_on_the_other(
+    make_nsqd: MakeNsqd, place: Place, tmp_path: Path
+) -> None:
     first = make_nsqd(*SMALL_FILES)
     with NsqdProcess(tmp_path / "second", *SMALL_FILES, ports=tuple(free_ports(2))).start() as second:
         for number, nsqd in enumerate((first, second)):
@@ -200,7 +220,9 @@ def test_an_nsqd_that_is_down_does_not_stop_a_stream_on_the_other(make_nsqd: Mak
         assert sorted(found) == [*range(200), *range(1000, 1200)]
 
 
-def test_an_nsqd_that_gets_the_topic_while_another_one_is_down(make_nsqd: MakeNsqd, place: Place, tmp_path: Path) -> None:
+def test_an_nsqd_that_gets_the_topic_while_another_one_is_down(
+    make_nsqd: MakeNsqd, place: Place, tmp_path: Path
+) -> None:
     first = make_nsqd()
     with NsqdProcess(tmp_path / "second", ports=tuple(free_ports(2))).start() as second:
         publish(second, range(10))
@@ -228,7 +250,9 @@ def test_a_batch_whose_file_is_gone_is_an_error(make_nsqd: MakeNsqd, place: Plac
 # ---- files that are read once
 
 
-def test_what_is_remembered_of_a_file_is_for_all_topics(make_nsqd: MakeNsqd, place: Place, tmp_path: Path) -> None:
+def test_what_is_remembered_of_a_file_is_for_all_topics(
+    make_nsqd: MakeNsqd, place: Place, tmp_path: Path
+) -> None:
     """The next query with this checkpoint may read another topic."""
     nsqd = make_nsqd(*SMALL_FILES)
     lines = []
@@ -262,7 +286,9 @@ def test_small_batches_of_two_nsqds_read_the_ids_of_a_file_once(
         wait_until_dropped(nsqd, 100)
     reads: list[str] = []
     read = archive_read.read
-    monkeypatch.setattr(history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1])
+    monkeypatch.setattr(
+        history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
+    )
     one = place.reader(*nsqds)
     found, _ = followed(one, one.initialOffset(), 20)
     assert sorted(found) == [*range(200), *range(1000, 1200)]
@@ -272,7 +298,9 @@ def test_small_batches_of_two_nsqds_read_the_ids_of_a_file_once(
 # ---- what is said
 
 
-def test_a_topic_that_is_created_again_is_a_warning(make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_is_created_again_is_a_warning(
+    make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     nsqd = make_nsqd("--retention-time=1h")
     publish(nsqd, range(10))
     place.archive(nsqd)

@@ -14,7 +14,18 @@ from tests.support.archives import BASE_NS, framed, messages
 # One Spark for all of them.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
-COLUMNS = ["topic", "channel", "timestamp", "timestamp_ns", "id", "attempts", "body", "nsqd", "file", "position"]
+COLUMNS = [
+    "topic",
+    "channel",
+    "timestamp",
+    "timestamp_ns",
+    "id",
+    "attempts",
+    "body",
+    "nsqd",
+    "file",
+    "position",
+]
 
 
 @pytest.fixture
@@ -42,7 +53,9 @@ def test_a_message_is_a_row(spark: Any, archive: Path) -> None:
     assert [(row.id, row.attempts, row.timestamp_ns) for row in rows] == [
         (message.id, message.attempts, message.timestamp_ns) for message in expected
     ]
-    assert {(row.channel, row.nsqd, row.file) for row in rows} == {("archive", "127.0.0.1:4150", str(archive / "mixed.framed"))}
+    assert {(row.channel, row.nsqd, row.file) for row in rows} == {
+        ("archive", "127.0.0.1:4150", str(archive / "mixed.framed"))
+    }
     assert rows[0].timestamp.timestamp() == BASE_NS // 10**9
     assert len({row.position for row in rows}) == 300
 
@@ -65,13 +78,20 @@ def test_options_choose_messages(spark: Any, archive: Path, options: dict[str, s
 def test_a_frame_that_is_used_again_counts_the_same(spark: Any, archive: Path) -> None:
     frame = spark.read.format("nsq").load(str(archive))
     orders = frame.where("topic = 'orders'")
-    assert [orders.count(), frame.count(), orders.where("attempts = 1").count(), orders.count()] == [300, 402, 100, 300]
+    assert [orders.count(), frame.count(), orders.where("attempts = 1").count(), orders.count()] == [
+        300,
+        402,
+        100,
+        300,
+    ]
 
 
 def test_a_schema_chooses_columns(spark: Any, archive: Path) -> None:
     frame = spark.read.format("nsq").schema("position BIGINT, topic STRING").load(str(archive))
     assert frame.columns == ["position", "topic"]
-    assert sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
+    assert (
+        sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
+    )
 
 
 def test_a_view_chooses_columns(spark: Any, archive: Path) -> None:
@@ -129,7 +149,9 @@ def test_damage_fails_and_says_where(spark: Any, damaged: Path) -> None:
 
 def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> None:
     with pytest.raises(Exception, match="a stream reads a topic .* spark.readStream.schema"):
-        spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start().awaitTermination(60)
+        spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start().awaitTermination(
+            60
+        )
     with pytest.raises(Exception, match="option topic: '\u00fc' is no name of a topic"):
         spark.readStream.format("nsq").options(nsqd="127.0.0.1:1", topic="\u00fc").load()
 

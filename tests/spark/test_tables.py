@@ -31,15 +31,28 @@ def test_spark_reads_what_other_engines_read(
     expected = [b"%03d" % number for number in range(100)]
     nsqd.create("orders", "archive")
     nsqd.post("/mpub?topic=orders", b"\n".join(expected))
-    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=orders", "--channel=archive", "--sync-interval=100ms")
-    names = ("--filename-format=topic=<TOPIC>/date=<DATETIME>/<HOST><REV>.parquet", "--datetime-format=%Y-%m-%d")
+    source = (
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        "--topic=orders",
+        "--channel=archive",
+        "--sync-interval=100ms",
+    )
+    names = (
+        "--filename-format=topic=<TOPIC>/date=<DATETIME>/<HOST><REV>.parquet",
+        "--datetime-format=%Y-%m-%d",
+    )
     target = ("--format=parquet", f"--table={flag}", f"--output-dir={table.root}", *names)
     with ToolProcess("nsq_apps", "nsq_to_file", *source, *target, log_path=tmp_path / "log") as tool:
         nsqd.wait_for_channel("orders", "archive", depth=0, in_flight_count=0)
         assert tool.stop() == 0
     listed = spark.read.parquet(*(f"{table.root}/{path}" for path in table.files()))
     partitioned = spark.read.parquet(table.root).where("topic = 'orders' AND date >= '2020-01-01'")
-    for frame in listed, partitioned, nsq_archive(spark, table.root), spark.read.format("nsq").load(table.root):
+    for frame in (
+        listed,
+        partitioned,
+        nsq_archive(spark, table.root),
+        spark.read.format("nsq").load(table.root),
+    ):
         rows = frame.where("timestamp > '2020-01-01'").select("body", "timestamp_ns").collect()
         assert sorted(bytes(row.body) for row in rows) == expected == table.by_polars() == table.by_duckdb()
         assert sorted(row.timestamp_ns for row in rows) == sorted(table.arrow()["timestamp_ns"].to_pylist())

@@ -56,7 +56,9 @@ class Hosts:
         for number, name in enumerate("ab"):
             path = directory / name
             path.mkdir()
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "nsqd", str(path)], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "nsqd", str(path)], check=True
+            )
             self._mounted.append(path)
             nsqd = TapedNsqd(
                 path,
@@ -123,7 +125,10 @@ class Hosts:
                 ledger_clients.StayingConsumer(host, history, f"c{number}", TOPIC, first, one)
                 for number, one in enumerate(addresses)
             ),
-            *(ledger_clients.LedgerPublisher(host, history, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
+            *(
+                ledger_clients.LedgerPublisher(host, history, f"p{number}", TOPIC, [one])
+                for number, one in enumerate(addresses)
+            ),
             ledger_clients.LedgerHttpPublisher(host, history, "http", TOPIC, addresses),
             ledger_clients.LibraryPublisher(host, history, "producer", TOPIC, addresses),
         ]
@@ -132,7 +137,9 @@ class Hosts:
 
     def stop_publishers(self) -> None:
         publishers = [
-            one for one in self.clients if isinstance(one, ledger_clients.LedgerPublisher | ledger_clients.LibraryPublisher)
+            one
+            for one in self.clients
+            if isinstance(one, ledger_clients.LedgerPublisher | ledger_clients.LibraryPublisher)
         ]
         for publisher in publishers:
             publisher.is_over.set()

@@ -72,11 +72,15 @@ class Report:
     def violations(self) -> list[str]:
         """Return what must not be. What a frozen primary was about to deliver may arrive when it goes on."""
         shared = self.serving.shared().items()
-        found = [f"epoch {epoch}: {sorted(first.nsqd for first in firsts)} served" for epoch, firsts in shared]
+        found = [
+            f"epoch {epoch}: {sorted(first.nsqd for first in firsts)} served" for epoch, firsts in shared
+        ]
         found += [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
         if self.verdict is not None:
             found += [
-                str(finding) for finding in self.verdict.findings if finding.body not in self.alone or finding.check != "lost"
+                str(finding)
+                for finding in self.verdict.findings
+                if finding.body not in self.alone or finding.check != "lost"
             ]
         return found
 
@@ -121,7 +125,9 @@ def _spans_alone(log: Path) -> Iterator[tuple[float, float]]:
         at_s = datetime.strptime(at.group(), "%Y/%m/%d %H:%M:%S.%f").astimezone().timestamp()
         if "publishers are answered without them" in line:
             start_s = at_s
-        elif start_s and any(text in line for text in ("wait for standbys again", "NSQ: bye", "LEASE: waiting for")):
+        elif start_s and any(
+            text in line for text in ("wait for standbys again", "NSQ: bye", "LEASE: waiting for")
+        ):
             yield start_s, at_s + _LATEST_ANSWER_S
             start_s = 0.0
     if start_s:
@@ -181,7 +187,9 @@ def run(
 def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report) -> None:
     serving = hosts.serving
     primary, standby = hosts.wait_until_whole()
-    wait_until(lambda: serving.serves_now(primary.host.address), DEADLINE_S, f"a client of {primary.host.address}")
+    wait_until(
+        lambda: serving.serves_now(primary.host.address), DEADLINE_S, f"a client of {primary.host.address}"
+    )
     time.sleep(chance.uniform(0.0, 1.0))
     epoch = serving.newest_epoch
     happened = Happened(fault, time.monotonic())
@@ -193,7 +201,9 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     hosts.repair()
     if fault not in STAYS:
         first_ok_ns, first_delivery_ns = (
-            wait_until(partial(serving.first_ns, kind, epoch), DEADLINE_S, f"{kind}; refused: {serving.last_error}")
+            wait_until(
+                partial(serving.first_ns, kind, epoch), DEADLINE_S, f"{kind}; refused: {serving.last_error}"
+            )
             for kind in (Kind.OK, Kind.DELIVERED)
         )
         happened.ok_gap_s = max(0.0, first_ok_ns / 1e9 - gap_from_s)
@@ -202,11 +212,19 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
 
 @click.command()
 @click.option("--count", default=200, type=click.IntRange(1), show_default=True, help="Number of failovers.")
-@click.option("--minutes", default=0.0, help="End after this time, if the failovers take longer.  [default: no limit]")
-@click.option("--ttl", default=2, type=click.IntRange(2), show_default=True, help="Time to live of the lease, seconds.")
-@click.option("--fault", multiple=True, type=click.Choice(sorted(FAULTS)), help="Only these faults (repeatable).")
+@click.option(
+    "--minutes", default=0.0, help="End after this time, if the failovers take longer.  [default: no limit]"
+)
+@click.option(
+    "--ttl", default=2, type=click.IntRange(2), show_default=True, help="Time to live of the lease, seconds."
+)
+@click.option(
+    "--fault", multiple=True, type=click.Choice(sorted(FAULTS)), help="Only these faults (repeatable)."
+)
 @click.option("--seed", type=int, help="Seed of the order of faults.  [default: a new one]")
-@click.option("--directory", type=click.Path(path_type=Path), help="Keep data and logs here.  [default: removed]")
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Keep data and logs here.  [default: removed]"
+)
 @click.option("--sync-every", default=1, show_default=True, help="--sync-every of both nsqds.")
 @click.option("--on-timeout", default="refuse", help="--standby-on-timeout of both nsqds: refuse or alone.")
 def main(

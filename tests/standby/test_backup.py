@@ -18,7 +18,13 @@ from tests.support.lanes import sampled
 from tests.support.ledger import History, compare, judge
 from tests.support.network import Relay, free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
-from tests.support.standby_processes import DEADLINE_S, LoadedPublisher, consume_all, standby_of, wait_until_it_follows
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    LoadedPublisher,
+    consume_all,
+    standby_of,
+    wait_until_it_follows,
+)
 from tests.support.tool_process import run_tool
 from tests.support.wire import pub
 
@@ -29,7 +35,9 @@ OPEN = "--accept-standbys"
 
 def started(*flags: str) -> subprocess.Popen[str]:
     command = [*nsqd_command(), *flags]
-    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(*flags: str) -> tuple[int, str, str]:
@@ -102,7 +110,9 @@ def test_under_load_it_has_all_that_was_acknowledged_before(make_nsqd, restored,
     nsqd.create("t", "c")
     history = History(tmp_path / "history.jsonl")
     history.created("t", "c")
-    publishers = [LoadedPublisher(history, nsqd, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(4)]
+    publishers = [
+        LoadedPublisher(history, nsqd, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(4)
+    ]
     for publisher in publishers:
         publisher.start()
     wait_until(lambda: all(publisher.acknowledged > 300 for publisher in publishers), DEADLINE_S)
@@ -179,7 +189,9 @@ def test_a_backup_is_no_standby(make_nsqd, tmp_path):
     for number in range(3):
         back_up(nsqd, tmp_path / str(number))
         with nsqd.connect() as client:
-            assert client.ask(pub("t", b"x")).data.startswith(b"E_PUB_FAILED PUB failed 0 standbys are connected")
+            assert client.ask(pub("t", b"x")).data.startswith(
+                b"E_PUB_FAILED PUB failed 0 standbys are connected"
+            )
 
 
 def test_what_is_restored_is_no_danger_to_its_origin(make_nsqd, restored, tmp_path):
@@ -228,7 +240,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a file less": lambda path: log_in(path).unlink(),
     "no list": lambda path: (path / "backup/nsqd.backup").unlink(),
     "a link for a file": lambda path: link_instead(log_in(path), path / "x"),
-    "a file in place of a directory": lambda path: (shutil.rmtree(path / "backup"), (path / "backup").write_bytes(b"x")),
+    "a file in place of a directory": lambda path: (
+        shutil.rmtree(path / "backup"),
+        (path / "backup").write_bytes(b"x"),
+    ),
 }
 
 

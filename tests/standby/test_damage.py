@@ -99,7 +99,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {"removed": Path.unlink, "cut": c
 
 # To a closed file, and to the last one.
 changes = pytest.mark.parametrize(
-    ("how", "place"), sampled(itertools.product(CHANGES, (0, -1)), ("removed", 0), ("cut", -1), ("replaced", 0))
+    ("how", "place"),
+    sampled(itertools.product(CHANGES, (0, -1)), ("removed", 0), ("cut", -1), ("replaced", 0)),
 )
 
 
@@ -110,7 +111,9 @@ def test_a_file_that_another_program_changes_is_copied_again(how, place, primary
     CHANGES[how](path)
     wait_until(lambda: figures_of(standby)["changed_files"] == 1, DEADLINE_S, "the standby to see it")
     wait_until_it_follows(standby)
-    lines = [line for line in standby.log_text().splitlines() if path.name in line and "it is copied again" in line]
+    lines = [
+        line for line in standby.log_text().splitlines() if path.name in line and "it is copied again" in line
+    ]
     assert len(lines) == 1
     assert f"was {how}" in lines[0]
     assert figures_of(standby)["damaged_files"] == 0
@@ -152,7 +155,11 @@ def test_damage_of_the_primary_is_found_as_it_arrives(primary, follow):
     flip(logs(primary)[2], record_at(0))
     primary.start()
     standby = follow("--scrub-rate=0", wait=False)
-    wait_until(lambda: figures_of(standby)["damaged_bytes"] == 5 * RECORD_BYTES, DEADLINE_S, "the standby to count it")
+    wait_until(
+        lambda: figures_of(standby)["damaged_bytes"] == 5 * RECORD_BYTES,
+        DEADLINE_S,
+        "the standby to count it",
+    )
     wait_until(lambda: figures_of(standby)["state"] == "damaged", DEADLINE_S, "the first copy to end")
     assert figures_of(standby)["damaged_files"] == 3
     assert "the copy is damaged: t." in standby.http("GET", "/ping").text
@@ -205,7 +212,10 @@ def test_a_consumer_gets_what_was_damaged_where_it_reads(primary, follow):
     for path in logs(primary)[:3]:
         flip(path, record_at(1), record_at(2))
     assert sorted(consume_all(primary, "t", "c")) == BODIES
-    wait_until(lambda: primary.stats()["scrub"]["repaired_bytes"] >= 6 * RECORD_BYTES, what="the count of what was repaired")
+    wait_until(
+        lambda: primary.stats()["scrub"]["repaired_bytes"] >= 6 * RECORD_BYTES,
+        what="the count of what was repaired",
+    )
     assert primary.stats()["scrub"]["repaired_bytes"] == 6 * RECORD_BYTES
     assert "lost_count" not in primary.channel_stats("t", "c")
 
@@ -214,7 +224,9 @@ def test_a_consumer_gets_what_was_damaged_where_it_reads(primary, follow):
 def test_a_primary_completes_its_files_from_its_standby(how, place, primary, follow):
     follow("--scrub-rate=0")
     path = logs(primary)[place]
-    end = FILE_HEADER_BYTES + RECORD_BYTES * ((path.stat().st_size - FILE_HEADER_BYTES) // RECORD_BYTES if place == 0 else 3)
+    end = FILE_HEADER_BYTES + RECORD_BYTES * (
+        (path.stat().st_size - FILE_HEADER_BYTES) // RECORD_BYTES if place == 0 else 3
+    )
     before = path.read_bytes()[:end]
     CHANGES[how](path)
     # The scrub may find that a file was cut, too, and complete it first.

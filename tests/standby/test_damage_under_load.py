@@ -26,7 +26,13 @@ from tests.support.wire import mpub
 
 pytestmark = pytest.mark.ours
 
-FLAGS = ("--standby-acks=1", "--standby-timeout=40s", "--max-bytes-per-file=100000", "--mem-queue-size=100", "--scrub-rate=100MB")
+FLAGS = (
+    "--standby-acks=1",
+    "--standby-timeout=40s",
+    "--max-bytes-per-file=100000",
+    "--mem-queue-size=100",
+    "--scrub-rate=100MB",
+)
 FLIPS_AT_ONCE = 40
 PACE_S = 0.002
 SCRUBBED_S = 400.0  # while the disk is slow, a scrub reads a file a second
@@ -66,12 +72,18 @@ class Pair:
         self.changes += 1
         what = f"{path.name} of {half.data_path.name}, which was {how}"
         wait_until(lambda: self.count(half) > before, SCRUBBED_S, f"the count of {what}")
-        wait_until(lambda: path.exists() and path.stat().st_size > size_bytes - ON_THE_WAY_BYTES, SCRUBBED_S, what)
+        wait_until(
+            lambda: path.exists() and path.stat().st_size > size_bytes - ON_THE_WAY_BYTES, SCRUBBED_S, what
+        )
         self.wait_until_sound()
 
     def count(self, half: NsqdProcess) -> int:
         """What the half counts: files that another program changed, and bytes that the scrub found first."""
-        files = figures_of(half)["changed_files"] if half is self.standby else half.topic_stats("t").get("removed_files", 0)
+        files = (
+            figures_of(half)["changed_files"]
+            if half is self.standby
+            else half.topic_stats("t").get("removed_files", 0)
+        )
         return files + half.stats()["scrub"]["damaged_bytes"]
 
     def repaired_bytes(self, half: NsqdProcess) -> int:
@@ -171,10 +183,14 @@ def test_nothing_is_lost(rounds, promotes, most_files, start, follow, tmp_path, 
     primary.create("t", "fast", "slow")
     history = History(tmp_path / "history.jsonl")
     history.created("t", "fast", "slow")
-    publishers = [Publisher(history, primary, f"p{number}", 1 + 9 * number, most_files) for number in range(3)]
+    publishers = [
+        Publisher(history, primary, f"p{number}", 1 + 9 * number, most_files) for number in range(3)
+    ]
     for publisher in publishers:
         publisher.start()
-    wait_until(lambda: len(closed_logs(primary)) >= 3 and len(closed_logs(standby)) >= 3, DEADLINE_S, "some files")
+    wait_until(
+        lambda: len(closed_logs(primary)) >= 3 and len(closed_logs(standby)) >= 3, DEADLINE_S, "some files"
+    )
     consumer = Consumer(history, primary, "fast")
     consumer.start()
     pair = Pair(primary, standby, seed=rounds)

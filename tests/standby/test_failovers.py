@@ -37,7 +37,8 @@ def test_nothing_acknowledged_is_lost(start, follow, tmp_path, sync_every, seed)
     history.created("t", "c")
     for turn in range(ROUNDS):
         publishers = [
-            LoadedPublisher(history, primary, "t", f"{turn}-{number}", batch=chance.choice((1, 1, 20))) for number in range(4)
+            LoadedPublisher(history, primary, "t", f"{turn}-{number}", batch=chance.choice((1, 1, 20)))
+            for number in range(4)
         ]
         for publisher in publishers:
             publisher.start()

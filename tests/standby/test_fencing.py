@@ -83,7 +83,9 @@ def test_a_fenced_nsqd_can_be_promoted_if_the_new_primary_is_gone_before_it_foll
     new.kill()
     promoted = start("b", "--promote")  # without --accept-standbys: nobody can follow it
     wait_until_it_gives_way(old)
-    wait_until(lambda: "--accept-standbys is off" in old.log_text(), DEADLINE_S, "the old primary to be refused")
+    wait_until(
+        lambda: "--accept-standbys is off" in old.log_text(), DEADLINE_S, "the old primary to be refused"
+    )
     promoted.kill()
     promote(old)
     assert consume_all(old, "t", "c") == [b"both"]

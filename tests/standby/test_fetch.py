@@ -35,7 +35,10 @@ def pair(tmp_path_factory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("fetch")
     secret = secret_file(folder / "secret")
     flags = (secret, "--standby-acks=1", f"--max-bytes-per-file={FILE_BYTES}")
-    with NsqdProcess(folder / "a", *flags).start() as primary, standby_of(primary, folder / "b", *flags) as second:
+    with (
+        NsqdProcess(folder / "a", *flags).start() as primary,
+        standby_of(primary, folder / "b", *flags) as second,
+    ):
         primary.create("t", "c")
         primary.publish("t", MESSAGES)
         wait_until_it_has_all(primary)
@@ -73,7 +76,9 @@ def test_both_sides_are_in_the_same_epoch(pair):
     with fetch_link(pair[0]) as mine, fetch_link(pair[1]) as theirs:
         assert is_same_history(mine.list_log("t").epochs, theirs.list_log("t").epochs)
         assert not is_same_history((), ())
-        assert [file[:2] for file in mine.list_log("t").files] == [file[:2] for file in theirs.list_log("t").files]
+        assert [file[:2] for file in mine.list_log("t").files] == [
+            file[:2] for file in theirs.list_log("t").files
+        ]
 
 
 def test_what_is_not_there_is_said_and_the_connection_goes_on(pair):

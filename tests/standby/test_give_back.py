@@ -86,7 +86,11 @@ class Pair:
         """It has everything, and counts nothing as lost."""
         topic = self.primary.topic_stats("t")
         (channel,) = topic["channels"]
-        assert (channel["depth"], channel.get("lost_count"), topic.get("missing_count")) == (published, None, None)
+        assert (channel["depth"], channel.get("lost_count"), topic.get("missing_count")) == (
+            published,
+            None,
+            None,
+        )
 
     def check_the_promoted(self, expected: list[bytes]) -> None:
         wait_until_it_follows(self.standby)
@@ -218,7 +222,11 @@ def test_an_end_that_was_overtaken_is_set_aside_and_counted(pair, start, tmp_pat
     both.primary.publish("t", overtaking)
     both.standby.start()
     wait_until_it_follows(both.standby)
-    wait_until(lambda: figures_of(both.standby)["set_aside_messages"] == ALL - kept, DEADLINE_S, "the messages to be counted")
+    wait_until(
+        lambda: figures_of(both.standby)["set_aside_messages"] == ALL - kept,
+        DEADLINE_S,
+        "the messages to be counted",
+    )
     set_aside = next(path for path in both.standby.data_path.glob("standby-*") if any(path.glob("*.log")))
     both.primary.kill()
     promote(both.standby)
@@ -250,7 +258,9 @@ def test_it_is_killed_while_it_gets_it_back(pair):
     cut(0)(both.primary)
     for started in ("asking", "NSQ: closing topics", CAME_BACK):
         both.primary.launch()
-        wait_until(lambda text=started: text in both.primary.log_text() or is_up(both.primary), DEADLINE_S, started)
+        wait_until(
+            lambda text=started: text in both.primary.log_text() or is_up(both.primary), DEADLINE_S, started
+        )
         both.primary.kill()
     both.primary.start()
     both.check_the_primary()
@@ -295,7 +305,9 @@ Spoil = Callable[[int, bytes], bytes | None]
 def standby_that_fails(folder: Path, spoil: Spoil) -> AbstractContextManager[HostilePrimary]:
     """A member that gives what is in a folder, but `spoil` changes the n-th answer with bytes, or ends it all with None."""
     saved = read_epochs(folder)
-    server = FetchServer(folder, None, lambda: NodeState(0, is_complete=True), lambda topic: saved.logs.get(topic, ()))
+    server = FetchServer(
+        folder, None, lambda: NodeState(0, is_complete=True), lambda topic: saved.logs.get(topic, ())
+    )
     count = 0
 
     def script(request: dict[str, Any]) -> Iterator[bytes]:

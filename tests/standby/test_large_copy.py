@@ -53,7 +53,9 @@ def test_a_copy_takes_little_memory_and_publishing_goes_on(start, follow, tmp_pa
     primary.create(TOPIC, CHANNEL)
     primary.create(OTHER, CHANNEL)
     for first in range(0, 80_000, 200):
-        primary.publish(TOPIC, [b"%d " % number + b"x" * 5_000 for number in range(first, first + 200)], batch=200)
+        primary.publish(
+            TOPIC, [b"%d " % number + b"x" * 5_000 for number in range(first, first + 200)], batch=200
+        )
     standby = follow(primary, wait=False)
     copied = _until_it_follows(primary, standby)
     _check_equal(primary, tmp_path)

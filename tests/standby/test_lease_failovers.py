@@ -19,7 +19,12 @@ SHORT = ("unheard", "power-cut")
 def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
     report = run(directory, count, 2, faults, 0, print, "--sync-every=1")
     verdict = report.verdict
-    tally(faults=len(report.happened), acknowledged=verdict.acknowledged, lost=len(report.lost), doubled=verdict.again)
+    tally(
+        faults=len(report.happened),
+        acknowledged=verdict.acknowledged,
+        lost=len(report.lost),
+        doubled=verdict.again,
+    )
     print(*report.table(), sep="\n")
     assert report.violations() == []
     assert report.failovers == count

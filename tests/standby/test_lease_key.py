@@ -19,7 +19,13 @@ from tests.support.etcd import ETCD, Etcd
 from tests.support.etcd_operator import EtcdOperator
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import DEADLINE_S, is_primary, lease_holders, state_of, wait_until_it_serves
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    is_primary,
+    lease_holders,
+    state_of,
+    wait_until_it_serves,
+)
 from tests.support.wire import Client, Closed, pub
 
 pytestmark = pytest.mark.ours
@@ -45,7 +51,12 @@ class Group(Background):
     """Two nsqds that share a lease, and what they answer to those who publish and connect again when they must."""
 
     def __init__(self, directory: Path, address: str, acks: int) -> None:
-        flags = (f"--lease=etcd://{address}/orders", f"--lease-ttl={TTL_S}s", f"--standby-acks={acks}", "--standby-timeout=2s")
+        flags = (
+            f"--lease=etcd://{address}/orders",
+            f"--lease-ttl={TTL_S}s",
+            f"--standby-acks={acks}",
+            "--standby-timeout=2s",
+        )
         self.nsqds = lease_holders(directory, "ab", *flags)
         self.operator = EtcdOperator(address)
         self.answered: list[Ok] = []
@@ -81,13 +92,19 @@ class Group(Background):
     def wait_for_a_publish(self) -> NsqdProcess:
         """Wait for an OK to a request of later than now; return who gave it."""
         now_s = time.monotonic()
-        new = wait_until(lambda: [ok for ok in self.answered[-20:] if ok.asked_s > now_s], DEADLINE_S, "an nsqd that serves")
+        new = wait_until(
+            lambda: [ok for ok in self.answered[-20:] if ok.asked_s > now_s],
+            DEADLINE_S,
+            "an nsqd that serves",
+        )
         return new[0].nsqd
 
     def wait_for_a_loss(self, nsqd: NsqdProcess) -> str:
         """Wait for the next line in which an nsqd says that it has lost the lease; return all of its log since then."""
         return wait_until(
-            lambda: text if "LEASE: lost by" in (text := self.new_log(nsqd)) else "", DEADLINE_S, "the end of the lease"
+            lambda: text if "LEASE: lost by" in (text := self.new_log(nsqd)) else "",
+            DEADLINE_S,
+            "the end of the lease",
         )
 
     def mark(self) -> None:
@@ -107,7 +124,10 @@ def check_never_two_serve(answered: list[Ok]) -> None:
     assert changes <= 1, f"the nsqds that answered changed {changes} times"
 
 
-GROUPS = [("memory", 1), *(pytest.param(each, marks=pytest.mark.slow) for each in (("memory", 0), ("etcd", 0), ("etcd", 1)))]
+GROUPS = [
+    ("memory", 1),
+    *(pytest.param(each, marks=pytest.mark.slow) for each in (("memory", 0), ("etcd", 0), ("etcd", 1))),
+]
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=lambda param: f"{param[0]}, acks={param[1]}")

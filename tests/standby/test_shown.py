@@ -30,7 +30,14 @@ def pair(tmp_path) -> Iterator[StandbyCluster]:
 
 
 def nsq_stat(pair: StandbyCluster, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", f"--lookupd-http-address={pair.lookupd.http_address}", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "nsq_apps",
+        "nsq_stat",
+        f"--lookupd-http-address={pair.lookupd.http_address}",
+        *flags,
+    ]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
 
 
@@ -93,7 +100,10 @@ def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair):
     assert late["trouble"].startswith(f"lacks what its primary {primary} has had for")
     assert f"ERROR: nsqd {standby}: {late['trouble']}" in result.stderr
     result = nsq_stat(pair, "--max-standby-lag=100ms", "--count=1", "--interval=200ms")
-    assert (result.returncode, result.stdout.count("orders")) == (0, 2)  # the lines are those of Go's nsq_stat
+    assert (result.returncode, result.stdout.count("orders")) == (
+        0,
+        2,
+    )  # the lines are those of Go's nsq_stat
     assert f"WARNING: nsqd {standby}: lacks" in result.stderr
 
     pair.standby.kill()

@@ -56,7 +56,9 @@ def test_a_standby_copies_follows_and_takes_over(start, follow):
 
     left = consume_all(standby, "orders", "slow")
     assert sorted(body[:4] for body in left if b"x" in body) == [b"0003", b"0200"]
-    assert sorted(body for body in left if body.startswith(b"later")) == sorted(b"later %d" % n for n in range(50))
+    assert sorted(body for body in left if body.startswith(b"later")) == sorted(
+        b"later %d" % n for n in range(50)
+    )
     assert standby.channel_stats("orders", "slow")["deferred_count"] == 1  # type: ignore[index]
     assert standby.channel_stats("orders", "fast") is None
     assert standby.topic_stats("paused")["paused"]  # type: ignore[index]
@@ -82,7 +84,11 @@ def test_a_standby_refuses_clients_and_shows_its_lag(start, follow):
     assert standby.http("GET", "/ping").text == "OK"
     assert standby.http("GET", "/health").status == 503
     statistics = figures_of(standby)
-    assert (statistics["primary"], statistics["is_complete"], statistics["lag_messages"]) == (address, True, 0)
+    assert (statistics["primary"], statistics["is_complete"], statistics["lag_messages"]) == (
+        address,
+        True,
+        0,
+    )
     listed = primary.stats()["standbys"]["list"]
     assert [each["http_address"] for each in listed] == [f"127.0.0.1:{standby.http_port}"]
     assert "nsqd_standby_lag_messages" in primary.http("GET", "/metrics").text
@@ -95,7 +101,10 @@ def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(start, foll
     primary.create("t", "c")
     history = History(tmp_path / "history.jsonl")
     history.created("t", "c")
-    publishers = [LoadedPublisher(history, primary, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(6)]
+    publishers = [
+        LoadedPublisher(history, primary, "t", f"p{number}", batch=1 + 9 * (number % 2))
+        for number in range(6)
+    ]
     for publisher in publishers:
         publisher.start()
     wait_until(lambda: all(publisher.acknowledged > 50 for publisher in publishers), DEADLINE_S)
@@ -165,11 +174,20 @@ def test_with_tls_and_a_secret_where_clients_need_permissions(start, follow, tmp
     secret = secret_file(tmp_path / "secret")
     with contextlib.closing(AuthServer()) as server:
         primary = start(
-            "a", "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret, f"--auth-http-address={server.address}"
+            "a",
+            "--accept-standbys",
+            "--tls-required",
+            *certificates.nsqd_flags,
+            secret,
+            f"--auth-http-address={server.address}",
         )
         flags = ("--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}")
-        stranger = follow(primary, *flags, secret_file(tmp_path / "other", b"another secret, also long"), wait=False)
-        wait_until(lambda: "the proof of membership is wrong" in stranger.log_text(), DEADLINE_S, "the refusal")
+        stranger = follow(
+            primary, *flags, secret_file(tmp_path / "other", b"another secret, also long"), wait=False
+        )
+        wait_until(
+            lambda: "the proof of membership is wrong" in stranger.log_text(), DEADLINE_S, "the refusal"
+        )
         stranger.kill()
         follow(primary, *flags, secret)
         assert server.asked == []
@@ -201,7 +219,9 @@ def test_with_names_in_certificates(start, follow, tmp_path):
     primary.kill()
     other = start("a", "--accept-standbys", *names("a.example.org", "localhost"))
     refused = follow(other, *names("localhost"), name="c", wait=False)
-    wait_until(lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal")
+    wait_until(
+        lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal"
+    )
     assert refusal in other.log_text()
 
 
@@ -221,7 +241,9 @@ def test_a_promoted_standby_starts_again_with_the_same_flags(start, follow, flag
 def test_roles_that_a_start_refuses(start, follow):
     primary = start("a")
     standby = follow(primary, wait=False)
-    wait_until(lambda: "--accept-standbys is off" in standby.log_text(), DEADLINE_S, "the standby to be refused")
+    wait_until(
+        lambda: "--accept-standbys is off" in standby.log_text(), DEADLINE_S, "the standby to be refused"
+    )
     assert standby.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
     assert primary.http("POST", "/promote").json() == {"message": "NOT_A_STANDBY"}
     standby.kill()

@@ -52,7 +52,9 @@ class Publishing(Background):
         before = list(self.rounds)
 
         def have_come() -> bool:
-            return NO_ANSWER in self.refused or all(now > then + 1 for now, then in zip(self.rounds, before, strict=True))
+            return NO_ANSWER in self.refused or all(
+                now > then + 1 for now, then in zip(self.rounds, before, strict=True)
+            )
 
         wait_until(have_come, 3 * ANSWER_S, "answers to PUB")
 
@@ -66,7 +68,9 @@ class Publishing(Background):
 
     def _publish_to_all(self, client: Client, name: str) -> None:
         bodies = self._bodies.take(len(TOPICS))
-        sent = [self._history.sending(topic, [body], name) for topic, body in zip(TOPICS, bodies, strict=True)]
+        sent = [
+            self._history.sending(topic, [body], name) for topic, body in zip(TOPICS, bodies, strict=True)
+        ]
         client.send(*map(wire.pub, TOPICS, bodies))
         for publish in sent:
             try:

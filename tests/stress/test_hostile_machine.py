@@ -42,7 +42,9 @@ for name, call in calls.items():
 
 
 def interval_of_one(command: list[str], **variables: str) -> str:
-    done = subprocess.run(command, env=os.environ | variables, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=os.environ | variables, cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -85,7 +87,16 @@ def test_calls_on_files_of_the_directory_take_longer(tmp_path):
         lines = interval_of_one([sys.executable, "-c", CALLS, str(path)], **slow).splitlines()
         return {name for name, is_slow in map(str.split, lines) if is_slow == "True"}
 
-    assert delayed(inside / "file") == {"write", "pwrite", "pwritev", "pread", "fsync", "fdatasync", "open", "rename"}
+    assert delayed(inside / "file") == {
+        "write",
+        "pwrite",
+        "pwritev",
+        "pread",
+        "fsync",
+        "fdatasync",
+        "open",
+        "rename",
+    }
     assert delayed(tmp_path / "outside") == set()
 
 

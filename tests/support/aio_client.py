@@ -97,7 +97,9 @@ class AioConsumer:
         batch_handler: Callable[[Any], object] | None = None,
         **settings: Any,
     ) -> None:
-        self.consumer = aio.Consumer(topic, channel, _in_thread(handler), batch_handler=_in_thread(batch_handler), **settings)
+        self.consumer = aio.Consumer(
+            topic, channel, _in_thread(handler), batch_handler=_in_thread(batch_handler), **settings
+        )
         self._is_inside = False  # of a handler or a loop
 
     def __getattr__(self, name: str) -> Any:

@@ -45,7 +45,9 @@ class Place:
         self._log_path = directory / "nsq_to_file.log"
 
     @contextmanager
-    def archiving(self, nsqd: NsqdProcess, *flags: str, topic: str = TOPIC, host: str = "127.0.0.1") -> Iterator[None]:
+    def archiving(
+        self, nsqd: NsqdProcess, *flags: str, topic: str = TOPIC, host: str = "127.0.0.1"
+    ) -> Iterator[None]:
         """Archive until the end of the context, and finish the file there."""
         nsqd.create(topic, CHANNEL)
         source = (f"--nsqd-tcp-address={host}:{nsqd.tcp_port}", f"--topic={topic}", f"--channel={CHANNEL}")
@@ -110,10 +112,14 @@ def wait_until_dropped(nsqd: NsqdProcess, count: int = 1) -> None:
 
 
 def numbers(one: Any, plan: Callable[[], list[Any]]) -> list[int]:
-    return sorted(int(body) for part in plan() for batch in one.read(part) for body in batch.column(0).to_pylist())
+    return sorted(
+        int(body) for part in plan() for batch in one.read(part) for body in batch.column(0).to_pylist()
+    )
 
 
-def followed(one: LiveReader, start: dict[str, Any], most: int | None = None) -> tuple[list[int], dict[str, Any]]:
+def followed(
+    one: LiveReader, start: dict[str, Any], most: int | None = None
+) -> tuple[list[int], dict[str, Any]]:
     """All messages that there are now, and where they end."""
     found: list[int] = []
     while (end := one.latestOffset(start, ALL if most is None else ReadMaxRows(most))) != start:

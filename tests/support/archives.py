@@ -131,7 +131,9 @@ class Published:
 class TopicLogFile:
     """A file of a topic's log, record by record."""
 
-    def __init__(self, topic: str = "orders", first_seq: int = 0, salt: int = SALT, *, is_reused: bool = False) -> None:
+    def __init__(
+        self, topic: str = "orders", first_seq: int = 0, salt: int = SALT, *, is_reused: bool = False
+    ) -> None:
         self.topic = topic
         self.salt = salt
         self.name = log_file_name(topic, first_seq)
@@ -145,7 +147,15 @@ class TopicLogFile:
         body = mpub(published.bodies)
         base_id = 0x1000 + self._seq
         self.data += encode_record(
-            Batch(self._seq, base_id, published.timestamp_ns, published.due_ns, count, uniform_stride(body, count), body),
+            Batch(
+                self._seq,
+                base_id,
+                published.timestamp_ns,
+                published.due_ns,
+                count,
+                uniform_stride(body, count),
+                body,
+            ),
             self.salt,
         )
         self.messages += [
@@ -181,12 +191,16 @@ def compressed(data: bytes, compression: str, pieces: int = 1) -> bytes:
 # ---- reading
 
 
-def splits_of(paths: Path | Sequence[Path], target_bytes: int = 1 << 30, hints: Hints | None = None) -> list[Split]:
+def splits_of(
+    paths: Path | Sequence[Path], target_bytes: int = 1 << 30, hints: Hints | None = None
+) -> list[Split]:
     given = [paths] if isinstance(paths, Path) else paths
     return plan_splits(list_files([str(path) for path in given], Storage(), hints), target_bytes)
 
 
-def chunks_of(splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None) -> Iterator[Chunk]:
+def chunks_of(
+    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
+) -> Iterator[Chunk]:
     for split in splits:
         yield from read(split, Storage(), wanted, damage)
 
@@ -199,12 +213,16 @@ def reported(chunk: Chunk) -> list[Message]:
     """What a chunk's table says; its other forms say the same."""
     rows = chunk.arrow().to_pylist()
     assert mpub_body(chunk) == len(rows).to_bytes(4, "big") + mpub([row["body"] for row in rows])
-    assert chunk.count == len(rows) and chunk.payload.bytes_of(0, chunk.count) == sum(len(row["body"]) for row in rows)
+    assert chunk.count == len(rows) and chunk.payload.bytes_of(0, chunk.count) == sum(
+        len(row["body"]) for row in rows
+    )
     assert [row["position"] for row in rows] == chunk.positions.tolist()
     return [Message(*(row[name] for name in ("body", *Message._fields[1:]))) for row in rows]
 
 
-def read_messages(splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None) -> list[Message]:
+def read_messages(
+    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
+) -> list[Message]:
     """All messages, in order; in each split the positions rise."""
     found: list[Message] = []
     for split in splits:

@@ -29,7 +29,9 @@ class Asked(NamedTuple):
     headers: dict[str, str]
 
 
-def answer_of(*grants: Grant, ttl: int = 3600, identity: str = "me", url: str = "http://me.example/") -> dict[str, Any]:
+def answer_of(
+    *grants: Grant, ttl: int = 3600, identity: str = "me", url: str = "http://me.example/"
+) -> dict[str, Any]:
     return {
         "ttl": ttl,
         "identity": identity,

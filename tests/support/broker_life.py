@@ -13,7 +13,16 @@ import gevent
 from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
 from tests.support.ledger import History
-from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import (
+    SECOND,
+    FakeConsumer,
+    FakePublisher,
+    Received,
+    World,
+    close_descriptors,
+    sized,
+    start_broker,
+)
 
 TOPIC = "orders"
 CHANNELS = ("fast", "slow")

@@ -165,7 +165,13 @@ class Visits:
                 watch.check()
 
     def __call__(
-        self, admin: ServerProcess, path: str = "/", *, faults: Iterable[str] = (), size: ViewportSize = DESK, **options: Any
+        self,
+        admin: ServerProcess,
+        path: str = "/",
+        *,
+        faults: Iterable[str] = (),
+        size: ViewportSize = DESK,
+        **options: Any,
     ) -> Page:
         """`faults` are regular expressions of those that are none here; `options` are those of a context."""
         url = f"http://{admin.host.address}:{admin.http_port}"
@@ -270,7 +276,11 @@ def violations(page: Page, rules: Sequence[str] = ()) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     found: list[dict[str, Any]] = page.evaluate("options => axe.run(options)", options)["violations"]
-    return [f"{rule['id']}: {' '.join(node['target'])}: {node['failureSummary']}" for rule in found for node in rule["nodes"]]
+    return [
+        f"{rule['id']}: {' '.join(node['target'])}: {node['failureSummary']}"
+        for rule in found
+        for node in rule["nodes"]
+    ]
 
 
 def overflow(page: Page) -> list[str]:

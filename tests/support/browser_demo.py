@@ -39,7 +39,12 @@ READERS = {
     ("payments", "ledger"): 40,
 }
 # How many messages wait at the beginning, by topic and the channel that has them.
-WAITING = {("orders", "search"): 2_000, ("invoices", "mailer"): 300, ("logs", ""): 900, ("users", "search"): 120}
+WAITING = {
+    ("orders", "search"): 2_000,
+    ("invoices", "mailer"): 300,
+    ("logs", ""): 900,
+    ("users", "search"): 120,
+}
 _BATCHES_A_SECOND = 5
 
 
@@ -99,7 +104,12 @@ def _pace() -> float:
 def _consume(nsqd: NsqdProcess, topic: str, channel: str, fails: int, over: threading.Event) -> None:
     """Of so many messages, one is given back; of 0, none."""
     with nsqd.consumer(
-        topic, channel, 50, client_id=f"{topic}-worker", hostname=f"{channel}-1.example", user_agent="worker/2.1"
+        topic,
+        channel,
+        50,
+        client_id=f"{topic}-worker",
+        hostname=f"{channel}-1.example",
+        user_agent="worker/2.1",
     ) as client:
         number = 0
         while not over.is_set():

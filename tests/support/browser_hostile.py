@@ -33,7 +33,9 @@ def serve(answer: Answer) -> WebServer:
         found = answer(url.path, query) if asked.method == "GET" else None
         status = 500 if asked.method == "POST" else 404 if found is None else 200
         document = found or {"message": IMAGE + SCRIPT + BACKWARDS}
-        return Reply(status, body=json.dumps(document, separators=(",", ":")).encode())  # as nsqd and nsqlookupd write it
+        return Reply(
+            status, body=json.dumps(document, separators=(",", ":")).encode()
+        )  # as nsqd and nsqlookupd write it
 
     return WebServer(reply)
 
@@ -57,7 +59,14 @@ def _client(text: str) -> dict[str, Any]:
         "topology_zone",
         "topology_region",
     )
-    numbers = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "connect_ts")
+    numbers = (
+        "in_flight_count",
+        "ready_count",
+        "finish_count",
+        "requeue_count",
+        "message_count",
+        "connect_ts",
+    )
     return dict.fromkeys(texts, text) | dict.fromkeys(numbers, 1) | {"tls": True, "authed": True, "state": 3}
 
 
@@ -78,7 +87,10 @@ def _channel(name: str, query: Query) -> dict[str, Any]:
 def _topic(name: str, query: Query) -> dict[str, Any]:
     channel = query.get("channel", "")
     channels = [_channel(found, query) for found in (name, *INHERITED) if channel in ("", found)]
-    letters = [{"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS]
+    letters = [
+        {"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2}
+        for text in TEXTS
+    ]
     return {
         "topic_name": name,
         "depth": 3,
@@ -100,8 +112,17 @@ def _stats(query: Query) -> Any:
 
 def _peek(query: Query) -> Any:
     messages = [{"id": text, "timestamp": 1, "attempts": 1, "body": text} for text in TEXTS]
-    messages.append({"id": "json", "timestamp": 2, "attempts": 2, "body": json.dumps({text: text for text in TEXTS})})
-    return {"topic": IMAGE, "channel": IMAGE, "depth": 3, "in_flight_count": 0, "deferred_count": 0, "messages": messages}
+    messages.append(
+        {"id": "json", "timestamp": 2, "attempts": 2, "body": json.dumps({text: text for text in TEXTS})}
+    )
+    return {
+        "topic": IMAGE,
+        "channel": IMAGE,
+        "depth": 3,
+        "in_flight_count": 0,
+        "deferred_count": 0,
+        "messages": messages,
+    }
 
 
 def _log(query: Query) -> Any:
@@ -156,7 +177,10 @@ def nsqlookupd(nsqd: WebServer) -> WebServer:
             "/nodes": {"producers": [producer, absent]},
             "/topics": {"topics": [*TEXTS, *idle]},
             "/channels": {"channels": list(TEXTS)},
-            "/lookup": {"channels": list(TEXTS), "producers": [] if query.get("topic") in idle else [producer]},
+            "/lookup": {
+                "channels": list(TEXTS),
+                "producers": [] if query.get("topic") in idle else [producer],
+            },
         }
         return answers.get(path)
 

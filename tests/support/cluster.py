@@ -100,7 +100,9 @@ class Publisher(Background):
         """Returns when it has published `count` more; that they were answered in time is checked as well."""
         goal = self.history.acknowledged + count
         (running,) = self.running
-        wait_until(lambda: self.history.acknowledged >= goal or running.done(), PUBLISHES_S, f"{count} publishes")
+        wait_until(
+            lambda: self.history.acknowledged >= goal or running.done(), PUBLISHES_S, f"{count} publishes"
+        )
         assert not running.done(), running.result()
         assert self.slowest_s < ANSWER_S, f"an answer took {self.slowest_s:.3f} s"
 

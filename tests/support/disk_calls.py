@@ -68,7 +68,9 @@ def watched(root: Path, instead: Instead) -> Iterator[None]:
         def call(path: Any, *rest: Any, **named: Any) -> Any:
             text = os.fspath(path) if not isinstance(path, int) else ""
             if is_watched(text):
-                return instead(name, text, lambda *arguments: real(*arguments, **named), (text, *map(_text, rest)))
+                return instead(
+                    name, text, lambda *arguments: real(*arguments, **named), (text, *map(_text, rest))
+                )
             return real(path, *rest, **named)
 
         return call

@@ -24,7 +24,9 @@ class Etcd:
     With certificates, its clients have to show one.
     """
 
-    def __init__(self, directory: Path, certificates: Certificates | None = None, host: Host = LOOPBACK) -> None:
+    def __init__(
+        self, directory: Path, certificates: Certificates | None = None, host: Host = LOOPBACK
+    ) -> None:
         client_port, peer_port = free_ports(2)
         self._is_secure = certificates is not None
         scheme = "https" if self._is_secure else "http"

@@ -18,7 +18,9 @@ class EtcdOperator:
 
     def ask(self, path: str, **fields: Any) -> dict[str, Any]:
         request = urllib.request.Request(
-            f"http://{self._address}/v3/{path}", json.dumps(fields).encode(), {"Content-Type": "application/json"}
+            f"http://{self._address}/v3/{path}",
+            json.dumps(fields).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
             found: dict[str, Any] = json.load(answer)

@@ -24,7 +24,12 @@ Answer = Callable[[Any], None]
 Pair = dict[str, Any]
 
 # What a transaction can compare, with the value of a key that does not exist.
-_TARGETS = {"CREATE": ("create_revision", 0), "MOD": ("mod_revision", 0), "LEASE": ("lease", 0), "VALUE": ("value", None)}
+_TARGETS = {
+    "CREATE": ("create_revision", 0),
+    "MOD": ("mod_revision", 0),
+    "LEASE": ("lease", 0),
+    "VALUE": ("value", None),
+}
 
 
 class FakeEtcd:
@@ -49,7 +54,9 @@ class FakeEtcd:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 fake.asked.append(path)
                 with suppress(OSError):
-                    fake.odd.get(path, ok(fake.answer(path, asked) if path not in fake.odd else None))(self.wfile)
+                    fake.odd.get(path, ok(fake.answer(path, asked) if path not in fake.odd else None))(
+                        self.wfile
+                    )
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -92,7 +99,9 @@ class FakeEtcd:
     def _expire(self) -> None:
         now_s = time.monotonic()
         self._leases = {name: lease for name, lease in self._leases.items() if lease[1] > now_s}
-        ended = [key for key, pair in self.values.items() if "lease" in pair and pair["lease"] not in self._leases]
+        ended = [
+            key for key, pair in self.values.items() if "lease" in pair and pair["lease"] not in self._leases
+        ]
         for key in ended:
             self._revision += 1
             del self.values[key]
@@ -139,7 +148,9 @@ class FakeEtcd:
     def _kv_txn(self, asked: dict[str, Any]) -> dict[str, Any]:
         has_succeeded = all(map(self._holds, asked.get("compare", [])))
         responses = self._carry_out(asked.get("success" if has_succeeded else "failure", []))
-        return ({"succeeded": True} if has_succeeded else {}) | ({"responses": responses} if responses else {})
+        return ({"succeeded": True} if has_succeeded else {}) | (
+            {"responses": responses} if responses else {}
+        )
 
     def _holds(self, compare: dict[str, Any]) -> bool:
         assert compare["result"] == "EQUAL"

@@ -31,7 +31,9 @@ DELAYED = ".delayed"
 class FaultyNsqd(NsqdProcess):
     """An nsqd whose disk obeys `rules`."""
 
-    def __init__(self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+    ) -> None:
         super().__init__(data_path, *flags, host=host, ports=ports)
         self._rules = data_path.with_suffix(".rules")
         self.set_rules()
@@ -52,7 +54,9 @@ class FaultyNsqd(NsqdProcess):
     def delayed_calls(self) -> tuple[int, int]:
         """How many calls were delayed: on the event loop, and in threads."""
         lines = self.delays()
-        return sum(line.startswith("loop") for line in lines), sum(line.startswith("thread") for line in lines)
+        return sum(line.startswith("loop") for line in lines), sum(
+            line.startswith("thread") for line in lines
+        )
 
     def delays(self) -> list[str]:
         """A line for the begin of each delay, as "loop write *" or "thread rename t.*", and one for its end: "end write *"."""
@@ -92,7 +96,9 @@ class Rules:
             file.write(f"{word} {rule['call']} {rule.get('path', '*')}\n")
 
     def _find(self, name: str, file_name: str) -> dict[str, Any]:
-        fitting = (r for r in self._current() if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
+        fitting = (
+            r for r in self._current() if r["call"] == name and fnmatchcase(file_name, r.get("path", "*"))
+        )
         return next(fitting, {})
 
     def _current(self) -> list[dict[str, Any]]:

@@ -69,7 +69,9 @@ class Template:
 
     def __init__(self, module: str, directory: Path) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen([sys.executable, "-m", __name__, module], cwd=directory, stdin=theirs)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, module], cwd=directory, stdin=theirs
+        )
         theirs.close()
 
     def start(self, flags: Sequence[str], output: int) -> Forked:
@@ -77,7 +79,9 @@ class Template:
         request = {"flags": flags, "environment": dict(os.environ), "umask": umask}
         ended, ends = os.pipe()
         with open(os.devnull) as nothing:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [nothing.fileno(), output, output, ends])
+            socket.send_fds(
+                self._socket, [json.dumps(request).encode()], [nothing.fileno(), output, output, ends]
+            )
         os.close(ends)
         return Forked(int(self._socket.recv(20)), ended)
 

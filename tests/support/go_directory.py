@@ -35,7 +35,10 @@ class GoMessage(NamedTuple):
 
 def go_messages(bodies: Sequence[bytes], first: int = 0, attempts: int = 0) -> list[GoMessage]:
     """Ids and times rise from message to message; `first` is how many came before."""
-    return [GoMessage(body, FIRST_ID + number, FIRST_NS + 1001 * number, attempts) for number, body in enumerate(bodies, first)]
+    return [
+        GoMessage(body, FIRST_ID + number, FIRST_NS + 1001 * number, attempts)
+        for number, body in enumerate(bodies, first)
+    ]
 
 
 def numbered(prefix: str, count: int, first: int = 0) -> list[GoMessage]:

@@ -83,11 +83,17 @@ def drive(count: int, threads: int, seed: int) -> Findings:
                 refused.append(f"begin refused call {number}: {error!r}")
         if chance.random() < 0.2:
             gevent.sleep(0)
-        if begun - len(model.answered) > _MOST_WAITING and not _wait_for_answers(model, begun - _MOST_WAITING):
+        if begun - len(model.answered) > _MOST_WAITING and not _wait_for_answers(
+            model, begun - _MOST_WAITING
+        ):
             break
     problems = refused + model.wrong + _wait_for_all(pool, model, begun)
-    problems += [f"call {number} ran {times} times" for number, times in enumerate(model.ran[:begun]) if times != 1]
-    problems += [f"call {number} was answered {times} times" for number, times in model.answered.items() if times != 1]
+    problems += [
+        f"call {number} ran {times} times" for number, times in enumerate(model.ran[:begun]) if times != 1
+    ]
+    problems += [
+        f"call {number} was answered {times} times" for number, times in model.answered.items() if times != 1
+    ]
     found = Findings(problems, begun, pool.thread_count)
     pool.stop()
     return found
@@ -113,7 +119,10 @@ def _wait_for_all(pool: DiskThreads, model: _Model, begun: int) -> list[str]:
         if time.monotonic() > deadline_s:
             silent = begun - len(model.answered)
             busy = pool.thread_count - pool.idle_count
-            return [f"{silent} calls were never answered", f"{busy} of {pool.thread_count} threads never became idle"]
+            return [
+                f"{silent} calls were never answered",
+                f"{busy} of {pool.thread_count} threads never became idle",
+            ]
         gevent.sleep(0.001)
     return []
 

@@ -15,4 +15,6 @@ def flip(path: Path, *places: int, mask: int = 16) -> None:
 
 def content(directory: Path) -> dict[str, bytes]:
     """Every file below a directory."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }

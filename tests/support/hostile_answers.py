@@ -35,7 +35,9 @@ FORMS: dict[str, Callable[[int], bytes]] = {
     "objects": lambda size: _many('{"topics":[', '{"":0}', "]}", size * 2),
     "beginnings of topics": lambda size: b'{"topics":[' + b'{"topic_name":' * (size // 14),
     "one text": lambda size: b'{"topics":"' + b"x" * size + b'"}',
-    "producers": lambda size: _many('{"producers":[', '{"broadcast_address":"h%d","http_port":1}', "]}", size),
+    "producers": lambda size: _many(
+        '{"producers":[', '{"broadcast_address":"h%d","http_port":1}', "]}", size
+    ),
 }
 
 

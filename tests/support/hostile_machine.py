@@ -59,13 +59,22 @@ def compiled_shim(directory: Path) -> Path | None:
 
 
 def environment(
-    seed: int, directory: Path, *, shim: Path | None, disk: SlowDisk, switch_interval_s: float = SWITCH_INTERVAL_S
+    seed: int,
+    directory: Path,
+    *,
+    shim: Path | None,
+    disk: SlowDisk,
+    switch_interval_s: float = SWITCH_INTERVAL_S,
 ) -> dict[str, str]:
     """Return the variables for a process, and for all that it starts; calls on files below `directory` are slow."""
     paths = [str(STRESS), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {"PYTHONPATH": os.pathsep.join(paths), _INTERVAL: repr(switch_interval_s), _SEED: str(seed)}
     if shim is not None:
-        others = [each for each in os.environ.get("LD_PRELOAD", "").split(":") if each and Path(each).name != shim.name]
+        others = [
+            each
+            for each in os.environ.get("LD_PRELOAD", "").split(":")
+            if each and Path(each).name != shim.name
+        ]
         variables["LD_PRELOAD"] = ":".join([str(shim), *others])
         variables["SLOW_DISK"] = disk.setting(seed, directory)
     return variables

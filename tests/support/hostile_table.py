@@ -17,11 +17,15 @@ _NESTED = b'{"client_id":' + b"[" * _MB + b"]" * _MB + b"}"
 
 
 def _emoji() -> bytes:
-    return b"IDENTIFY\n" + sized(json.dumps({"client_id": "\U0001f600" + "x" * (5 * _MB)}, ensure_ascii=False).encode())
+    return b"IDENTIFY\n" + sized(
+        json.dumps({"client_id": "\U0001f600" + "x" * (5 * _MB)}, ensure_ascii=False).encode()
+    )
 
 
 def _newlines() -> bytes:
-    return identify(client_id="x\n[nsqd] FATAL: " * 2000, hostname="\r\n" * 20_000, user_agent="\x1b[2J" * 10_000)
+    return identify(
+        client_id="x\n[nsqd] FATAL: " * 2000, hostname="\r\n" * 20_000, user_agent="\x1b[2J" * 10_000
+    )
 
 
 # The name of an input of a TCP command, and what makes it.
@@ -58,12 +62,18 @@ NSQD_COMMANDS: dict[str, list[Input]] = {
         ("messages of one byte", lambda: b"MPUB hostile\n" + sized(mpub_body([b"x"] * 100_000))),
         ("a huge count", lambda: b"MPUB hostile\n" + sized(b"\x7f\xff\xff\xff" + bytes(_MB))),
     ],
-    "MEMBER": [("nested lists", lambda: b"MEMBER\n" + sized(_NESTED)), ("many", lambda: b"MEMBER\n" + sized(b"{}") * 5000)],
+    "MEMBER": [
+        ("nested lists", lambda: b"MEMBER\n" + sized(_NESTED)),
+        ("many", lambda: b"MEMBER\n" + sized(b"{}") * 5000),
+    ],
     "STANDBY": [
         ("nested lists", lambda: b"STANDBY\n" + sized(_NESTED)),
         ("a negative size", lambda: b"STANDBY\n\xff\xff\xff\xff"),
     ],
-    "ACK": [("of no standby", lambda: b"ACK 1\n" * 10_000), ("too long a number", lambda: b"ACK " + b"9" * 100_000 + b"\n")],
+    "ACK": [
+        ("of no standby", lambda: b"ACK 1\n" * 10_000),
+        ("too long a number", lambda: b"ACK " + b"9" * 100_000 + b"\n"),
+    ],
     "DPUB": [("many", lambda: dpub("hostile", 3_600_000, b"x") * 5_000)],
     "": [
         ("a line without an end", lambda: b"x" * 5 * _MB),
@@ -76,7 +86,10 @@ LOOKUPD_COMMANDS: dict[str, list[Input]] = {
     "IDENTIFY": [
         ("nested lists", lambda: b"IDENTIFY\n" + sized(b"[" * (_MB - 1))),
         ("a long text", lambda: identify_nsqd(hostname="\U0001f600" * 80_000)),
-        ("newlines", lambda: identify_nsqd(hostname="x\n[nsqlookupd] FATAL: " * 2000, version="\x1b[2J" * 1000)),
+        (
+            "newlines",
+            lambda: identify_nsqd(hostname="x\n[nsqlookupd] FATAL: " * 2000, version="\x1b[2J" * 1000),
+        ),
     ],
     "PING": [("many", lambda: identify_nsqd() + b"PING\n" * 100_000)],
     "REGISTER": [
@@ -102,7 +115,13 @@ def channels_of_one(channels: int) -> bytes:
 
 
 def identify_nsqd(**changes: str) -> bytes:
-    fields = {"broadcast_address": "h", "hostname": "h", "tcp_port": 1, "http_port": 1, "version": "1"} | changes
+    fields = {
+        "broadcast_address": "h",
+        "hostname": "h",
+        "tcp_port": 1,
+        "http_port": 1,
+        "version": "1",
+    } | changes
     return b"IDENTIFY\n" + sized(json.dumps(fields).encode())
 
 

@@ -11,6 +11,8 @@ import pytest
 def sampled(cases: Iterable[Any], *quick: Any) -> list[Any]:
     """Return the cases as parameters, those that are not `quick` in the slow lane. A tuple has a value for each name."""
     return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=() if case in quick else pytest.mark.slow)
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=() if case in quick else pytest.mark.slow
+        )
         for case in cases
     ]

@@ -17,7 +17,21 @@ from typing import Any, NamedTuple
 from nsqd_py.client import Consumer, Message, NsqClientError, Producer
 from tests.support.ledger import History
 from tests.support.network import Host
-from tests.support.wire import HEARTBEAT, MESSAGE, NOP, OK, Client, Closed, dpub, fin, identify, mpub, parse_message, pub, req
+from tests.support.wire import (
+    HEARTBEAT,
+    MESSAGE,
+    NOP,
+    OK,
+    Client,
+    Closed,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    parse_message,
+    pub,
+    req,
+)
 from tests.support.wire import Message as WireMessage
 
 SILENCE_S = 3.0
@@ -176,7 +190,9 @@ class LedgerHttpPublisher(LedgerPublisher):
 class StayingConsumer(LedgerClient):
     """Consumes from one nsqd. It finishes most messages, requeues some, and leaves some to time out."""
 
-    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, nsqd: Address | None) -> None:
+    def __init__(
+        self, host: Host, history: History, name: str, topic: str, channel: str, nsqd: Address | None
+    ) -> None:
         super().__init__(host, history, name)
         self._topic = topic
         self._channel = channel
@@ -198,7 +214,9 @@ class StayingConsumer(LedgerClient):
 
     def _handle(self, client: Client, connection: str, message: WireMessage, source: Source) -> None:
         nsqd, epoch = source
-        delivery = self._history.received(self._topic, self._channel, message, connection, nsqd=nsqd, epoch=epoch)
+        delivery = self._history.received(
+            self._topic, self._channel, message, connection, nsqd=nsqd, epoch=epoch
+        )
         fate = self._chance.random()
         if fate < _FINISHED:
             self._history.fin(delivery)
@@ -212,7 +230,9 @@ class StayingConsumer(LedgerClient):
 class LedgerConsumer(StayingConsumer):
     """Consumes from the nsqds that nsqlookupd names, one after the other."""
 
-    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
+    def __init__(
+        self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]
+    ) -> None:
         super().__init__(host, history, name, topic, channel, None)
         self._lookupd = lookupd
 
@@ -254,7 +274,9 @@ class LibraryPublisher(LedgerClient):
 class LibraryConsumer(LedgerClient):
     """The library's `Consumer`, in a channel that no other consumer has."""
 
-    def __init__(self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
+    def __init__(
+        self, host: Host, history: History, name: str, topic: str, channel: str, lookupd: Callable[[], str]
+    ) -> None:
         super().__init__(host, history, name)
         self._topic = topic
         self._channel = channel

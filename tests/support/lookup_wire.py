@@ -10,7 +10,13 @@ from typing import Any
 from tests.support.wire import DEADLINE_S, Client, sized
 
 MAGIC = b"  V1"
-PRODUCER = {"broadcast_address": "host", "hostname": "host", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
+PRODUCER = {
+    "broadcast_address": "host",
+    "hostname": "host",
+    "tcp_port": 4150,
+    "http_port": 4151,
+    "version": "1.3.0",
+}
 
 
 def identify(**changes: Any) -> bytes:

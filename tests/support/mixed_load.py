@@ -40,8 +40,14 @@ def _new_connection(kind: str) -> str:
 class Load(Background):
     """The clients of one nsqd. While it is entered they run; they end when nsqd is dead."""
 
-    def __init__(self, nsqd: NsqdProcess, topics: list[PlannedTopic], chance: random.Random, longest_defer_ms: int):
-        clients: list[Callable[[], None]] = [self._publish_by_tcp, self._publish_by_tcp, self._publish_by_http]
+    def __init__(
+        self, nsqd: NsqdProcess, topics: list[PlannedTopic], chance: random.Random, longest_defer_ms: int
+    ):
+        clients: list[Callable[[], None]] = [
+            self._publish_by_tcp,
+            self._publish_by_tcp,
+            self._publish_by_http,
+        ]
         clients += [Consumer(nsqd, topic, channel, chance).run for topic in topics for channel in CHANNELS]
         if any(topic.operations for topic in topics):
             clients.append(self._operate)
@@ -135,7 +141,13 @@ class Consumer:
     """Consumes one channel; finishes all when it `only_finishes`."""
 
     def __init__(
-        self, nsqd: NsqdProcess, topic: PlannedTopic, channel: str, chance: random.Random, *, only_finishes: bool = False
+        self,
+        nsqd: NsqdProcess,
+        topic: PlannedTopic,
+        channel: str,
+        chance: random.Random,
+        *,
+        only_finishes: bool = False,
     ) -> None:
         self._nsqd = nsqd
         self._topic = topic
@@ -215,10 +227,16 @@ def drain(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> None:
     chance = random.Random(0)
     channels = [(topic, channel) for topic in topics for channel in CHANNELS]
     with ThreadPoolExecutor(len(channels)) as pool:
-        finishing = [Consumer(nsqd, topic, channel, chance, only_finishes=True) for topic, channel in channels]
+        finishing = [
+            Consumer(nsqd, topic, channel, chance, only_finishes=True) for topic, channel in channels
+        ]
         consumers = [pool.submit(_consume_all, consumer, nsqd) for consumer in finishing]
         try:
-            wait_until(lambda: all(_is_empty(nsqd, topic) for topic in topics), DRAIN_DEADLINE_S, "all to be finished")
+            wait_until(
+                lambda: all(_is_empty(nsqd, topic) for topic in topics),
+                DRAIN_DEADLINE_S,
+                "all to be finished",
+            )
             for topic, channel in channels:
                 topic.history.drained(topic.name, channel)
         finally:

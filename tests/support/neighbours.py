@@ -17,7 +17,9 @@ import pytest
 
 MARK = "alone"
 # Of this checkout: a test that hangs in another one holds no one up.
-_LOCKS = Path(tempfile.gettempdir(), "nsqd-tests" + str(Path(__file__).resolve().parents[2]).replace("/", "-"))
+_LOCKS = Path(
+    tempfile.gettempdir(), "nsqd-tests" + str(Path(__file__).resolve().parents[2]).replace("/", "-")
+)
 
 
 @contextmanager

@@ -81,6 +81,8 @@ class AdminCluster:
         for nsqd in self.nsqds:
             for topic in nsqd.stats()["topics"] or ():
                 nsqd.http("POST", f"/topic/delete?topic={topic['topic_name'].replace('#', '%23')}")
-        wait_until(lambda: not any(node["topics"] for node in self.lookupd.nodes()), what="no topics at nsqlookupd")
+        wait_until(
+            lambda: not any(node["topics"] for node in self.lookupd.nodes()), what="no topics at nsqlookupd"
+        )
         for topic in self.lookupd.topics():
             self.lookupd.delete_topic(topic)

@@ -32,7 +32,9 @@ class NsqadminProcess(ServerProcess):
 
     def get(self, path: str, **headers: str) -> Any:
         """JSON of an answer of 200."""
-        answer = self.http("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = self.http(
+            "GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         assert answer.status == 200, (path, answer)
         return answer.json()
 

@@ -100,7 +100,12 @@ class ServerProcess:
     listens_for: tuple[str, ...] = ("TCP", "HTTP")
 
     def __init__(
-        self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+        self,
+        command: Sequence[str],
+        flags: Sequence[str],
+        log_path: Path,
+        host: Host = LOOPBACK,
+        ports: tuple[int, int] = (0, 0),
     ) -> None:
         self.host = host
         self.log_path = log_path
@@ -207,7 +212,9 @@ class ServerProcess:
 
     # --- talking to it
 
-    def http(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> HTTPAnswer:
+    def http(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> HTTPAnswer:
         connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
         try:
             connection.connect()
@@ -259,7 +266,9 @@ class NsqdProcess(ServerProcess):
         command: Sequence[str] | None = None,
     ) -> None:
         log_path = data_path.with_name(data_path.name + ".log")
-        super().__init__(command or nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports)
+        super().__init__(
+            command or nsqd_command(), [f"--data-path={data_path}", *flags], log_path, host, ports
+        )
         self.data_path = data_path
 
     def launch(self) -> None:
@@ -270,7 +279,9 @@ class NsqdProcess(ServerProcess):
         """With a lease, also until it has a role."""
         super().wait_until_it_listens()
         if any(flag.startswith("--lease=") for flag in self._command):
-            wait_until(lambda: not self.waits_for_lease(), START_DEADLINE_S, f"{self.log_path.stem} to have a role")
+            wait_until(
+                lambda: not self.waits_for_lease(), START_DEADLINE_S, f"{self.log_path.stem} to have a role"
+            )
             super().wait_until_it_listens()
 
     def waits_for_lease(self) -> bool:
@@ -337,7 +348,9 @@ class NsqdProcess(ServerProcess):
         stats = self.channel_stats(topic, channel)
         return stats is not None and stats["depth"] == stats["in_flight_count"] == 0
 
-    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 40.0, **counts: Any) -> dict[str, Any]:
+    def wait_for_channel(
+        self, topic: str, channel: str, deadline_s: float = 40.0, **counts: Any
+    ) -> dict[str, Any]:
         """The channel's stats, when all `counts` (as depth=3) are as given."""
 
         seen: dict[str, Any] = {}

@@ -47,7 +47,10 @@ class NsqdSide:
             return SnappyLayer()
         if name == "deflate":
             return DeflateLayer(6)
-        files = {"tls_cert": str(self._certificates.server_certificate), "tls_key": str(self._certificates.server_key)}
+        files = {
+            "tls_cert": str(self._certificates.server_certificate),
+            "tls_key": str(self._certificates.server_key),
+        }
         return TlsLayer(server_context(ServerTlsOptions(**files)))
 
     def tell(self, data: bytes) -> bytes:
@@ -66,7 +69,9 @@ def shake_hands(session: ClientSession, side: NsqdSide, layers: list[str], **fie
     heard = side.hear(session.take_output())
     assert heard.startswith(b"  V2IDENTIFY\n")
     events = session.received(
-        side.tell(identity(tls_v1="tls" in layers, snappy="snappy" in layers, deflate="deflate" in layers, **fields))
+        side.tell(
+            identity(tls_v1="tls" in layers, snappy="snappy" in layers, deflate="deflate" in layers, **fields)
+        )
     )
     for layer in layers:
         side.add(layer)

@@ -114,7 +114,9 @@ def _make(nsqd: NsqdProcess, topic: PlannedTopic, channel: str) -> None:
     nsqd.post(f"/channel/create?{_query(topic, channel)}")
 
 
-def _seek_to(to: str, before_ns: Callable[[], int]) -> Callable[[NsqdProcess, PlannedTopic, random.Random], None]:
+def _seek_to(
+    to: str, before_ns: Callable[[], int]
+) -> Callable[[NsqdProcess, PlannedTopic, random.Random], None]:
     def seek(nsqd: NsqdProcess, topic: PlannedTopic, chance: random.Random) -> None:
         channel = chance.choice(CHANNELS)
         time_ns = before_ns()
@@ -130,7 +132,10 @@ def _a_moment_ago() -> int:
 
 
 def _rfc3339(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ns % 10**9:09d}Z"
+    return (
+        datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        + f".{time_ns % 10**9:09d}Z"
+    )
 
 
 OPERATIONS: dict[str, Callable[[NsqdProcess, PlannedTopic, random.Random], None]] = {

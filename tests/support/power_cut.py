@@ -38,7 +38,9 @@ class Tape:
 
     def sync_all(self, failed: str) -> None:
         """Note a sync of the whole file system, which fails for one path."""
-        self.ops += [("sync failed" if path == failed else "sync", file) for path, file in self._names.items()]
+        self.ops += [
+            ("sync failed" if path == failed else "sync", file) for path, file in self._names.items()
+        ]
         self.ops.append(("sync names",))
 
     @contextmanager
@@ -58,7 +60,9 @@ class Tape:
         self._note(name, path, arguments, result, before, existed)
         return result
 
-    def _note(self, name: str, path: str, arguments: tuple[Any, ...], result: Any, before: int, existed: bool) -> None:
+    def _note(
+        self, name: str, path: str, arguments: tuple[Any, ...], result: Any, before: int, existed: bool
+    ) -> None:
         if name == "open":
             self._note_open(path, arguments[1], result, existed)
         elif name in ("rename", "replace"):

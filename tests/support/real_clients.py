@@ -102,7 +102,9 @@ async def run_pynsq(port: int, **settings: Any) -> Outcome:
         await sent(writer.pub, TOPIC, body.encode())
     for batch in IN_BATCHES:
         await sent(writer.mpub, TOPIC, [body.encode() for body in batch])
-    reader = nsq.Reader(TOPIC, CHANNEL, message_handler=handle, nsqd_tcp_addresses=[address], max_in_flight=50, **settings)
+    reader = nsq.Reader(
+        TOPIC, CHANNEL, message_handler=handle, nsqd_tcp_addresses=[address], max_in_flight=50, **settings
+    )
     for body in LATER:
         await sent(writer.dpub, TOPIC, DEFER_MS, body.encode())
     await done.wait()

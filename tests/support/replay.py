@@ -131,7 +131,9 @@ def rows_of(
     columns: Sequence[str] = (*SENDING[:2], "id", *SENDING[2:]),
 ) -> list[pa.RecordBatch]:
     """The rows of each partition, as `messages` reads them for a job without a predicate."""
-    options = ReadOptions(job.paths, Storage(), job.hints, job.selection.wanted, job.skip_damaged, slice_bytes)
+    options = ReadOptions(
+        job.paths, Storage(), job.hints, job.selection.wanted, job.skip_damaged, slice_bytes
+    )
     return [
         pa.Table.from_batches(list(read_partition(one))).combine_chunks().to_batches()[0]
         for one in partitions_of(files, options, columns, frozenset(done))
@@ -142,7 +144,11 @@ def in_order(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The rows of all partitions in one, as an ordered job has them."""
     if not rows:
         return []
-    table = pa.Table.from_batches(rows).sort_by([("timestamp_ns", "ascending"), ("id", "ascending")]).combine_chunks()
+    table = (
+        pa.Table.from_batches(rows)
+        .sort_by([("timestamp_ns", "ascending"), ("id", "ascending")])
+        .combine_chunks()
+    )
     return table.to_batches()
 
 
@@ -159,14 +165,27 @@ def replayed(
     """All tasks, one after the other."""
     earlier = Acknowledged() if checkpoint is None else checkpoint.earlier
     done = earlier.marks
-    ledgers = Ledgers(Path("/no/such/place"), 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
-    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.parts, slice_bytes)
+    ledgers = (
+        Ledgers(Path("/no/such/place"), 1, "", is_checkpoint=False)
+        if checkpoint is None
+        else checkpoint.ledgers
+    )
+    rows = (
+        in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, earlier.parts, slice_bytes)
+    )
     if job.is_ordered and rows:
         topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
-        rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
+        rows = [
+            rows[0].filter(
+                pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)])
+            )
+        ]
     producers = played(nsqd)((), (), job.destination.options, job.give_up_after_s, is_ordered=job.is_ordered)
     sender = Sender(job, ledgers, producers, paces, files, frozenset(earlier.slices), job.selection.limit)
-    return [sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets) for number, batch in enumerate(rows)]
+    return [
+        sender.send(cut(batch), number, attempt, 1000 * attempt + number, sockets)
+        for number, batch in enumerate(rows)
+    ]
 
 
 def cut(rows: pa.RecordBatch, size: int = 30) -> Iterator[pa.RecordBatch]:

@@ -91,7 +91,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, bucket: str, prefix: str) -> None:
         self._note()
         begin = f"{bucket}/{prefix}"
-        found = {path[len(bucket) + 1 :]: data for path, data in self.server.objects.items() if path.startswith(begin)}
+        found = {
+            path[len(bucket) + 1 :]: data
+            for path, data in self.server.objects.items()
+            if path.startswith(begin)
+        }
         contents = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
             "<LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>"
@@ -100,7 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
         text = f"<?xml version='1.0'?><ListBucketResult><KeyCount>{len(found)}</KeyCount>{contents}</ListBucketResult>"
         self._answer(200, text.encode(), kind="application/xml")
 
-    def _answer(self, status: int, data: bytes, content_range: str = "", kind: str = "binary/octet-stream") -> None:
+    def _answer(
+        self, status: int, data: bytes, content_range: str = "", kind: str = "binary/octet-stream"
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Content-Type", kind)

@@ -124,7 +124,9 @@ def _is_executor(process: psutil.Process) -> bool:
 
 
 def _is_connected(process: psutil.Process, nsqd: NsqdProcess) -> bool:
-    return _of_living(lambda: any(one.raddr and one.raddr[1] == nsqd.tcp_port for one in process.net_connections("tcp")))
+    return _of_living(
+        lambda: any(one.raddr and one.raddr[1] == nsqd.tcp_port for one in process.net_connections("tcp"))
+    )
 
 
 def _of_living(ask: Callable[[], bool]) -> bool:

@@ -61,7 +61,10 @@ def standalone(directory: Path, *, workers: int) -> Iterator[Standalone]:
         master = _wait_for(lambda: _AT.search(_text(log)), processes, log)[1]
         size = ["--cores", "1", "--memory", "1g"]
         logs = [
-            start(f"worker{number}", [_WORKER, *size, "--webui-port", "0", "--work-dir", f"{directory}/work", master])
+            start(
+                f"worker{number}",
+                [_WORKER, *size, "--webui-port", "0", "--work-dir", f"{directory}/work", master],
+            )
             for number in range(workers)
         ]
         for log in logs:

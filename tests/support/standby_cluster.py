@@ -53,7 +53,9 @@ class StandbyCluster(AdminCluster):
         def row() -> dict[str, Any] | None:
             for found in admin.get("/api/v2/nodes")["rows"]:
                 about = found | {f"standby_{key}": value for key, value in (found["standby"] or {}).items()}
-                if found["node"] == address(nsqd) and all(about.get(key) == value for key, value in wanted.items()):
+                if found["node"] == address(nsqd) and all(
+                    about.get(key) == value for key, value in wanted.items()
+                ):
                     return about
             return None
 

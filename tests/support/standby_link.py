@@ -9,7 +9,15 @@ from typing import Any
 
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Round, TopicListing, TopicsListed
+from nsqd_py.standby.messages import (
+    FOLLOW,
+    NONCE_BYTES,
+    Caller,
+    FileMessage,
+    Round,
+    TopicListing,
+    TopicsListed,
+)
 
 _MOST_OFFER_BYTES = 1 << 20
 _FRAME_HEAD_BYTES = 8
@@ -36,7 +44,9 @@ class StandbyLink:
     A backup takes nothing after its second round.
     """
 
-    def __init__(self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False) -> None:
+    def __init__(
+        self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False
+    ) -> None:
         self.is_backup = is_backup
         self.last_round = 0
         self.peer = self.local_address = "127.0.0.1:4150"

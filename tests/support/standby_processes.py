@@ -33,7 +33,9 @@ def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = 
 def lease_holders(directory: Path, names: str, *flags: str) -> list[NsqdProcess]:
     """An nsqd for each letter, on ports that it keeps, which they need to share a lease. None is started."""
     ports = port_pairs(len(names))
-    return [NsqdProcess(directory / name, *flags, ports=pair) for name, pair in zip(names, ports, strict=True)]
+    return [
+        NsqdProcess(directory / name, *flags, ports=pair) for name, pair in zip(names, ports, strict=True)
+    ]
 
 
 def figures_of(standby: NsqdProcess) -> dict[str, Any]:

@@ -12,7 +12,9 @@ class Crash(Exception):
     pass
 
 
-def run_query(stream: Any, checkpoint: Path, batches: dict[int, list[Any]], crash_in: int | None = None) -> None:
+def run_query(
+    stream: Any, checkpoint: Path, batches: dict[int, list[Any]], crash_in: int | None = None
+) -> None:
     """Run a query to its end, or until it crashes behind the rows of a batch; put the first column of rows into `batches`."""
 
     def take(frame: Any, number: int) -> None:

@@ -67,10 +67,16 @@ class Table:
     def by_polars(self) -> list[bytes]:
         table = self.catalog.load_table(TABLE) if self.flag != "delta" else None
         frame = polars.scan_iceberg(table) if table else polars.scan_delta(self.root)
-        return sorted(frame.filter(polars.col("timestamp") > polars.datetime(2020, 1, 1, time_zone="UTC")).collect()["body"])
+        return sorted(
+            frame.filter(polars.col("timestamp") > polars.datetime(2020, 1, 1, time_zone="UTC")).collect()[
+                "body"
+            ]
+        )
 
     def by_duckdb(self) -> list[bytes]:
-        done = subprocess.run([sys.executable, "-c", _DUCKDB, self.flag, self.root, TABLE], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _DUCKDB, self.flag, self.root, TABLE], capture_output=True
+        )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.splitlines()
 
@@ -78,7 +84,11 @@ class Table:
 def make_table(directory: Path, flag: str, root: str, environment: pytest.MonkeyPatch) -> Table:
     """In a directory, or in a store of `environment_of`; the catalog is a file of SQLite. Processes started later use it too."""
     warehouse = root if "://" in root else f"file://{root}"
-    settings = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"{warehouse}/_iceberg"}
+    settings = {
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/catalog.db",
+        "warehouse": f"{warehouse}/_iceberg",
+    }
     if "://" in root:
         settings |= {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": os.environ["AWS_REGION"]}
     environment.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # another one is a package of its own

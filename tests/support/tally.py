@@ -22,7 +22,9 @@ _PROPERTY = "tally"
 class Tally(Protocol):
     """Adds to a test's statistics; may be called several times."""
 
-    def __call__(self, *, kills: int = 0, faults: int = 0, acknowledged: int = 0, lost: int = 0, doubled: int = 0) -> None: ...
+    def __call__(
+        self, *, kills: int = 0, faults: int = 0, acknowledged: int = 0, lost: int = 0, doubled: int = 0
+    ) -> None: ...
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """A line for each test that counted, whatever its parameters, and the sum."""
-    reports = [report for category in ("passed", "failed") for report in terminalreporter.getreports(category)]
+    reports = [
+        report for category in ("passed", "failed") for report in terminalreporter.getreports(category)
+    ]
     rows: dict[str, Counter[str]] = {}
     for name, statistics in sorted(_counted(reports), key=itemgetter(0)):
         rows.setdefault(name, Counter()).update(statistics)

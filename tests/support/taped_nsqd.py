@@ -27,7 +27,9 @@ BALLAST = "ballast"
 class TapedNsqd(FaultyNsqd):
     """An nsqd on a host, whose disk obeys `rules` and is on tape."""
 
-    def __init__(self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
+    ) -> None:
         self._tape_path = data_path.with_suffix(".tape")
         super().__init__(data_path, *flags, host=host, ports=ports)
 

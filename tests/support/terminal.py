@@ -25,7 +25,9 @@ _MOST_BYTES = 1 << 20  # at a time, of a program that never rests
 class Terminal:
     """A program that has it as its controlling terminal, for standard input, output and error alike."""
 
-    def __init__(self, command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str) -> None:
+    def __init__(
+        self, command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str
+    ) -> None:
         self._ours, self._theirs = os.openpty()
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
@@ -96,7 +98,9 @@ class Terminal:
         A screen comes in several pieces. Half of one would be the top of a new one on the bottom of the last.
         """
         size_before = len(self.output)
-        while select.select([self._ours], [], [], _TURN_S)[0] and len(self.output) - size_before < _MOST_BYTES:
+        while (
+            select.select([self._ours], [], [], _TURN_S)[0] and len(self.output) - size_before < _MOST_BYTES
+        ):
             data = os.read(self._ours, 65536)
             self.output += data
             self._stream.feed(data)
@@ -139,7 +143,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def on_terminal(command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str) -> Iterator[Terminal]:
+def on_terminal(
+    command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str
+) -> Iterator[Terminal]:
     """The program on a terminal of this size; it is ended if it has not ended by itself."""
     terminal = Terminal(command, columns, lines, **environment)
     try:

@@ -84,7 +84,9 @@ def _called(call: ast.Call) -> str | None:
             return _argument(call, 1, "callback") if len(call.args) > 1 else None
     elif name == "ref" and len(call.args) > 1:
         return _argument(call, 1, "callback")
-    if call.args and _last_name(call.args[0]) in _CALLS:  # `gevent.spawn(in_thread, pool, work)`, `partial(in_thread, pool)`
+    if (
+        call.args and _last_name(call.args[0]) in _CALLS
+    ):  # `gevent.spawn(in_thread, pool, work)`, `partial(in_thread, pool)`
         inner = ast.Call(call.args[0], call.args[1:], call.keywords)
         return _argument(inner, *_CALLS[_last_name(inner.func)])
     return None
@@ -102,13 +104,19 @@ def _places(module: str, node: ast.AST, function: str) -> Iterator[Place]:
             inside = f"{function}.{child.name}" if function else child.name
             if child.name == "__del__":
                 yield Place(module, inside, "__del__")
-            if isinstance(child, ast.ClassDef) and {_last_name(base) for base in child.bases} & {*_LIBRARY_BASES}:
+            if isinstance(child, ast.ClassDef) and {_last_name(base) for base in child.bases} & {
+                *_LIBRARY_BASES
+            }:
                 yield Place(module, inside, "the library")
         elif isinstance(child, ast.Call):
             call = _called(child)
             if call is not None:
                 yield Place(module, function or "<module>", call)
-        elif isinstance(child, ast.Attribute) and child.attr == "threadpool" and "hub" in ast.unparse(child.value):
+        elif (
+            isinstance(child, ast.Attribute)
+            and child.attr == "threadpool"
+            and "hub" in ast.unparse(child.value)
+        ):
             yield Place(module, function or "<module>", ast.unparse(child))
         yield from _places(module, child, inside)
 
@@ -124,14 +132,24 @@ class ClassNode:
 
     @property
     def methods(self) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-        return {each.name: each for each in self.node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+        return {
+            each.name: each
+            for each in self.node.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
     @property
     def names(self) -> set[str]:
         """The names of its fields and methods, without those of its bases."""
         found = {*self.methods}
         for each in self.node.body:
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target] if isinstance(each, ast.AnnAssign) else []
+            targets = (
+                each.targets
+                if isinstance(each, ast.Assign)
+                else [each.target]
+                if isinstance(each, ast.AnnAssign)
+                else []
+            )
             found.update(target.id for target in targets if isinstance(target, ast.Name))
         for each in ast.walk(self.node):
             if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and _is_self(each.value):
@@ -142,10 +160,28 @@ class ClassNode:
     def fields_that_change(self) -> set[str]:
         """The fields that are set anew after the object was made, or whose content changes."""
         made_by = {"__init__", "__post_init__"}
-        return {field for name, method in self.methods.items() if name not in made_by for field in _changed_in(method)}
+        return {
+            field
+            for name, method in self.methods.items()
+            if name not in made_by
+            for field in _changed_in(method)
+        }
 
 
-_CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "put", "remove"}
+_CHANGES = {
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "popleft",
+    "put",
+    "remove",
+}
 _CHANGES |= {"setdefault", "update"}
 
 
@@ -156,7 +192,9 @@ def _changed_in(method: ast.AST) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             yield from _field(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES
+        ):
             yield from _field(node.func.value)
 
 
@@ -175,7 +213,9 @@ def classes_in(source: str) -> dict[str, ClassNode]:
 
 def fields_of(function: ast.AST) -> set[str]:
     """Return the names of the fields of `self` that a function uses."""
-    return {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute) and _is_self(node.value)}
+    return {
+        node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute) and _is_self(node.value)
+    }
 
 
 _REMOVALS = {"pop", "popleft", "popitem", "remove", "get_nowait"}
@@ -194,7 +234,9 @@ def checked_then_acted_on(function: ast.AST) -> set[str]:
 
 def _removed_from(node: ast.AST) -> Iterator[str]:
     for each in ast.walk(node):
-        owner = each.func.value if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) else None
+        owner = (
+            each.func.value if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) else None
+        )
         if owner is not None and each.func.attr in _REMOVALS:
             yield from _field(owner)
         deleted = each.value if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Del) else None

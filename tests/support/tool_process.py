@@ -21,7 +21,10 @@ SOON = (
 )
 STOP_DEADLINE_S = 40.0
 # `python -m` finds the modules from any directory.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.getenv("PYTHONPATH"))))}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.getenv("PYTHONPATH")))),
+}
 
 
 class ToolProcess:
@@ -58,7 +61,9 @@ class ToolProcess:
             )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -137,4 +142,6 @@ def wait_until_all_are_done(nsqd: NsqdProcess, topic: str = "t") -> int:
 def run_script(text: str, **names: object) -> subprocess.CompletedProcess[str]:
     """Run a program of Python in which these names have these values."""
     code = "\n".join([*(f"{name} = {value!r}" for name, value in names.items()), text])
-    return subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=300
+    )

@@ -42,7 +42,9 @@ CUT = Reply(cut=True)
 class WebServer:
     """`reply` is asked for each answer. With `with`, it is closed at the end."""
 
-    def __init__(self, reply: Callable[[Asked], Reply] = lambda _: OK, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+    def __init__(
+        self, reply: Callable[[Asked], Reply] = lambda _: OK, tls: ssl.SSLContext | None = None, port: int = 0
+    ) -> None:
         self.reply = reply
         self.asked: list[Asked] = []
         self.connection_count = 0

@@ -19,7 +19,9 @@ MANIFEST = "_nsq_manifest"
 
 def message_files(directory: Path) -> list[Path]:
     """All that were written for messages, in all directories below."""
-    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
+    return sorted(
+        path for path in directory.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))
+    )
 
 
 def leftovers(directory: Path) -> list[str]:

@@ -39,7 +39,12 @@ MOST_FILES = 2  # of a topic in which nothing waits
 DEATHS = ("under load",) * 8 + ("while starting", "while stopping")
 
 # Small files, so that they come and go; a short time-out, so that what is held comes again.
-FLAGS = ("--max-bytes-per-file=131072", "--mem-queue-size=500", "--msg-timeout=5s", "--retention-time=kept=1h")
+FLAGS = (
+    "--max-bytes-per-file=131072",
+    "--mem-queue-size=500",
+    "--msg-timeout=5s",
+    "--retention-time=kept=1h",
+)
 TOPICS = (
     ("steady", 4, ("pause the topic", "pause a channel")),
     ("cleared", 3, ("empty the topic", "empty a channel", "pause the topic", "pause a channel")),

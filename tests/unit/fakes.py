@@ -134,7 +134,9 @@ class FakeThreadPool:
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         return function(*arguments)
 
-    def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]) -> None:
+    def begin(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], on_done: Callable[[Job], None]
+    ) -> None:
         job = Job(self.apply, (function, arguments), on_done)
         gevent.spawn(lambda: (job.run(), gevent.get_hub().loop.run_callback(on_done, job)))
 
@@ -224,7 +226,9 @@ class Received:
 class FakeConsumer:
     """A consumer with the arithmetic of a real connection, that parses what it is sent."""
 
-    def __init__(self, world: World, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = _UNLIMITED) -> None:
+    def __init__(
+        self, world: World, rdy: int = 1, msg_timeout_ns: int = 60 * SECOND, room: int = _UNLIMITED
+    ) -> None:
         self.in_flight = InFlightTable()
         self.is_waiting = False
         self.msg_timeout_ns = msg_timeout_ns
@@ -343,7 +347,9 @@ class FakePublisher:
         self.holds -= 1
 
 
-def publish(topic: Topic, *bodies: bytes, defer_ns: int = 0, publisher: FakePublisher | None = None) -> FakePublisher:
+def publish(
+    topic: Topic, *bodies: bytes, defer_ns: int = 0, publisher: FakePublisher | None = None
+) -> FakePublisher:
     """Publish one batch, which is written at the end of the iteration."""
     publisher = publisher or FakePublisher()
     body = sized(*bodies)
@@ -373,7 +379,13 @@ def start_broker(world: World, directory: Path, *, is_same_boot: bool = False, *
     options = limits(**changed)
     options.data_path = str(directory)
     broker = Broker(
-        options, world.log, world.iteration, world.alarms, FakeThreadPool(), clock=world.clock, wall_clock=world.clock
+        options,
+        world.log,
+        world.iteration,
+        world.alarms,
+        FakeThreadPool(),
+        clock=world.clock,
+        wall_clock=world.clock,
     )
     broker.disk_speed.is_measured = False  # a busy machine is no slow disk
     # What greenlets do in the background is done at once.

@@ -53,7 +53,9 @@ class Bell:
     ],
     ids=["later", "earlier", "stopped and set again", "stopped and set to the same time", "stopped"],
 )
-def test_an_alarm_rings_at_its_last_setting_only(settings: list[int | None], looks: list[int], rang: list[int]) -> None:
+def test_an_alarm_rings_at_its_last_setting_only(
+    settings: list[int | None], looks: list[int], rang: list[int]
+) -> None:
     alarms = Alarms()
     bell = Bell(alarms)
     for due_ns in settings:
@@ -117,7 +119,9 @@ def test_on_earlier_is_called_for_a_new_earliest_only() -> None:
     assert earlier == [20, 10]
 
 
-@pytest.mark.parametrize(("moves", "most"), [(range(10, 10_001), 1), (range(10_000, 10, -1), 2000)], ids=["later", "earlier"])
+@pytest.mark.parametrize(
+    ("moves", "most"), [(range(10, 10_001), 1), (range(10_000, 10, -1), 2000)], ids=["later", "earlier"]
+)
 def test_many_moves_leave_few_entries(moves: range, most: int) -> None:
     alarms = Alarms()
     bell = Bell(alarms)

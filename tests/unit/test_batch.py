@@ -103,7 +103,13 @@ def test_a_batch_never_straddles_a_tick() -> None:
     assert first >> 12 & 0x3FF == (first + 1) >> 12 & 0x3FF == 3
 
 
-@given(steps=st.lists(st.tuples(st.integers(-10 * TICK_NS, 2 * TICK_NS), st.integers(1, IDS_PER_TICK)), min_size=2, max_size=50))
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(-10 * TICK_NS, 2 * TICK_NS), st.integers(1, IDS_PER_TICK)),
+        min_size=2,
+        max_size=50,
+    )
+)
 def test_ranges_only_rise_whatever_the_clock_does(steps: list[tuple[int, int]]) -> None:
     guids = GuidFactory(1023)
     now_ns = NOW_NS

@@ -121,7 +121,9 @@ def test_tls_min_version(tmp_path: Path, word: str, value: int) -> None:
 
 def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
     assert read_options(["--max-req-timeout=2h"]).max_defer_timeout_ns == 7200 * SECOND_NS
-    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (86400 * SECOND_NS)
+    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (
+        86400 * SECOND_NS
+    )
 
 
 BAD_OPTIONS = [
@@ -168,7 +170,18 @@ def certificate(tmp_path: Path) -> tuple[str, str]:
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificate of this test")
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "1",
+    ]
     subprocess.run([*make, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return cert, key
 
@@ -212,7 +225,9 @@ FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
         ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
     ],
 )
-def test_a_refusal_is_a_fatal_line_and_status_2(flag: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_a_fatal_line_and_status_2(
+    flag: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert nsqd_command.main([flag]) == 2
     out, err = capfd.readouterr()
     assert out == ""

@@ -10,7 +10,9 @@ from nsqd_py.client.message import Message
 class FakeBatch:
     """Messages with timestamps from 1000 on, and the answers that were given."""
 
-    def __init__(self, *bodies: bytes, nsqd: str = "127.0.0.1:4150", first_id: int = 0, http_port: int = 0) -> None:
+    def __init__(
+        self, *bodies: bytes, nsqd: str = "127.0.0.1:4150", first_id: int = 0, http_port: int = 0
+    ) -> None:
         self.topic, self.channel, self.nsqd, self.http_port = "topic", "channel", nsqd, http_port
         self.connection: object = None
         self.bodies = list(bodies)
@@ -24,7 +26,9 @@ class FakeBatch:
         return len(self.ids)
 
     def messages(self) -> list[Message]:
-        return list(map(Message, self.ids, self.bodies, self.timestamps_ns, self.attempts, [self] * len(self)))  # type: ignore[list-item]
+        return list(
+            map(Message, self.ids, self.bodies, self.timestamps_ns, self.attempts, [self] * len(self))
+        )  # type: ignore[list-item]
 
     def finish(self) -> None:
         self.finish_some(self.ids)

@@ -37,12 +37,16 @@ class Bench:
         self.directory = directory
         self.syncer = FakeSyncer()
 
-    def topic(self, name: str = "orders", mem_queue_size: int = 10_000, max_bytes_per_file: int = 1 << 20) -> Topic:
+    def topic(
+        self, name: str = "orders", mem_queue_size: int = 10_000, max_bytes_per_file: int = 1 << 20
+    ) -> Topic:
         is_ephemeral = name.endswith("#ephemeral")
         world = self.world
         log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, world.log.error)
         syncer = None if is_ephemeral else self.syncer
-        return Topic(name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock, syncer, world.log)
+        return Topic(
+            name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock, syncer, world.log
+        )
 
     def channel(self, topic: Topic, name: str = "ch", mem_queue_size: int = 10_000) -> Channel:
         """As a broker makes it, but for the journal."""

@@ -12,7 +12,17 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, start_broker
-from tests.upgrade.write_directory import DIRECTORIES, HELD, IN_FLIGHT, KEPT_LARGE, LATER, LONELY, ORDERS, PUT_OFF, REQUEUED
+from tests.upgrade.write_directory import (
+    DIRECTORIES,
+    HELD,
+    IN_FLIGHT,
+    KEPT_LARGE,
+    LATER,
+    LONELY,
+    ORDERS,
+    PUT_OFF,
+    REQUEUED,
+)
 
 pytestmark = pytest.mark.ours
 
@@ -93,7 +103,9 @@ def test_every_message_is_where_it_was(archive, tmp_path):
             dict.fromkeys(PUT_OFF, 2) | {LATER: 1}
         )
         assert list(now.take("orders", "archive")) == [LATER]
-        assert {body: message.attempts for body, message in now.take("sparse", "c").items()} == (dict.fromkeys(KEPT_LARGE, 2))
+        assert {body: message.attempts for body, message in now.take("sparse", "c").items()} == (
+            dict.fromkeys(KEPT_LARGE, 2)
+        )
 
 
 @pytest.mark.parametrize("archive", ARCHIVES[-2:], ids=lambda path: path.name.removesuffix(".tar.xz"))

@@ -48,7 +48,9 @@ class Cluster:
         self.nsqds = [self._nsqd(number, nsqd).start() for number in range(NSQDS)]
 
     def _lookupd(self, command: list[str]) -> NsqlookupdProcess:
-        return NsqlookupdProcess(self._directory / "nsqlookupd.log", ports=self._lookupd_ports, command=command)
+        return NsqlookupdProcess(
+            self._directory / "nsqlookupd.log", ports=self._lookupd_ports, command=command
+        )
 
     def _nsqd(self, number: int, command: list[str]) -> NsqdProcess:
         lookupd = f"--lookupd-tcp-address=127.0.0.1:{self._lookupd_ports[0]}"
@@ -96,7 +98,9 @@ def old_commands() -> Iterator[tuple[list[str], list[str]]]:
 def go_on_consuming(received: Counter[str]) -> None:
     """Return when each channel has received some more messages."""
     goals = {channel: received[channel] + BETWEEN for channel in CHANNELS}
-    wait_until(lambda: all(received[channel] >= goal for channel, goal in goals.items()), DEADLINE_S, "more messages")
+    wait_until(
+        lambda: all(received[channel] >= goal for channel, goal in goals.items()), DEADLINE_S, "more messages"
+    )
 
 
 def roll(cluster: Cluster, history: History, end: Stop) -> None:
@@ -127,7 +131,9 @@ def roll(cluster: Cluster, history: History, end: Stop) -> None:
     assert history.acknowledged >= BETWEEN * (NSQDS + 2)
 
 
-@pytest.mark.parametrize("end", [drain, pytest.param(stop, marks=pytest.mark.slow)], ids=["drained", "stopped"])
+@pytest.mark.parametrize(
+    "end", [drain, pytest.param(stop, marks=pytest.mark.slow)], ids=["drained", "stopped"]
+)
 def test_a_rolling_restart(tmp_path, end):
     with Cluster(tmp_path, nsqd_command(), nsqlookupd_command()) as cluster:
         roll(cluster, History(tmp_path / "history.jsonl"), end)

@@ -22,7 +22,12 @@ from tests.support.wire import Client, Message, req
 DIRECTORIES = REPOSITORY / "tests/data"
 ENDS = ("stopped", "killed")
 YEARS_MS = 10 * 365 * 24 * 3600 * 1000
-FLAGS = ("--max-bytes-per-file=20000", "--max-req-timeout=200000h", "--msg-timeout=10m", "--mem-queue-size=50")
+FLAGS = (
+    "--max-bytes-per-file=20000",
+    "--max-req-timeout=200000h",
+    "--msg-timeout=10m",
+    "--mem-queue-size=50",
+)
 FLAGS_OF_LATER = ("--max-defer-timeout=200000h",)  # DPUB obeys --max-req-timeout before there was this flag
 
 ORDERS = [b"order %02d" % number for number in range(40)]
@@ -95,7 +100,12 @@ def work(nsqd: NsqdProcess) -> Client:
 
 
 def _consume(
-    client: Client, topic: str, bodies: Sequence[bytes], finished: Sequence[bytes], put_off: Sequence[bytes], channel: str = "c"
+    client: Client,
+    topic: str,
+    bodies: Sequence[bytes],
+    finished: Sequence[bytes],
+    put_off: Sequence[bytes],
+    channel: str = "c",
 ) -> dict[bytes, Message]:
     """Take all messages, finish some and put others off for years; no more come afterwards."""
     client.sub(topic, channel, rdy_count=len(bodies))
@@ -115,7 +125,9 @@ def command_in(tree: Path, program: str) -> list[str]:
 
 
 def _later_flags(tree: Path) -> Sequence[str]:
-    found = subprocess.run([*command_in(tree, "nsqd"), "--help"], capture_output=True, text=True, check=False).stdout
+    found = subprocess.run(
+        [*command_in(tree, "nsqd"), "--help"], capture_output=True, text=True, check=False
+    ).stdout
     return FLAGS_OF_LATER if "max-defer-timeout" in found else ()
 
 

@@ -126,7 +126,9 @@ def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(
     """Here by an IDENTIFY with an upgrade behind a PUB that waits for its sync. The SUB would be a consumer for ever."""
     with NsqdProcess(tmp_path, "--sync-every=1").start() as nsqd:
         with nsqd.connect() as client:
-            client.send(pub("t", b"x"), identify(feature_negotiation=True, snappy=True), sub("t", "c"), rdy(1))
+            client.send(
+                pub("t", b"x"), identify(feature_negotiation=True, snappy=True), sub("t", "c"), rdy(1)
+            )
             client.rest()
         topic = nsqd.topic_stats("t")
         assert (topic["message_count"], topic["channels"]) == (1, [])

@@ -69,7 +69,9 @@ def paths_of(*routes: tuple[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def fuzzed_path(path: bytes) -> st.SearchStrategy[bytes]:
-    return st.sampled_from([*[path] * 15, path.upper(), b"/" + path, path + b"/", path + b"/../x", b"http://h" + path])
+    return st.sampled_from(
+        [*[path] * 15, path.upper(), b"/" + path, path + b"/", path + b"/../x", b"http://h" + path]
+    )
 
 
 QUERY_KEY = one_of_these_or(
@@ -85,7 +87,9 @@ QUERY_VALUE = one_of_these_or(
 )
 QUERY = st.one_of(
     st.just(b""),
-    st.sampled_from([b"?topic=t", b"?topic=t&channel=c", b"?topic=t%23ephemeral&defer=1", b"?topic=t&binary=true"]),
+    st.sampled_from(
+        [b"?topic=t", b"?topic=t&channel=c", b"?topic=t%23ephemeral&defer=1", b"?topic=t&binary=true"]
+    ),
     st.lists(st.tuples(QUERY_KEY, QUERY_VALUE), min_size=1, max_size=4).map(
         lambda pairs: b"?" + b"&".join(key + b"=" + value for key, value in pairs)
     ),
@@ -115,12 +119,27 @@ HEADER = one_of_these_or(
         ]
     ),
 )
-BROKEN_LINE = st.sampled_from([b"no colon", b" folded", b"Bad name: x", b"\x00: x", b"Content-Length: -1", b"X: \x00"])
+BROKEN_LINE = st.sampled_from(
+    [b"no colon", b" folded", b"Bad name: x", b"\x00: x", b"Content-Length: -1", b"X: \x00"]
+)
 BODY = one_of_these_or(
-    [b"", b"message", b"a\nb\n\nc", b"debug", b"info", b"[]", b'["127.0.0.1:1"]', b'{"a":1}', b"x" * 101, b"x\n" * 200],
+    [
+        b"",
+        b"message",
+        b"a\nb\n\nc",
+        b"debug",
+        b"info",
+        b"[]",
+        b'["127.0.0.1:1"]',
+        b'{"a":1}',
+        b"x" * 101,
+        b"x\n" * 200,
+    ],
     st.binary(max_size=64),
 )
-VERSION = one_of_these_or([b"HTTP/1.1"] * 5 + [b"HTTP/1.0"], st.sampled_from([b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.7", b"", b"X"]))
+VERSION = one_of_these_or(
+    [b"HTTP/1.1"] * 5 + [b"HTTP/1.0"], st.sampled_from([b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.7", b"", b"X"])
+)
 METHOD = st.sampled_from([b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"PATCH", b"NOPE", b"p"])
 
 
@@ -265,7 +284,9 @@ def check_is_well(daemon: ServerProcess) -> None:
     assert not any(word in log for word in TROUBLE), log
 
 
-fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+fuzz = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 NSQD_PATHS = paths_of(*((route.method, route.path) for route in NSQD_ROUTES))
 NSQLOOKUPD_PATHS = paths_of(*((route.method, route.path) for route in NSQLOOKUPD_ROUTES))
 

@@ -113,7 +113,9 @@ def undated(data: bytes) -> bytes:
     return re.sub(rb"Date: [^\r]*", b"Date: then", data)
 
 
-def request(line: str, body: bytes = b"", *headers: str, host: str | None = "x", length: bool = True) -> bytes:
+def request(
+    line: str, body: bytes = b"", *headers: str, host: str | None = "x", length: bool = True
+) -> bytes:
     lines = [f"{line} HTTP/1.1"] + ([f"Host: {host}"] if host is not None else []) + list(headers)
     if body and length:
         lines.append(f"Content-Length: {len(body)}")
@@ -121,7 +123,9 @@ def request(line: str, body: bytes = b"", *headers: str, host: str | None = "x",
 
 
 def chunked(line: str, *chunks: bytes) -> bytes:
-    body = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nTrailer: x\r\n\r\n"
+    body = (
+        b"".join(b"%x;ext=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nTrailer: x\r\n\r\n"
+    )
     return request(line, body, "Transfer-Encoding: chunked", length=False)
 
 
@@ -197,18 +201,27 @@ STAYS: Cases = {
     "pub to a bad topic": (request("POST /pub?topic=a%20b", b"x"), refused(400, "INVALID_TOPIC")),
     "pub with a bad query": (request("POST /pub?topic=%zz", b"x"), refused(400, "INVALID_REQUEST")),
     "pub with a bad defer": (request("POST /pub?topic=t&defer=x", b"x"), refused(400, "INVALID_DEFER")),
-    "pub with a long defer": (request("POST /pub?topic=t&defer=3600001", b"x"), refused(400, "INVALID_DEFER")),
+    "pub with a long defer": (
+        request("POST /pub?topic=t&defer=3600001", b"x"),
+        refused(400, "INVALID_DEFER"),
+    ),
     "pub with a defer below 0": (request("POST /pub?topic=t&defer=-1", b"x"), refused(400, "INVALID_DEFER")),
     "pub too big": (request("POST /pub?topic=t", b"x" * 101), refused(413, "MSG_TOO_BIG")),
     "mpub": (request("POST /mpub?topic=t", b"a\nbc\n\n"), OK),
     "mpub of empty lines": (request("POST /mpub?topic=t", b"\n\n"), OK),
     "mpub of nothing": (request("POST /mpub?topic=t"), OK),
-    "mpub with a long line": (request("POST /mpub?topic=t", b"a\n" + b"x" * 101), refused(413, "MSG_TOO_BIG")),
+    "mpub with a long line": (
+        request("POST /mpub?topic=t", b"a\n" + b"x" * 101),
+        refused(413, "MSG_TOO_BIG"),
+    ),
     "mpub too big": (request("POST /mpub?topic=t", b"a\n" * 501), refused(413, "BODY_TOO_BIG")),
     "mpub without a topic": (request("POST /mpub", b"x"), refused(400, "MISSING_ARG_TOPIC")),
     "binary mpub": (request("POST /mpub?topic=t&binary=1", b"\0\0\0\1\0\0\0\1a"), OK),
     "binary mpub of nothing": (request("POST /mpub?topic=t&binary=1"), refused(413, "BAD_BODY")),
-    "binary mpub cut short": (request("POST /mpub?topic=t&binary=1", b"\0\0\0\1"), refused(413, "BAD_MESSAGE")),
+    "binary mpub cut short": (
+        request("POST /mpub?topic=t&binary=1", b"\0\0\0\1"),
+        refused(413, "BAD_MESSAGE"),
+    ),
     "topic/create": (request("POST /topic/create?topic=made"), DONE),
     "topic/create with a body": (request("POST /topic/create?topic=made", b"x" * 5000), DONE),
     "topic/delete": (request("POST /topic/delete?topic=other"), refused(404, "TOPIC_NOT_FOUND")),
@@ -328,7 +341,9 @@ def test_a_failed_write_replaces_the_answers_of_its_publishes(server, monkeypatc
     failed = refused(503, "PUB_FAILED: No space left on device")
     assert [(answer.status, answer.body) for answer in found] == [OK, failed, OK, *[failed] * 3]
     assert [answer.headers.get("connection") for answer in found] == [None] * 5 + ["close"]
-    assert server.answers(b"GET /ping HTTP/1.0\r\n\r\n") == [(500, b"NOK - disk: [Errno 28] No space left on device")]
+    assert server.answers(b"GET /ping HTTP/1.0\r\n\r\n") == [
+        (500, b"NOK - disk: [Errno 28] No space left on device")
+    ]
     assert server.answers(sent) == [OK]
     assert server.answers(PING) == [OK]  # on its own: it would be answered before the write
     assert server.messages("t") == [b"x", b"x"]
@@ -357,7 +372,13 @@ def test_a_slow_request_holds_up_its_connection_only(server, monkeypatch):
         persisted.set()
         slow.shutdown(socket.SHUT_WR)
         found = answers(read_all(slow))
-    assert [(answer.status, answer.body) for answer in found] == [DONE, OK, DONE, OK, refused(404, "NOT_FOUND")]
+    assert [(answer.status, answer.body) for answer in found] == [
+        DONE,
+        OK,
+        DONE,
+        OK,
+        refused(404, "NOT_FOUND"),
+    ]
     assert server.broker.topics["t"].is_paused
 
 
@@ -387,7 +408,9 @@ def test_a_body_is_asked_for_in_its_turn(server):
     assert server.messages("t") == [b"x", b"y"]
 
 
-@pytest.mark.parametrize(("line", "status"), [("POST /nope", 404), ("POST /mpub", 400), ("POST /pub?topic=t", 413)])
+@pytest.mark.parametrize(
+    ("line", "status"), [("POST /nope", 404), ("POST /mpub", 400), ("POST /pub?topic=t", 413)]
+)
 def test_a_refused_body_is_not_asked_for(server, line, status):
     sent = request(line, b"", "Expect: 100-continue", "Content-Length: 101")
     assert server.statuses(sent, ends=False) == [status]
@@ -462,7 +485,9 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [part for low, high in zip(edges, edges[1:], strict=False) if (part := data[low:high])]
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(st.sampled_from(_FRAGMENTS) | st.binary(max_size=40), max_size=8).map(b"".join),
     st.lists(st.integers(0, 600), max_size=6),
@@ -476,7 +501,9 @@ def test_any_bytes_get_the_same_answers_however_they_arrive(shared, data, places
     assert shared.log.exceptions == []
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.binary(max_size=300))
 def test_no_bytes_cost_more_than_their_connection(shared, data):
     shared.ask(data)

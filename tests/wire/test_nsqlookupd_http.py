@@ -71,7 +71,11 @@ def test_what_cannot_be_done_is_refused(nsqlookupd, method, path, status, messag
 @pytest.mark.parametrize("path", ["/topic/create", "/channel/create", "/topic/tombstone", "/topic/delete"])
 def test_an_action_answers_with_nothing(nsqlookupd, topic, path):
     answer = nsqlookupd.http("POST", f"{path}?topic={topic}&channel=c&node=n:1")
-    assert (answer.status, answer.body, answer.headers["X-NSQ-Content-Type"]) == (200, b"", "nsq; version=1.0")
+    assert (answer.status, answer.body, answer.headers["X-NSQ-Content-Type"]) == (
+        200,
+        b"",
+        "nsq; version=1.0",
+    )
 
 
 def test_ping_and_info(nsqlookupd):
@@ -169,7 +173,11 @@ def test_debug_shows_everything(nsqlookupd, producer, topic):
     nsqlookupd.create_channel(topic, "nobody")
     tombstone(nsqlookupd, f"{topic}u", "one:4151")
     shown = nsqlookupd.http("GET", "/debug").json()
-    assert {name for name in shown if topic in name} == {f"topic:{topic}:", f"topic:{topic}u:", f"channel:{topic}:c"}
+    assert {name for name in shown if topic in name} == {
+        f"topic:{topic}:",
+        f"topic:{topic}u:",
+        f"channel:{topic}:c",
+    }
     assert "client::" in shown
     (entry,) = shown[f"topic:{topic}:"]
     assert entry["id"] == producer.address

@@ -65,14 +65,28 @@ CASES = [
     Case("IDENTIFY-no-JSON", b"IDENTIFY\n" + sized(b"{"), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
     Case("IDENTIFY-list", b"IDENTIFY\n" + sized(b"[]"), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
     Case("IDENTIFY-null", b"IDENTIFY\n" + sized(b"null"), b"E_BAD_BODY IDENTIFY missing fields"),
-    Case("IDENTIFY-empty-body", b"IDENTIFY\n" + sized(b""), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    Case("IDENTIFY-size-cut-off", b"IDENTIFY\n\0\0", b"E_BAD_BODY IDENTIFY failed to read body size", end_of_input=True),
     Case(
-        "IDENTIFY-body-cut-off", b"IDENTIFY\n" + int32(9) + b"{}", b"E_BAD_BODY IDENTIFY failed to read body", end_of_input=True
+        "IDENTIFY-empty-body", b"IDENTIFY\n" + sized(b""), b"E_BAD_BODY IDENTIFY failed to decode JSON body"
+    ),
+    Case(
+        "IDENTIFY-size-cut-off",
+        b"IDENTIFY\n\0\0",
+        b"E_BAD_BODY IDENTIFY failed to read body size",
+        end_of_input=True,
+    ),
+    Case(
+        "IDENTIFY-body-cut-off",
+        b"IDENTIFY\n" + int32(9) + b"{}",
+        b"E_BAD_BODY IDENTIFY failed to read body",
+        end_of_input=True,
     ),
 ]
 CASES += [
-    known(f"{command}-{name}", f"{command}{words}\n".encode("latin-1"), f"{code} {command} {what}".encode("latin-1"))
+    known(
+        f"{command}-{name}",
+        f"{command}{words}\n".encode("latin-1"),
+        f"{code} {command} {what}".encode("latin-1"),
+    )
     for command in ("REGISTER", "UNREGISTER")
     for name, words, code, what in (
         ("alone", "", "E_INVALID", "insufficient number of params"),
@@ -153,7 +167,13 @@ def test_the_response_to_identify_introduces_nsqlookupd(nsqlookupd):
 
 
 def test_names_in_identify_are_read_in_any_case_and_others_are_ignored(nsqlookupd):
-    fields = {"Broadcast_Address": "any-case", "TCP_PORT": 1, "http_port": 2, "version": "x", "remote_address": "no"}
+    fields = {
+        "Broadcast_Address": "any-case",
+        "TCP_PORT": 1,
+        "http_port": 2,
+        "version": "x",
+        "remote_address": "no",
+    }
     with LookupClient(nsqlookupd.tcp_port) as client:
         client.send(b"IDENTIFY\n" + sized(json.dumps(fields).encode()))
         client.read()
@@ -192,7 +212,9 @@ FRAGMENTS = st.one_of(
 )
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(parts=st.lists(FRAGMENTS, max_size=12))
 def test_any_bytes_lead_to_answers_or_an_error(nsqlookupd, parts):
     with LookupClient(nsqlookupd.tcp_port) as client:

@@ -76,9 +76,13 @@ def test_tcp_https_leaves_plain_http_open(make_nsqlookupd, certificates):
         assert plain.ask("PING").startswith(b"E_INVALID")
 
 
-def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(make_nsqlookupd, certificates, tmp_path):
+def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
+    make_nsqlookupd, certificates, tmp_path
+):
     nsqlookupd = make_nsqlookupd(
-        *certificates.server_flags, "--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={certificates.authority}"
+        *certificates.server_flags,
+        "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={certificates.authority}",
     )
     with LookupClient(nsqlookupd.tcp_port, tls=certificates.client_context(with_certificate=True)) as known:
         assert known.ask("PING") == b"OK"
@@ -86,13 +90,19 @@ def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(make_ns
     context = certificates.client_context()
     context.load_cert_chain(stranger.client_certificate, stranger.client_key)
     for unknown in (context, certificates.client_context()):
-        with pytest.raises((ssl.SSLError, ConnectionError, Closed)), LookupClient(nsqlookupd.tcp_port, tls=unknown) as client:
+        with (
+            pytest.raises((ssl.SSLError, ConnectionError, Closed)),
+            LookupClient(nsqlookupd.tcp_port, tls=unknown) as client,
+        ):
             client.ask("PING")
 
 
 def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd, certificates):
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
-    with LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00\x05hello") as broken, pytest.raises(Closed):
+    with (
+        LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00\x05hello") as broken,
+        pytest.raises(Closed),
+    ):
         while True:
             broken.read()
     with LookupClient(nsqlookupd.tcp_port, tls=certificates.client_context()) as client:

@@ -68,7 +68,11 @@ COMMANDS = [
     Case("unknown-command-crlf", b"HELLO\r\n", "E_INVALID invalid command HELLO"),
     Case("only-one-cr-is-cut", b"HELLO\r\r\n", "E_INVALID invalid command HELLO\r"),
     Case("command-of-raw-bytes", b"\x00\xff\xfe\n", b"E_INVALID invalid command \x00\xff\xfe"),
-    Case("longest-line", b"x" * (MAX_LINE_BYTES - 1) + b"\n", "E_INVALID invalid command " + "x" * (MAX_LINE_BYTES - 1)),
+    Case(
+        "longest-line",
+        b"x" * (MAX_LINE_BYTES - 1) + b"\n",
+        "E_INVALID invalid command " + "x" * (MAX_LINE_BYTES - 1),
+    ),
 ]
 
 STATES = [
@@ -80,8 +84,15 @@ STATES = [
     subscribed("SUB", b"SUB\n", "E_INVALID cannot SUB in current state"),
     subscribed("IDENTIFY", b"IDENTIFY\n", "E_INVALID cannot IDENTIFY in current state"),
     subscribed("AUTH", b"AUTH too many words\n", "E_INVALID cannot AUTH in current state"),
-    Case("CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)),
-    Case("SUB-after-CLS", SUBSCRIBED + CLS + SUBSCRIBED, "E_INVALID cannot SUB in current state", replies=(OK, CLOSE_WAIT)),
+    Case(
+        "CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)
+    ),
+    Case(
+        "SUB-after-CLS",
+        SUBSCRIBED + CLS + SUBSCRIBED,
+        "E_INVALID cannot SUB in current state",
+        replies=(OK, CLOSE_WAIT),
+    ),
     Case(
         "RDY-after-CLS-is-ignored-FIN-is-not",
         SUBSCRIBED + CLS + b"RDY not-a-number\n" + b"FIN\n",
@@ -138,7 +149,11 @@ IDENTIFY = [
     bad_identify("keys-in-any-case", "msg timeout (1) is invalid", MSG_Timeout=1),
     # The order of checks: each of these is wrong in all that comes later, too.
     *(
-        bad_identify(f"order-{place}", f"{key.replace('_', ' ')} ({value}) is invalid", **dict(IN_ORDER_OF_CHECKS[place:]))
+        bad_identify(
+            f"order-{place}",
+            f"{key.replace('_', ' ')} ({value}) is invalid",
+            **dict(IN_ORDER_OF_CHECKS[place:]),
+        )
         for place, (key, value) in enumerate(IN_ORDER_OF_CHECKS)
     ),
     Case(
@@ -146,7 +161,9 @@ IDENTIFY = [
         wire.identify(**BOTH_COMPRESSIONS),
         "E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
     ),
-    bad_identify("limit-before-compressions", "msg timeout (1) is invalid", **BOTH_COMPRESSIONS, msg_timeout=1),
+    bad_identify(
+        "limit-before-compressions", "msg timeout (1) is invalid", **BOTH_COMPRESSIONS, msg_timeout=1
+    ),
 ]
 
 AUTH = [
@@ -197,7 +214,9 @@ IN_FLIGHT = [
 
 REQ = [
     subscribed("REQ-one-word", b"REQ " + UNKNOWN_ID + b"\n", "E_INVALID REQ insufficient number of params"),
-    subscribed("REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"),
+    subscribed(
+        "REQ-delay-word", b"REQ " + UNKNOWN_ID + b" soon\n", "E_INVALID REQ could not parse timeout soon"
+    ),
     subscribed("REQ-delay-negative", wire.req(UNKNOWN_ID, -1), "E_INVALID REQ could not parse timeout -1"),
     subscribed("REQ-id-before-delay", b"REQ short soon\n", "E_INVALID invalid message ID"),
     subscribed(
@@ -217,8 +236,14 @@ REQ = [
 
 PUB = [
     Case("PUB-no-words", b"PUB\n", "E_INVALID PUB insufficient number of parameters"),
-    Case("PUB-size-smallest", command(b"PUB topic", -(2**31)), "E_BAD_MESSAGE PUB invalid message body size -2147483648"),
-    Case("PUB-topic-before-size", command(b"PUB no/pe", 0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'),
+    Case(
+        "PUB-size-smallest",
+        command(b"PUB topic", -(2**31)),
+        "E_BAD_MESSAGE PUB invalid message body size -2147483648",
+    ),
+    Case(
+        "PUB-topic-before-size", command(b"PUB no/pe", 0), 'E_BAD_TOPIC PUB topic name "no/pe" is not valid'
+    ),
 ]
 
 DPUB = [
@@ -227,7 +252,11 @@ DPUB = [
     Case("DPUB-topic-before-delay", b"DPUB ! soon\n", 'E_BAD_TOPIC DPUB topic name "!" is not valid'),
     Case("DPUB-delay-word", b"DPUB topic soon\n", "E_INVALID DPUB could not parse timeout soon"),
     Case("DPUB-delay-negative", b"DPUB topic -1\n", "E_INVALID DPUB could not parse timeout -1"),
-    Case("DPUB-delay-over-the-limit", b"DPUB topic 3600001\n", "E_INVALID DPUB timeout 3600001 out of range 0-3600000"),
+    Case(
+        "DPUB-delay-over-the-limit",
+        b"DPUB topic 3600001\n",
+        "E_INVALID DPUB timeout 3600001 out of range 0-3600000",
+    ),
     Case(
         "DPUB-delay-wraps",
         b"DPUB topic 18446744073709551615\n",
@@ -250,9 +279,17 @@ MPUB = [
             ("count-over-the-limit", (100, TOO_MANY), f"E_BAD_BODY MPUB invalid message count {TOO_MANY}"),
             ("first-size-0", (1000, 2, 0), "E_BAD_MESSAGE MPUB invalid message(0) body size 0"),
             ("first-size-over-the-limit", (MAX_BODY_BYTES, 1, TOO_LONG), LONG_MESSAGE),
-            ("second-size-negative", (1000, 3, b"first", -2), "E_BAD_MESSAGE MPUB invalid message(1) body size -2"),
+            (
+                "second-size-negative",
+                (1000, 3, b"first", -2),
+                "E_BAD_MESSAGE MPUB invalid message(1) body size -2",
+            ),
             ("last-size-over-the-limit", (1000, 3, b"1", b"2", TOO_LONG), LONG_MESSAGE),
-            ("size-0-after-the-declared-end", (4, 2, b"first", 0), "E_BAD_MESSAGE MPUB invalid message(1) body size 0"),
+            (
+                "size-0-after-the-declared-end",
+                (4, 2, b"first", 0),
+                "E_BAD_MESSAGE MPUB invalid message(1) body size 0",
+            ),
         )
     ),
 ]
@@ -333,16 +370,51 @@ CUT_OFF = [
         ("DPUB", "body", command(b"DPUB topic 1", 3) + b"1", "E_BAD_MESSAGE", "message body"),
         ("MPUB", "size", b"MPUB topic\n\x00", "E_BAD_BODY", "body size"),
         ("MPUB", "count", command(b"MPUB topic", 9) + b"\x00", "E_BAD_BODY", "message count"),
-        ("MPUB", "first-size", command(b"MPUB topic", 9, 1) + b"\x00\x00", "E_BAD_MESSAGE", "message(0) body size"),
-        ("MPUB", "second-size", command(b"MPUB topic", 99, 2, b"first"), "E_BAD_MESSAGE", "message(1) body size"),
-        ("MPUB", "body", command(b"MPUB topic", 99, 2, b"first", 6) + b"secon", "E_BAD_MESSAGE", "message body"),
+        (
+            "MPUB",
+            "first-size",
+            command(b"MPUB topic", 9, 1) + b"\x00\x00",
+            "E_BAD_MESSAGE",
+            "message(0) body size",
+        ),
+        (
+            "MPUB",
+            "second-size",
+            command(b"MPUB topic", 99, 2, b"first"),
+            "E_BAD_MESSAGE",
+            "message(1) body size",
+        ),
+        (
+            "MPUB",
+            "body",
+            command(b"MPUB topic", 99, 2, b"first", 6) + b"secon",
+            "E_BAD_MESSAGE",
+            "message body",
+        ),
     )
 ]
 
-CASES = [*COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *BODY_SIZES, *NAMES, *CUT_OFF]
+CASES = [
+    *COMMANDS,
+    *STATES,
+    *IDENTIFY,
+    *AUTH,
+    *SUB,
+    *RDY,
+    *IN_FLIGHT,
+    *REQ,
+    *PUB,
+    *DPUB,
+    *MPUB,
+    *BODY_SIZES,
+    *NAMES,
+    *CUT_OFF,
+]
 
 
-@pytest.fixture(scope="module", params=[None, pytest.param(GENERAL_NSQD, marks=pytest.mark.slow)], ids=["", "general"])
+@pytest.fixture(
+    scope="module", params=[None, pytest.param(GENERAL_NSQD, marks=pytest.mark.slow)], ids=["", "general"]
+)
 def nsqd(request, tmp_path_factory) -> Iterator[NsqdProcess]:
     """One nsqd for all cases: no error may harm it. Then one without the shortcut for publishes."""
     with pytest.MonkeyPatch.context() as patch:
@@ -398,7 +470,9 @@ def test_bad_magic(nsqd, magic):
         assert client.rest(CLOSES_S) == [Frame(ERROR, b"E_BAD_PROTOCOL")]
 
 
-@pytest.mark.parametrize("sent", [b"", b" ", b"  V", b"  V2", b"  V2N", b"  V2NOP", b"  V2PUB topic", b"  V2NOP\nNO"])
+@pytest.mark.parametrize(
+    "sent", [b"", b" ", b"  V", b"  V2", b"  V2N", b"  V2NOP", b"  V2PUB topic", b"  V2NOP\nNO"]
+)
 def test_a_magic_or_a_line_that_is_cut_off_is_no_error(nsqd, sent):
     with Client(nsqd.tcp_port, magic=sent) as client:
         client.end_input()

@@ -73,7 +73,9 @@ class Nsqd(ServedBroker):
 
     def eager(self) -> bytes:
         """What a client is answered that asks for an upgrade behind a publish, in one packet."""
-        peer = Peer(self.tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+        peer = Peer(self.tcp).say(
+            MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True)
+        )
         peer.read()
         return peer.answers()
 
@@ -173,7 +175,13 @@ def test_publishes_of_several_clients_share_a_record(nsqd, disk):
 def test_after_publishes_of_one_size_others_are_parsed(nsqd):
     peer = nsqd.publisher()
     low = nsqd.next_seq
-    peer.say(pub("t", b"abcd"), pub("u", b"abc"), dpub("t", 0, b"a"), pub("t", b"a") + pub("t", b"b"), pub("t", b"0"))
+    peer.say(
+        pub("t", b"abcd"),
+        pub("u", b"abc"),
+        dpub("t", 0, b"a"),
+        pub("t", b"a") + pub("t", b"b"),
+        pub("t", b"0"),
+    )
     peer.read(5)
     nsqd.iteration.end()
     assert [body for _, record in nsqd.written(low) for body in record] == [b"abcd", b"a", b"a", b"b", b"0"]
@@ -185,7 +193,9 @@ def test_after_publishes_of_one_size_others_are_parsed(nsqd):
 def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd):
     nsqd.broker.get_topic("u")
     peer = nsqd.publisher()
-    peer.say(pub("u", b"1"), pub("t", b"2"), pub("u", b"3"), pub("new", b"4"), pub("u", b"5"), pub("b@d", b"6"))
+    peer.say(
+        pub("u", b"1"), pub("t", b"2"), pub("u", b"3"), pub("new", b"4"), pub("u", b"5"), pub("b@d", b"6")
+    )
     for _ in range(6):
         nsqd.hear(peer)
     answers = peer.answers()

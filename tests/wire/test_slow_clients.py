@@ -141,7 +141,9 @@ def test_who_takes_no_answer_is_ended_for_that(nsqd):
     http = nsqd.over_http()
     many = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
     http.client.setblocking(False)
-    wait_in_loop(lambda: _sent_nothing(http.client, many) and http.stream.unsent_bytes, "answers that are not taken")
+    wait_in_loop(
+        lambda: _sent_nothing(http.client, many) and http.stream.unsent_bytes, "answers that are not taken"
+    )
     assert [http.sweep(at_s) for at_s in (0, 59.9, 60)] == ["", "", WRITE]
     http.client.settimeout(DEADLINE_S)
     wait_in_loop(lambda: http.client.recv(100_000) and http.sweep(70) == "", "some to be taken")
@@ -157,7 +159,9 @@ def _sent_nothing(client: Any, data: bytes) -> bool:
 @pytest.mark.parametrize(("requests", "fewest", "most"), [(100, 90, 1_000_000), (1, 0, 1)])
 def test_requests_that_came_together_give_way_to_others(nsqd, requests, fewest, most):
     """The last one does not: if it ends the daemon, its answer must leave before."""
-    nsqd.iteration.backlog.slice_s = nsqd.iteration.backlog.input_s = 1000.0  # a busy machine does not cut what was read
+    nsqd.iteration.backlog.slice_s = nsqd.iteration.backlog.input_s = (
+        1000.0  # a busy machine does not cut what was read
+    )
     http = nsqd.over_http()
     http.client.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
     turns = 0
@@ -239,7 +243,9 @@ def test_nsqlookupd_waits_for_a_first_command_only_so_long():
     log = Log(level=FATAL)
 
     def make(sock):
-        return PeerConnection(sock, "a:5", hub.loop, LoopIteration(hub, log), log, Directory(Registry(0, 0), SteadyClock()))
+        return PeerConnection(
+            sock, "a:5", hub.loop, LoopIteration(hub, log), log, Directory(Registry(0, 0), SteadyClock())
+        )
 
     silent, greeting, speaking = Dialogue(make), Dialogue(make), Dialogue(make)
     greeting.say(b"  V1IDENT")

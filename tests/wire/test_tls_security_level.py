@@ -26,7 +26,9 @@ def weak(tmp_path_factory) -> Certificates:
     return make_weak_certificates(tmp_path_factory.mktemp("weak"))
 
 
-def open_context(weak: Certificates, *, version: ssl.TLSVersion | None = None, shows: bool = False) -> ssl.SSLContext:
+def open_context(
+    weak: Certificates, *, version: ssl.TLSVersion | None = None, shows: bool = False
+) -> ssl.SSLContext:
     """What a client has that takes anything; only this version of the protocol, if given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -55,7 +57,9 @@ COMMANDS = ("nsqd", "nsqlookupd", "nsqadmin")
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_refusal_names_the_setting(weak, tmp_path, command):
-    flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(command, "")
+    flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(
+        command, ""
+    )
     done = subprocess.run(
         [sys.executable, "-m", "nsq_apps", command, *weak.server_flags, *filter(None, [flags])],
         cwd=REPOSITORY,

@@ -232,7 +232,10 @@ def test_without_the_required_tls_nothing_but_identify_works(make_nsqd, certific
 
 @pytest.mark.parametrize(
     ("lowest", "works"),
-    [("tls1.2", {ssl.TLSVersion.TLSv1_2: True}), ("tls1.3", {ssl.TLSVersion.TLSv1_2: False, ssl.TLSVersion.TLSv1_3: True})],
+    [
+        ("tls1.2", {ssl.TLSVersion.TLSv1_2: True}),
+        ("tls1.3", {ssl.TLSVersion.TLSv1_2: False, ssl.TLSVersion.TLSv1_3: True}),
+    ],
 )
 def test_the_lowest_version(make_nsqd, certificates, lowest, works):
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-min-version={lowest}")
@@ -245,7 +248,9 @@ def test_the_lowest_version(make_nsqd, certificates, lowest, works):
 # ---- HTTPS
 
 
-def https(nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+def https(
+    nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, body: bytes = b""
+) -> tuple[int, bytes]:
     port = int(nsqd.log_text().split("HTTPS: listening on 127.0.0.1:")[1].split()[0])
     with closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=40, context=context)) as connection:
         connection.request(method, path, body)
@@ -257,7 +262,10 @@ def test_the_http_api_over_tls(nsqd, certificates, topic):
     context = certificates.client_context()
     assert https(nsqd, context, "GET", "/ping") == (200, b"OK")
     assert https(nsqd, context, "POST", f"/pub?topic={topic}", b"hello") == (200, b"OK")
-    assert https(nsqd, context, "POST", f"/mpub?topic={topic}", b"\n".join([b"x" * 1000] * 2000)) == (200, b"OK")
+    assert https(nsqd, context, "POST", f"/mpub?topic={topic}", b"\n".join([b"x" * 1000] * 2000)) == (
+        200,
+        b"OK",
+    )
     assert nsqd.is_healthy()
     status, stats = https(nsqd, context, "GET", f"/stats?format=json&topic={topic}")
     assert status == 200
@@ -294,7 +302,10 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(make_nsqd, certifi
 def test_an_https_client_that_is_refused_gets_a_line_of_log(nsqd):
     with pytest.raises(ssl.SSLError):
         https(nsqd, ssl.create_default_context(), "GET", "/ping")  # it does not know the authority
-    wait_until(lambda: re.search(r"INFO: HTTPS: client\(127\.0\.0\.1:\d+\) - TLS: ", nsqd.log_text()), what="the line")
+    wait_until(
+        lambda: re.search(r"INFO: HTTPS: client\(127\.0\.0\.1:\d+\) - TLS: ", nsqd.log_text()),
+        what="the line",
+    )
 
 
 @pytest.mark.ours

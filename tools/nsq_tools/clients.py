@@ -24,7 +24,12 @@ class ConsumingOptions(Protocol):
 
 
 def make_consumer(
-    options: ConsumingOptions, tool: str, topic: str, log: Log, settings: dict[str, object] | None = None, **arguments: Any
+    options: ConsumingOptions,
+    tool: str,
+    topic: str,
+    log: Log,
+    settings: dict[str, object] | None = None,
+    **arguments: Any,
 ) -> Consumer:
     """Return a consumer of one topic, not started yet.
 

@@ -131,7 +131,9 @@ class StatusOptions(Options, title="Status"):
     """The settings of status lines."""
 
     status_every: int = setting(
-        INT, 250, "Number of messages between two status lines, for each destination and for all; 0 means no status lines."
+        INT,
+        250,
+        "Number of messages between two status lines, for each destination and for all; 0 means no status lines.",
     )
 
 
@@ -143,7 +145,9 @@ class Timings:
 
     def __init__(self, hosts: Collection[str], every: int, log: Log) -> None:
         if 0 < every < FEW:
-            log.warning("use more than %d status values for accurate percentiles (configured with %d)", FEW, every)
+            log.warning(
+                "use more than %d status values for accurate percentiles (configured with %d)", FEW, every
+            )
         names = {AGGREGATE, *hosts} if len(set(hosts)) > 1 else {AGGREGATE}
         self._took_s: dict[str, list[float]] = {name: [] for name in names} if every > 0 else {}
         self._every = every

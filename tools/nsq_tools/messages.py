@@ -25,7 +25,11 @@ def json_lines(messages: Columns) -> Iterator[bytes]:
     """Return a line for each message. orjson checks and escapes text; `%` inserts the rest, in 0.6 us a line."""
     names = (orjson.dumps(name) for name in (messages.topic, messages.channel, messages.nsqd))
     topic, channel, nsqd = (name.replace(b"%", b"%%") for name in names)
-    line = b'{"timestamp":%%d,"id":%%b,"attempts":%%d,"topic":%b,"channel":%b,"nsqd":%b,%%b}\n' % (topic, channel, nsqd)
+    line = b'{"timestamp":%%d,"id":%%b,"attempts":%%d,"topic":%b,"channel":%b,"nsqd":%b,%%b}\n' % (
+        topic,
+        channel,
+        nsqd,
+    )
     ids = (orjson.dumps(message_id.decode("ascii", "backslashreplace")) for message_id in messages.ids)
     bodies = body_members(messages.bodies)
     return map(line.__mod__, zip(messages.timestamps_ns, ids, messages.attempts, bodies, strict=True))

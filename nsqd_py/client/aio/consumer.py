@@ -165,7 +165,9 @@ class Consumer(blocking.Consumer):
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._return_given()
         self._iterating_task = None
         await self.stop()
@@ -179,7 +181,10 @@ class Consumer(blocking.Consumer):
         ending = self._cancel_handlers()
         try:
             asyncio.run_coroutine_threadsafe(ending, self._loop).result(_CANCEL_S)
-        except (RuntimeError, TimeoutError):  # if the loop is busy, the messages are redelivered after their time-out
+        except (
+            RuntimeError,
+            TimeoutError,
+        ):  # if the loop is busy, the messages are redelivered after their time-out
             if self._loop.is_closed():  # no handler runs
                 ending.close()
 
@@ -264,7 +269,9 @@ class Consumer(blocking.Consumer):
         check_handler_result(handler, result)
 
     def _ends(self, error: BaseException) -> bool:
-        if isinstance(error, asyncio.CancelledError):  # other code cancelled the task, or the handler raised it
+        if isinstance(
+            error, asyncio.CancelledError
+        ):  # other code cancelled the task, or the handler raised it
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
         return super()._ends(error)

@@ -63,7 +63,9 @@ def _run(function: Callable[[Any], object], argument: object) -> _Outcome:
         return _Outcome(error=error)
 
 
-def _report(call: Callable[[], _Outcome], loop: asyncio.AbstractEventLoop, future: asyncio.Future[_Outcome]) -> None:
+def _report(
+    call: Callable[[], _Outcome], loop: asyncio.AbstractEventLoop, future: asyncio.Future[_Outcome]
+) -> None:
     outcome = call()
     with suppress(RuntimeError):  # the loop is closed: the message is redelivered
         loop.call_soon_threadsafe(_set, future, outcome)

@@ -43,7 +43,9 @@ class _LoopPublish(PendingPublish):
     future: asyncio.Future[None]
 
 
-class Producer(BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, asyncio.Future[None]]], ProcessHooks):
+class Producer(
+    BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, asyncio.Future[None]]], ProcessHooks
+):
     __doc__ = BaseProducer.__doc__
 
     __enter__ = __exit__ = None  # type: ignore[assignment]  # a `with` without `async` fails
@@ -80,13 +82,19 @@ class Producer(BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, async
     ) -> asyncio.Future[None]:
         return await self._publish_soon(single(topic, body, defer_s), b"", on_done)
 
-    async def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
+    async def multi_publish_soon(
+        self, topic: str, bodies: Sequence[Body], on_done: Done | None = None
+    ) -> asyncio.Future[None]:
         return await self._publish_soon(*several(topic, bodies), on_done)
 
-    async def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> asyncio.Future[None]:
+    async def send_mpub_body(
+        self, topic: str, body: bytes, count: int, on_done: Done | None = None
+    ) -> asyncio.Future[None]:
         return await super().send_mpub_body(topic, body, count, on_done)
 
-    async def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
+    async def send_mpub_pieces(
+        self, topic: str, pieces: Sequence[Body], on_done: Done | None = None
+    ) -> asyncio.Future[None]:
         return await super().send_mpub_pieces(topic, pieces, on_done)
 
     async def _publish(self, head: bytes, body: bytes = b"") -> None:
@@ -297,7 +305,9 @@ class Producer(BaseProducer[Coroutine[Any, Any, None], Coroutine[Any, Any, async
         self._start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             await self.close()
         except NsqClientError:

@@ -106,7 +106,9 @@ class Backend:
         """Raise WrongPlace where a call must not wait."""
         refuse_in_event_loop(method)
 
-    def create_connection(self, address: tuple[str | None, int | None], timeout_s: float | None, source: Any = None) -> Any:
+    def create_connection(
+        self, address: tuple[str | None, int | None], timeout_s: float | None, source: Any = None
+    ) -> Any:
         """Return a socket that is connected to (host, port), from (host, port) `source` if it is given. Raises OSError."""
         return self.socket.create_connection(address, timeout_s, source)
 
@@ -144,7 +146,9 @@ class WorkerThread(Generic[T]):
     `drop` is called with the result of a call that was killed; perhaps twice.
     """
 
-    def __init__(self, backend: Backend, poller: Any, call: Callable[[], T], drop: Callable[[T], object] | None = None) -> None:
+    def __init__(
+        self, backend: Backend, poller: Any, call: Callable[[], T], drop: Callable[[T], object] | None = None
+    ) -> None:
         self._backend = backend
         self._poller = poller
         self._call = call
@@ -209,7 +213,9 @@ class Waiters:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
             return bool(is_over()) or _acquire(lock, math.inf if timeout_s is None else max(0.0, timeout_s))
         finally:
-            if lock in self._locks:  # checked first: an error that is handled here would be the context of Ctrl-C
+            if (
+                lock in self._locks
+            ):  # checked first: an error that is handled here would be the context of Ctrl-C
                 with suppress(ValueError):  # it is being woken
                     self._locks.remove(lock)
 

@@ -107,7 +107,9 @@ def _new_session(address: Address, options: ClientOptions) -> ClientSession:
 
         from nsqd_py.net.tls import TlsLayer
 
-        return TlsLayer(options.tls_config or tls_context(options, ssl.SSLContext), address.host or _UNIX_SERVER_NAME)
+        return TlsLayer(
+            options.tls_config or tls_context(options, ssl.SSLContext), address.host or _UNIX_SERVER_NAME
+        )
 
     return ClientSession(str(address), options, make_tls, socket.gethostname())
 
@@ -126,7 +128,9 @@ def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Neg
             events = session.received(data)
             while not events and session.has_more and monotonic() < deadline_s:
                 events = session.received(b"")
-            if not events and monotonic() >= deadline_s:  # nsqd sends heartbeats, or something compressed, without end
+            if (
+                not events and monotonic() >= deadline_s
+            ):  # nsqd sends heartbeats, or something compressed, without end
                 raise TimeoutError
             if events:
                 first = events[0]
@@ -374,7 +378,12 @@ class Connection:
 
 
 def opened(
-    address: str, options: ClientOptions, first: bytes = b"", backend: Backend = THREADS, *, waits: bool = True
+    address: str,
+    options: ClientOptions,
+    first: bytes = b"",
+    backend: Backend = THREADS,
+    *,
+    waits: bool = True,
 ) -> Connection:
     """Return an open connection over which `first` was sent. Raises as `Connection.open` and `send`."""
     connection = Connection(address, options, backend)

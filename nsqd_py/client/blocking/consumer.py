@@ -123,7 +123,10 @@ class Consumer(BaseConsumer, ProcessHooks):
             return
         if self._io_task is None:
             if self._failure is None:
-                self._log.warning("the consumer of %s was stopped before it was started: it consumes nothing", self._subscription)
+                self._log.warning(
+                    "the consumer of %s was stopped before it was started: it consumes nothing",
+                    self._subscription,
+                )
             return
         if not (self._may_go_on and self._stopped.is_set):
             raise WrongPlace(
@@ -223,7 +226,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _begin_at_exit(self) -> None:
@@ -313,7 +318,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         given = self._given
         if given is not None and not (given.is_answered or given.is_detached):
             if self._given_to != self._backend.current():
-                raise WrongPlace(f"{given} was returned in another thread, and is not answered: answer it, or detach it")
+                raise WrongPlace(
+                    f"{given} was returned in another thread, and is not answered: answer it, or detach it"
+                )
             given.settle()
         self._given = None
 
@@ -369,7 +376,9 @@ class Consumer(BaseConsumer, ProcessHooks):
             self._leave()
             if message is not None:
                 self._put_off(message, AT_ONCE)
-            if not isinstance(error, GeneratorExit):  # Ctrl-C may have come while a message was taken: it is in flight
+            if not isinstance(
+                error, GeneratorExit
+            ):  # Ctrl-C may have come while a message was taken: it is in flight
                 self.begin_to_stop(_EXIT_S)
             raise
         finally:
@@ -410,7 +419,9 @@ class Consumer(BaseConsumer, ProcessHooks):
     # ---- the I/O thread
 
     @staticmethod
-    def _do_io(consumer_ref: ref[Consumer], poller: Any, queue: WorkQueue[Any], name: str, log: LineWriter) -> None:
+    def _do_io(
+        consumer_ref: ref[Consumer], poller: Any, queue: WorkQueue[Any], name: str, log: LineWriter
+    ) -> None:
         """Do what is due, then wait, without keeping the consumer alive."""
         consumer = consumer_ref()
         if consumer is None or not consumer._begin_io():
@@ -428,7 +439,9 @@ class Consumer(BaseConsumer, ProcessHooks):
                 consumer = consumer_ref()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             consumer = consumer_ref()
-            if consumer is not None and consumer._io_task == consumer._backend.current():  # no longer in a forked child
+            if (
+                consumer is not None and consumer._io_task == consumer._backend.current()
+            ):  # no longer in a forked child
                 consumer._end_with(error)
                 consumer._close()
             return

@@ -68,7 +68,9 @@ def get(
         data = _received(url, headers, options, wait_s, most_bytes, backend)
         if most_lines is not None and data.count(b"\r\n") > most_lines:
             raise ValueError("the answer has too many lines or chunks")
-        received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))  # the part of a socket that is read from
+        received: Any = SimpleNamespace(
+            makefile=lambda mode: io.BytesIO(data)
+        )  # the part of a socket that is read from
         response = http.client.HTTPResponse(received, method="GET")
         response.begin()
         return Answer(response.status, response.reason, response.headers, response.read())
@@ -91,7 +93,9 @@ def _received(
 ) -> bytes:
     """Return all bytes that a server sends. `wait_s` says how long the next step may take. Raises OSError and ValueError."""
     parts = urlsplit(url)
-    lines = [f"{name}: {value}" for name, value in {"Host": parts.netloc, "Connection": "close", **headers}.items()]
+    lines = [
+        f"{name}: {value}" for name, value in {"Host": parts.netloc, "Connection": "close", **headers}.items()
+    ]
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     sock = backend.create_connection((parts.hostname, parts.port), wait_s())
     try:
@@ -180,7 +184,9 @@ class HttpAccess:
     def _get(self, address: str, path: str, most_bytes: int) -> Answer:
         if address.startswith("https://"):
             headers = self.headers_for(address.removeprefix("https://"))
-            return get(f"{address}{path}", headers, self.client, self.answer_s, most_bytes, step_s=self.timeout_s)
+            return get(
+                f"{address}{path}", headers, self.client, self.answer_s, most_bytes, step_s=self.timeout_s
+            )
         url = f"http://{address.removeprefix('http://')}{path}"
         return get(url, {}, self.client, self.answer_s, most_bytes, step_s=self.timeout_s)
 
@@ -197,4 +203,6 @@ class HttpAccess:
 
 def servers_in(addresses: Iterable[str]) -> frozenset[str]:
     """Return addresses without logins, such as https://a:4152, as `HttpAccess.named` has them."""
-    return frozenset(address.removeprefix("https://").removeprefix("http://").lower() for address in addresses)
+    return frozenset(
+        address.removeprefix("https://").removeprefix("http://").lower() for address in addresses
+    )

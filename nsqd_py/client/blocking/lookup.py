@@ -22,7 +22,9 @@ _MAX_LINES = 20_000
 _OK, _NOT_FOUND = 200, 404
 
 
-def find_nsqds(address: str, topic: str, options: ClientOptions, backend: Backend = THREADS) -> tuple[str, ...]:
+def find_nsqds(
+    address: str, topic: str, options: ClientOptions, backend: Backend = THREADS
+) -> tuple[str, ...]:
     """Return the nsqds that have the topic according to this nsqlookupd; without a topic, all that it knows.
 
     Uses the time limit and secret of the options. Raises LookupFailed.
@@ -46,7 +48,9 @@ def _nsqds_of(answer: Answer) -> tuple[str, ...]:
             raise ValueError(wrong_port)
         return ()
     if answer.status != _OK:
-        raise ValueError(f"got response {answer.status} {answer.reason} {answer.body[:200].decode(errors='replace')!r}")
+        raise ValueError(
+            f"got response {answer.status} {answer.reason} {answer.body[:200].decode(errors='replace')!r}"
+        )
     return nsqds_in(load_foreign_json(answer.body))
 
 

@@ -43,7 +43,9 @@ class NsqdSubscription:
         self._log = context.log
         self._opening: WorkerThread[Connection] | None = None
         self._dialled_s = 0.0
-        self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, self._options.lookupd_poll_interval_s), context.chance)
+        self._redial = Backoff(
+            _FIRST_REDIAL_S, max(_FIRST_REDIAL_S, self._options.lookupd_poll_interval_s), context.chance
+        )
         self._outage = OutageLog(self._log, monotonic)
         self._dials_soon = False
         self._nsqd_is_done = False
@@ -139,7 +141,9 @@ class NsqdSubscription:
         self._log.info("%s: subscribed to %s", self.address, self._subscription)
         most, wanted = connection.negotiated.max_rdy_count, self._subscription.max_in_flight
         if most < wanted:
-            self._log.warning("%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted)
+            self._log.warning(
+                "%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted
+            )
         self.window = self._subscription.opened(self.address, connection.negotiated)
 
     @property

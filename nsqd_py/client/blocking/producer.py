@@ -27,7 +27,14 @@ from nsqd_py.client.blocking.backend import Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.client.process import (
+    EXIT_S,
+    ProcessHooks,
+    call_after_fork,
+    close_at_exit,
+    forget,
+    warn_of_dropped,
+)
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
 from nsqd_py.interfaces import LineWriter
@@ -291,7 +298,9 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         return self._core.dispatcher.still_open(self._open_count)
 
     def _is_settled(self) -> bool:
-        return not self._inbox and self._is_idle  # in this order: the I/O thread changes them in the other one
+        return (
+            not self._inbox and self._is_idle
+        )  # in this order: the I/O thread changes them in the other one
 
     def ping(self) -> None:
         self._refuse_to_wait("ping")
@@ -358,7 +367,9 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         """Hand publishes to the core. Return how long to wait for answers at most; None at the end."""
         core, inbox = self._core, self._inbox
         self._is_asleep = False
-        if self._is_closed or (self._close_by_s is not None and (self._is_settled() or monotonic() > self._close_by_s)):
+        if self._is_closed or (
+            self._close_by_s is not None and (self._is_settled() or monotonic() > self._close_by_s)
+        ):
             return None
         self._refusal = core.refusal
         self._must_check = self._refusal is not None
@@ -373,7 +384,9 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             return _GATHERING_S
         if inbox and not can_take:
             return self.settings.sweep_interval_s
-        core.kept = self if core.dispatcher.unfinished else None  # before it falls asleep: `_wake_io` keeps it again
+        core.kept = (
+            self if core.dispatcher.unfinished else None
+        )  # before it falls asleep: `_wake_io` keeps it again
         self._is_asleep = True
         return 0.0 if inbox else core.idle_s
 
@@ -459,7 +472,9 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _at_exit(self, left_s: float) -> None:
         if not self._backend.is_usable:
-            self.settings.log.warning("producer: %d publishes of a thread that has ended are lost", self._open_count)
+            self.settings.log.warning(
+                "producer: %d publishes of a thread that has ended are lost", self._open_count
+            )
             return
         try:
             self.close(left_s)

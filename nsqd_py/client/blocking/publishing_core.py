@@ -56,7 +56,9 @@ class PublishingCore:
         self.on_over: Callable[[Sequence[PendingPublish]], object] = ignore_result
         self.on_opened: Callable[[ConnectionWriter], object] = ignore_result
         self.on_lost: Callable[[ConnectionWriter], object] = ignore_result
-        self.logged_errors: type[BaseException] = BaseException  # of `on_done`: it must not end what reads the answers
+        self.logged_errors: type[BaseException] = (
+            BaseException  # of `on_done`: it must not end what reads the answers
+        )
         self.kept: object = None
         self.waits = waits
         self._backend = backend
@@ -66,7 +68,9 @@ class PublishingCore:
         """Set the state without connections, threads or publishes."""
         settings = self.settings
         limits = WindowLimits(settings.window, settings.window_bytes)
-        self.dispatcher = Dispatcher(limits, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s)
+        self.dispatcher = Dispatcher(
+            limits, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
+        )
         self.poller = self._backend.make_poller()
         self.connected: dict[int, ConnectionWriter] = {}
         self.has_discovered = not settings.lookupds
@@ -77,7 +81,9 @@ class PublishingCore:
         self._discovery = Discovery(settings.nsqds)
         self._next_sweep_s = 0.0
         for address in settings.lookupds:
-            self.dispatcher.lookup_failures[address] = LookupFailed(f"{hidden_url(address)}: has not answered yet")
+            self.dispatcher.lookup_failures[address] = LookupFailed(
+                f"{hidden_url(address)}: has not answered yet"
+            )
         if self.has_discovered:
             self._add_writers()  # so that errors name them from the beginning
 
@@ -201,10 +207,18 @@ class PublishingCore:
                 del self._opening[writer.address]
                 self._opened(writer, opening)
         for writer in self.dispatcher.writers.values():
-            may_dial = len(self._opening) < MOST_DIALS and writer.connection is None and writer.address not in self._opening
+            may_dial = (
+                len(self._opening) < MOST_DIALS
+                and writer.connection is None
+                and writer.address not in self._opening
+            )
             if may_dial and not self.dispatcher.pause_s(writer, now_s):
-                call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
-                self._opening[writer.address] = WorkerThread(self._backend, self.poller, call, Connection.close)
+                call = partial(
+                    opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits
+                )
+                self._opening[writer.address] = WorkerThread(
+                    self._backend, self.poller, call, Connection.close
+                )
 
     def _add_writers(self) -> None:
         for address in self._discovery.wanted:

@@ -9,7 +9,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsqd_py.client.addresses import Discovery
-from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run, refuse_without_argument
+from nsqd_py.client.callables import (
+    check_handler_result,
+    name_of,
+    refuse_what_does_not_run,
+    refuse_without_argument,
+)
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import addresses_of
@@ -41,7 +46,9 @@ AnyHandler = Callable[[Message], object]
 AnyBatchHandler = Callable[[MessageBatch], object]
 
 # The result of a handler outside asyncio. It is not used, and is no coroutine or generator, which would not run.
-Unused: TypeAlias = None | bool | int | float | str | bytes | tuple[object, ...] | list[Any] | dict[Any, Any] | set[Any]
+Unused: TypeAlias = (
+    None | bool | int | float | str | bytes | tuple[object, ...] | list[Any] | dict[Any, Any] | set[Any]
+)
 Handler = Callable[[Message], Unused]
 BatchHandler = Callable[[MessageBatch], Unused]
 
@@ -108,7 +115,11 @@ class BaseConsumer:
         """
         if handler is not None and batch_handler is not None:
             raise BadClientOption("give a handler or a batch_handler, not both")
-        for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
+        for role, call in (
+            ("handler", handler),
+            ("batch_handler", batch_handler),
+            ("on_give_up", on_give_up),
+        ):
             refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
             refuse_without_argument(role, call)
         refuse_what_does_not_run("chance", chance, is_awaited=False)
@@ -122,7 +133,11 @@ class BaseConsumer:
         if max_in_flight is None:
             most = max(most, concurrency) if most else 0
         elif 0 < most < concurrency:
-            self._log.warning("max_in_flight=%d: no more handlers work at a time, although concurrency=%d", most, concurrency)
+            self._log.warning(
+                "max_in_flight=%d: no more handlers work at a time, although concurrency=%d",
+                most,
+                concurrency,
+            )
         self._options = self._options.with_settings(max_in_flight=most)
         self._handler: Any = handler or batch_handler
         self._is_iterated = self._handler is None
@@ -174,7 +189,9 @@ class BaseConsumer:
 
     def _refuse_if_handled(self) -> None:
         if self._handler is not None:
-            raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
+            raise BadClientOption(
+                "a consumer with a handler cannot be iterated: its messages go to the handler"
+            )
 
     # ---- handlers
 

@@ -100,7 +100,9 @@ class ConsumerBackoff:
 
     def most(self, max_in_flight: int) -> int:
         """Return how many messages may be requested now."""
-        return {Phase.FLOWING: max_in_flight, Phase.WAITING: 0, Phase.PROBING: min(1, max_in_flight)}[self.phase]
+        return {Phase.FLOWING: max_in_flight, Phase.WAITING: 0, Phase.PROBING: min(1, max_in_flight)}[
+            self.phase
+        ]
 
     def state(self, now_s: float) -> BackoffState:
         remaining_s = 0.0 if self.until_s is None else max(0.0, self.until_s - now_s)
@@ -177,7 +179,9 @@ class RdySpread:
         """End the turns that are over, and give their RDY to other connections."""
         if not self.has_turns:
             return
-        over = [connection for connection in self._queue if connection.rdy and self._is_over(connection, now_s)]
+        over = [
+            connection for connection in self._queue if connection.rdy and self._is_over(connection, now_s)
+        ]
         for connection in over:
             connection.ask_for(0, now_s)
             self._queue.remove(connection)

@@ -370,13 +370,19 @@ class Subscription:
     @property
     def is_starved(self) -> bool:
         """True if some nsqd can send little or nothing before more messages are answered."""
-        return any(window.in_flight > 0 and window.in_flight >= window.rdy * _STARVED_AT for window in self.windows.values())
+        return any(
+            window.in_flight > 0 and window.in_flight >= window.rdy * _STARVED_AT
+            for window in self.windows.values()
+        )
 
     def stats(self) -> ConsumerStats:
         now_s = self.now_s()
         windows = self.windows.values()
         return ConsumerStats(
-            **{name: ended + sum(getattr(window, name) for window in windows) for name, ended in self._ended.items()},
+            **{
+                name: ended + sum(getattr(window, name) for window in windows)
+                for name, ended in self._ended.items()
+            },
             touched=self._touched,
             timed_out=self._timed_out,
             refused=self._refused,

@@ -70,10 +70,20 @@ class ProducerSettings:
         **settings: Any,
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
-        nsqds, lookupds = addresses_of("producer", [*addresses, *address_list(nsqd_tcp_addresses)], lookupd_http_addresses)
-        readers = {one.name: one.metadata["read"] for one in fields(cls) if one.metadata and one.name in settings}
+        nsqds, lookupds = addresses_of(
+            "producer", [*addresses, *address_list(nsqd_tcp_addresses)], lookupd_http_addresses
+        )
+        readers = {
+            one.name: one.metadata["read"] for one in fields(cls) if one.metadata and one.name in settings
+        }
         own = {name: read_argument(name, settings.pop(name), read) for name, read in readers.items()}
-        return cls(nsqds=nsqds, lookupds=lookupds, options=ClientOptions.extending(options, settings), log=log_for(log), **own)
+        return cls(
+            nsqds=nsqds,
+            lookupds=lookupds,
+            options=ClientOptions.extending(options, settings),
+            log=log_for(log),
+            **own,
+        )
 
     @property
     def sweep_interval_s(self) -> float:
@@ -191,7 +201,9 @@ class BaseProducer(Generic[R, P]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.close()
         except NsqClientError:

@@ -190,7 +190,9 @@ class Dispatcher:
         writer.failure = None
         writer.has_refused = writer.is_rest_unread = False
 
-    def not_opened(self, writer: ConnectionWriter, error: NsqClientError, now_s: float) -> list[PendingPublish]:
+    def not_opened(
+        self, writer: ConnectionWriter, error: NsqClientError, now_s: float
+    ) -> list[PendingPublish]:
         """Note that connecting failed. Return the publishes that fail because there is no nsqd at all."""
         writer.failure = error
         self._leave_alone(writer, now_s)
@@ -209,7 +211,9 @@ class Dispatcher:
     def still_open(self, count: int) -> TimedOut:
         """Return the error of a `flush` whose time is over while `count` publishes are not."""
         why = "" if self._open else f"; {self._no_nsqd_error()}"
-        return TimedOut(", ".join(list(self.writers)), f"{count} publish{'es are' if count > 1 else ' is'} open{why}")
+        return TimedOut(
+            ", ".join(list(self.writers)), f"{count} publish{'es are' if count > 1 else ' is'} open{why}"
+        )
 
     def not_connected(self, timeout_s: float) -> NoNsqd:
         """Return the error of a `ping` whose time is over."""
@@ -222,7 +226,9 @@ class Dispatcher:
         publishes for as long as its primary lives, and must be tried soon after that.
         """
         pause_s = writer.pause.wait_s(now_s)
-        return pause_s if self._open else min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
+        return (
+            pause_s if self._open else min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
+        )
 
     # ---- what is to be sent
 
@@ -234,7 +240,10 @@ class Dispatcher:
     @property
     def is_half_empty(self) -> bool:
         """True if callers that wait for room should be woken: sending hundreds at a time costs less."""
-        return 2 * len(self.waiting) <= self._limits.publishes and 2 * self.waiting_bytes <= self._limits.size_bytes
+        return (
+            2 * len(self.waiting) <= self._limits.publishes
+            and 2 * self.waiting_bytes <= self._limits.size_bytes
+        )
 
     def submit(self, publish: PendingPublish) -> None:
         """Add a publish."""
@@ -270,7 +279,9 @@ class Dispatcher:
         self.unfinished -= len(done)
         return done
 
-    def answered_error(self, writer: ConnectionWriter, code: str, text: str, now_s: float) -> list[PendingPublish]:
+    def answered_error(
+        self, writer: ConnectionWriter, code: str, text: str, now_s: float
+    ) -> list[PendingPublish]:
         """Note a refusal. Return the publish if that is final. Nothing more is sent over this connection."""
         verdict = verdict_on(code, text)
         refusal = PublishFailed(writer.address, code, text)
@@ -321,9 +332,15 @@ class Dispatcher:
             late = [publish for publish in waiting if publish.deadline_s <= now_s]
             overdue += [self._fail(publish, self.not_taken(publish)) for publish in late]
         for writer in self.writers.values():
-            late = [publish for publish in writer.unanswered if publish.deadline_s <= now_s and publish.state is SENT]
+            late = [
+                publish
+                for publish in writer.unanswered
+                if publish.deadline_s <= now_s and publish.state is SENT
+            ]
             overdue += self._fail_all(late, TimedOut(writer.address, "no answer to a publish in time"))
-        return overdue, [writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)]
+        return overdue, [
+            writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)
+        ]
 
     def give_up(self, error: NsqClientError) -> list[PendingPublish]:
         """Fail everything that is not over: the producer closes."""
@@ -335,9 +352,13 @@ class Dispatcher:
     def not_taken(self, publish: PendingPublish) -> NsqClientError:
         """Return why no nsqd took it in time. NoNsqd means that it is stored nowhere, TimedOut does not."""
         if publish.losses:
-            return TimedOut(", ".join(self.writers), "a connection was lost while an answer was due, and no other came")
+            return TimedOut(
+                ", ".join(self.writers), "a connection was lost while an answer was due, and no other came"
+            )
         if self._open:
-            return TimedOut(", ".join(writer.address for writer in self._open), "no room for a publish in time")
+            return TimedOut(
+                ", ".join(writer.address for writer in self._open), "no room for a publish in time"
+            )
         return self._no_nsqd_error()
 
     # ----

@@ -36,7 +36,17 @@ class PendingPublish:
     error        why it failed
     """
 
-    __slots__ = ("body", "deadline_s", "error", "head", "losses", "on_done", "refusals", "size_bytes", "state")
+    __slots__ = (
+        "body",
+        "deadline_s",
+        "error",
+        "head",
+        "losses",
+        "on_done",
+        "refusals",
+        "size_bytes",
+        "state",
+    )
 
     def __init__(self, head: bytes, body: bytes, deadline_s: float, on_done: Done | None = None) -> None:
         self.head = head
@@ -57,7 +67,9 @@ class PendingPublish:
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
-        self.error = error  # before the state: a thread that sees it failed looks for the error, without a lock
+        self.error = (
+            error  # before the state: a thread that sees it failed looks for the error, without a lock
+        )
         self.state = FAILED
 
 
@@ -89,7 +101,9 @@ class FlushFailed(PublishFailed):
     """
 
     def __init__(self, count: int, first: NsqClientError) -> None:
-        super().__init__(getattr(first, "address", ""), getattr(first, "code", ""), getattr(first, "text", str(first)))
+        super().__init__(
+            getattr(first, "address", ""), getattr(first, "code", ""), getattr(first, "text", str(first))
+        )
         self.args = (f"{count} publish{'es' if count > 1 else ''} failed, the first because of {first}",)
         self.count = count
         self.first = first

@@ -18,7 +18,12 @@ from nsqd_py.cluster.roles import troubles
 
 
 def problems(
-    cluster: Cluster, memory: Memory, trends: Trends, now_s: float, time_s: float, limits: Limits = DEFAULT_LIMITS
+    cluster: Cluster,
+    memory: Memory,
+    trends: Trends,
+    now_s: float,
+    time_s: float,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Problem]:
     """Yield all problems, those of nsqds first. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
     yield from of_nodes(cluster, memory, limits, now_s, time_s)

@@ -21,24 +21,40 @@ class ProblemKind(NamedTuple):
 # The order is that of the list, by harm: publishes are refused, clients are not served, messages are lost or in danger,
 # messages wait, and what may become one of these.
 KINDS = {
-    "disk_full": ProblemKind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
-    "unhealthy": ProblemKind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
-    "standby_acks": ProblemKind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
-    "lease_no_primary": ProblemKind(
-        ERROR, "no primary", "Their processes live: bring back the store of the lease, or the nsqds that they wait for."
+    "disk_full": ProblemKind(
+        ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."
     ),
-    "no_nsqd": ProblemKind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
-    "node_failed": ProblemKind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
+    "unhealthy": ProblemKind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
+    "standby_acks": ProblemKind(
+        ERROR, "no standby", "Start its standby again: publishes are refused until it follows."
+    ),
+    "lease_no_primary": ProblemKind(
+        ERROR,
+        "no primary",
+        "Their processes live: bring back the store of the lease, or the nsqds that they wait for.",
+    ),
+    "no_nsqd": ProblemKind(
+        ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."
+    ),
+    "node_failed": ProblemKind(
+        ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."
+    ),
     "node_gone": ProblemKind(
         ERROR,
         "gone",
         "If its process has ended, start it again with its data directory; dismiss it if it was taken away on purpose.",
     ),
     "lease_store": ProblemKind(
-        ERROR, "lease", "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving."
+        ERROR,
+        "lease",
+        "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving.",
     ),
-    "no_lookup": ProblemKind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
-    "damage": ProblemKind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
+    "no_lookup": ProblemKind(
+        ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."
+    ),
+    "damage": ProblemKind(
+        ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."
+    ),
     "same_address": ProblemKind(
         ERROR,
         "same address",
@@ -46,81 +62,133 @@ KINDS = {
         "lost a connection, nsqlookupd soon forgets the old one.",
     ),
     "standby_alone": ProblemKind(
-        ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
+        ERROR,
+        "alone",
+        "Start its standby again, or another one: a machine that is lost now takes messages with it.",
     ),
     "no_consumer": ProblemKind(
-        ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."
+        ERROR,
+        "no consumer",
+        "Start its consumers; delete the channel if its messages are not needed any more.",
     ),
     "stuck": ProblemKind(
-        ERROR, "stuck", "Look at its consumers: restart those that hold messages, or that are in back-off after errors."
+        ERROR,
+        "stuck",
+        "Look at its consumers: restart those that hold messages, or that are in back-off after errors.",
     ),
     "timing_out": ProblemKind(
-        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
+        ERROR,
+        "timing out",
+        "Find the consumer that holds messages for too long, or raise its message timeout.",
     ),
     "auth_server": ProblemKind(
-        ERROR, "auth server", "Bring back an auth server of --auth-http-address: clients that connect now are refused."
+        ERROR,
+        "auth server",
+        "Bring back an auth server of --auth-http-address: clients that connect now are refused.",
     ),
     "certificate_ends": ProblemKind(
-        ERROR, "certificate", "Renew its TLS certificate now, then send it SIGHUP: clients that check it will refuse it."
+        ERROR,
+        "certificate",
+        "Renew its TLS certificate now, then send it SIGHUP: clients that check it will refuse it.",
     ),
-    "disk": ProblemKind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "disk": ProblemKind(
+        WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."
+    ),
     "lookup_failed": ProblemKind(
-        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd, or not all. Look at its process and log."
+        WARNING,
+        "nsqlookupd",
+        "Consumers that ask only this nsqlookupd find no nsqd, or not all. Look at its process and log.",
     ),
-    "restarts": ProblemKind(WARNING, "restarts", "Its log, or that of its supervisor, says why it ends again and again."),
+    "restarts": ProblemKind(
+        WARNING, "restarts", "Its log, or that of its supervisor, says why it ends again and again."
+    ),
     "tcp_unreachable": ProblemKind(
-        WARNING, "no TCP", "Consumers cannot connect. Check its --broadcast-address and --broadcast-tcp-port, and firewalls."
+        WARNING,
+        "no TCP",
+        "Consumers cannot connect. Check its --broadcast-address and --broadcast-tcp-port, and firewalls.",
     ),
-    "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
+    "node_unlisted": ProblemKind(
+        WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
+    ),
     "node_half_listed": ProblemKind(
-        WARNING, "half listed", "Consumers that ask only the others do not find it. Check its --lookupd-tcp-address."
+        WARNING,
+        "half listed",
+        "Consumers that ask only the others do not find it. Check its --lookupd-tcp-address.",
     ),
     "standby_damaged": ProblemKind(
         WARNING,
         "damaged copy",
         "Look at its log and its disk. If its primary is damaged in the same place, the messages are lost.",
     ),
-    "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
+    "standby_incomplete": ProblemKind(
+        WARNING, "incomplete", "Wait until it has copied everything, or see its log."
+    ),
     "standby_away": ProblemKind(
         WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
     ),
     "lease_standby_away": ProblemKind(
-        WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its promotion."
+        WARNING,
+        "disconnected",
+        "Look at its primary, and at the network between them. The lease decides about its promotion.",
     ),
     "standby_refused": ProblemKind(
         WARNING,
         "refused",
         "Do not promote it: another primary serves. The logs of both say why it cannot follow; its messages stay on its disk.",
     ),
-    "standby_lags": ProblemKind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
-    "standby_missing": ProblemKind(
-        WARNING, "no standby", "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease."
+    "standby_lags": ProblemKind(
+        WARNING, "lags", "Look at the load of its machine and its disk, and at the network."
     ),
-    "growing": ProblemKind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
+    "standby_missing": ProblemKind(
+        WARNING,
+        "no standby",
+        "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease.",
+    ),
+    "growing": ProblemKind(
+        WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
+    ),
     "old": ProblemKind(
-        WARNING, "old", "Add consumers, or find out why they are slow. --max-message-age sets the limit of a topic."
+        WARNING,
+        "old",
+        "Add consumers, or find out why they are slow. --max-message-age sets the limit of a topic.",
     ),
     "many_attempts": ProblemKind(
         WARNING,
         "many attempts",
         "Peek at it and see why its consumers fail, then discard it; --max-attempts moves such messages to dead letters.",
     ),
-    "no_channel": ProblemKind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
-    "requeueing": ProblemKind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
-    "dead_letters": ProblemKind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
-    "node_slow": ProblemKind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
+    "no_channel": ProblemKind(
+        WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."
+    ),
+    "requeueing": ProblemKind(
+        WARNING, "requeued", "Look at the errors of its consumers, and at its messages."
+    ),
+    "dead_letters": ProblemKind(
+        WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."
+    ),
+    "node_slow": ProblemKind(
+        WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."
+    ),
     "disk_slow": ProblemKind(
         WARNING,
         "slow disk",
         "Find out what else uses it, or replace it. Consumers that are behind wait for it, and so does free space.",
     ),
-    "clock": ProblemKind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
+    "clock": ProblemKind(
+        WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."
+    ),
     "certificate": ProblemKind(WARNING, "certificate", "Renew its TLS certificate, then send it SIGHUP."),
     "paused": ProblemKind(WARNING, "paused", "Resume it once the reason for the pause is over."),
-    "draining": ProblemKind(INFO, "draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
-    "versions": ProblemKind(INFO, "versions", "An upgrade is under way. If it is not, bring the others to the same version."),
+    "draining": ProblemKind(
+        INFO, "draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."
+    ),
+    "versions": ProblemKind(
+        INFO, "versions", "An upgrade is under way. If it is not, bring the others to the same version."
+    ),
     "node_stopped": ProblemKind(
-        INFO, "stopped", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
+        INFO,
+        "stopped",
+        "Start it again with its data directory, or dismiss it if it was taken away on purpose.",
     ),
 }
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsqd_py.cluster.problems.kinds import Problem
-from nsqd_py.cluster.problems.limits import CONSUMERS_FIND_NSQD_S, CONSUMERS_RETURN_S, MANY_ATTEMPTS, STUCK_AFTER_S, Limits
+from nsqd_py.cluster.problems.limits import (
+    CONSUMERS_FIND_NSQD_S,
+    CONSUMERS_RETURN_S,
+    MANY_ATTEMPTS,
+    STUCK_AFTER_S,
+    Limits,
+)
 from nsqd_py.cluster.problems.trends import Trend
 from nsqd_py.cluster.problems.words import counted, named, percent, rate, span, verb, waiting
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, TopicRow
@@ -17,7 +23,9 @@ _LEAST_REQUEUED_PART = 0.2
 DEAD = ".dead"
 # nsqadmin makes this channel in a dead-letter topic without one, to requeue from it.
 CHANNEL_OF_DEAD_LETTERS = "nsqadmin"
-_DEPTH, _IN_FLIGHT, _CLIENTS = (ChannelCounts._fields.index(name) for name in ("depth", "in_flight", "clients"))
+_DEPTH, _IN_FLIGHT, _CLIENTS = (
+    ChannelCounts._fields.index(name) for name in ("depth", "in_flight", "clients")
+)
 
 # ---- topics
 
@@ -29,7 +37,9 @@ def of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
     if topic.damaged_parts:
         yield from _damage(topic, name)
     if own.depth and not topic.channels and not name.endswith(DEAD):
-        yield Problem("no_channel", f"{waiting(own.depth)}, and the topic has no channel", name, weight=own.depth)
+        yield Problem(
+            "no_channel", f"{waiting(own.depth)}, and the topic has no channel", name, weight=own.depth
+        )
     if name.endswith(DEAD):
         depth = waiting_dead_letters(topic)
         if depth:
@@ -58,18 +68,30 @@ def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterat
     for address, part in row.parts.items():
         if part.damage:
             found = [_DAMAGE_TEXTS[key].format(f"{number:,}") for key, number in part.damage]
-            yield Problem("damage", f"On {address}: {'; '.join(found)}", topic, channel, address, cause=address)
+            yield Problem(
+                "damage", f"On {address}: {'; '.join(found)}", topic, channel, address, cause=address
+            )
 
 
 def _where(row: TopicRow | ChannelRow) -> str:
-    return "" if row.paused_parts == len(row.parts) else f" on {row.paused_parts} of {counted(len(row.parts), 'nsqd')}"
+    return (
+        ""
+        if row.paused_parts == len(row.parts)
+        else f" on {row.paused_parts} of {counted(len(row.parts), 'nsqd')}"
+    )
 
 
 # ---- channels
 
 
 def of_channel(
-    topic: str, name: str, channel: ChannelRow, trend: Trend | None, limits: Limits, now_s: float, time_s: float
+    topic: str,
+    name: str,
+    channel: ChannelRow,
+    trend: Trend | None,
+    limits: Limits,
+    now_s: float,
+    time_s: float,
 ) -> Iterator[Problem]:
     """`trend` is None if nothing waits, or if only one round was seen."""
     counts = channel.statistics
@@ -92,7 +114,9 @@ def of_channel(
     if trend is None:
         return
     if counts.clients and not channel.paused_parts and stuck is None and trend.is_growing:
-        yield Problem("growing", _growing_text(trend, trend.grows_on(channel)), topic, name, weight=trend.growth)
+        yield Problem(
+            "growing", _growing_text(trend, trend.grows_on(channel)), topic, name, weight=trend.growth
+        )
     if trend.is_timing_out and trend.timed_out > _LEAST_RATE and trend.timed_out_part > _LEAST_TIMED_OUT_PART:
         text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
         yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
@@ -154,7 +178,9 @@ def _growing_text(trend: Trend, nodes: list[str]) -> str:
 # ---- messages that wait for long
 
 
-def _old(topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, limits: Limits, time_s: float) -> Iterator[Problem]:
+def _old(
+    topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, limits: Limits, time_s: float
+) -> Iterator[Problem]:
     limit_s = limits.max_age_s(topic)
     age_s = time_s - channel.oldest_ns / 1e9
     if counts.depth and channel.oldest_ns and limit_s and age_s > limit_s:
@@ -174,7 +200,9 @@ def stuck_s(part: Part, now_s: float, time_s: float) -> float:
     return max(seen_s, reported_s)
 
 
-def _stuck(topic: str, name: str, channel: ChannelRow, trend: Trend | None, now_s: float, time_s: float) -> Problem | None:
+def _stuck(
+    topic: str, name: str, channel: ChannelRow, trend: Trend | None, now_s: float, time_s: float
+) -> Problem | None:
     times_s = {address: stuck_s(part, now_s, time_s) for address, part in channel.parts.items()}
     stuck = {address: part for address, part in channel.parts.items() if times_s[address] >= STUCK_AFTER_S}
     if not stuck:

@@ -89,9 +89,13 @@ def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
 # ---- nsqds
 
 
-def of_nodes(cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float) -> Iterator[Problem]:
+def of_nodes(
+    cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float
+) -> Iterator[Problem]:
     all_lookups_fail = 0 < cluster.lookups <= len(cluster.failed_lookups)
-    if cluster.is_settled and not cluster.nodes and not all_lookups_fail:  # else the nsqlookupds are the cause
+    if (
+        cluster.is_settled and not cluster.nodes and not all_lookups_fail
+    ):  # else the nsqlookupds are the cause
         yield Problem("no_nsqd", f"{limits.observer} knows no nsqd")
     for known in memory.gone():
         yield _gone(known)
@@ -101,7 +105,9 @@ def of_nodes(cluster: Cluster, memory: Memory, limits: Limits, now_s: float, tim
         since_s = seen.seen_s if seen is not None else 0.0
         if state == FAILED:
             reason = f" ({node.failure})" if node.failure else ""
-            held = _held(seen) if seen is not None else f"; it has not answered since {limits.observer} started"
+            held = (
+                _held(seen) if seen is not None else f"; it has not answered since {limits.observer} started"
+            )
             text = f"does not answer{reason}{held}"
             yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
         elif state == SLOW and (node.is_late or node.took_s > _PROMPT_S):  # not one that answers again
@@ -142,7 +148,9 @@ def _held(known: Remembered | None) -> str:
     return f"; {counted(known.depth, 'message')} waited there when it was last seen"
 
 
-def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, time_s: float) -> Iterator[Problem]:
+def _of_answering(
+    cluster: Cluster, address: str, node: Node, limits: Limits, time_s: float
+) -> Iterator[Problem]:
     """Yield the problems of an nsqd that answers."""
     if node.slow_answers >= limits.slow_answers:
         yield Problem("node_slow", f"takes {node.took_s:.1f} s to answer", node=address, weight=node.took_s)
@@ -160,7 +168,9 @@ def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, ti
     if node.tcp_failure:
         yield Problem("tcp_unreachable", node.tcp_failure, node=address)
     if node.auth_failure:
-        yield Problem("auth_server", f"gets no answer from its auth servers: {node.auth_failure}", node=address)
+        yield Problem(
+            "auth_server", f"gets no answer from its auth servers: {node.auth_failure}", node=address
+        )
     if node.disk_slow_since_s and time_s - node.disk_slow_since_s >= _DISK_SLOW_S:
         yield _slow_disk(address, node.disk_slow_since_s, time_s)
     yield from _of_certificate(address, node, time_s)
@@ -168,7 +178,9 @@ def _of_answering(cluster: Cluster, address: str, node: Node, limits: Limits, ti
 
 def _slow_disk(address: str, since_s: int, time_s: float) -> Problem:
     slow_s = time_s - since_s
-    return Problem("disk_slow", f"has had a slow disk for {span(slow_s)}", node=address, weight=slow_s, since_s=since_s)
+    return Problem(
+        "disk_slow", f"has had a slow disk for {span(slow_s)}", node=address, weight=slow_s, since_s=since_s
+    )
 
 
 def _of_health(address: str, node: Node) -> Iterator[Problem]:
@@ -199,7 +211,11 @@ def _of_listing(cluster: Cluster, address: str, node: Node) -> Iterator[Problem]
         yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
         return
     listing = {place.rpartition("/")[0] for place in node.reported.get("remote_addresses") or ()}
-    missing = [lookup for lookup in cluster.heard_lookups if lookup not in listing and lookup not in cluster.failed_lookups]
+    missing = [
+        lookup
+        for lookup in cluster.heard_lookups
+        if lookup not in listing and lookup not in cluster.failed_lookups
+    ]
     if listing and missing:
         text = f"is listed by {named(sorted(listing))}, and not by {named(missing)}"
         yield Problem("node_half_listed", text, node=address, cause=named(missing))

@@ -128,7 +128,9 @@ class Trend:
         if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
             return self.depth / self.finished if self.depth else 0.0
         shrinking = self.finished - self.came
-        return self.depth / shrinking if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0 else None
+        return (
+            self.depth / shrinking if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0 else None
+        )
 
     @property
     def work_s(self) -> float | None:
@@ -156,7 +158,11 @@ class Trends:
             for channel_name, channel in topic.channels.items():
                 self._note(name, channel_name, channel, now_s)
         # The channel was deleted, or has been idle for long.
-        for key in [key for key, trend in self._trends.items() if trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S]:
+        for key in [
+            key
+            for key, trend in self._trends.items()
+            if trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S
+        ]:
             del self._trends[key]
 
     def _note(self, topic: str, name: str, channel: ChannelRow, now_s: float) -> None:

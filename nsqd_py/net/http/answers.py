@@ -263,7 +263,10 @@ class ResponseLimiter:
 
     def has_room(self, peer: str) -> bool:
         """True if the unread answers are below the bounds, in total and for the client's address."""
-        return self.unread_bytes < MOST_UNREAD_BYTES and self._unread_of.get(host_of(peer), 0) < MOST_UNREAD_OF_ADDRESS
+        return (
+            self.unread_bytes < MOST_UNREAD_BYTES
+            and self._unread_of.get(host_of(peer), 0) < MOST_UNREAD_OF_ADDRESS
+        )
 
     def enter(self, peer: str, wait_s: float = WAIT_S) -> bool:
         """Wait until a request of this client may run, and count it as running. False if `wait_s` pass before."""

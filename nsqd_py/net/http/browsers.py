@@ -54,7 +54,11 @@ class KnownHosts:
 def check_hosts(names: tuple[str, ...]) -> str | None:
     """Return the problem with a value of --http-allowed-hosts; None if there is none."""
     bad = next((name for name in names if re.fullmatch(_DOMAIN, name.lower()) is None), None)
-    return None if bad is None else f"must be a host name without a port, or a domain such as .example.com, not {bad!r}"
+    return (
+        None
+        if bad is None
+        else f"must be a host name without a port, or a domain such as .example.com, not {bad!r}"
+    )
 
 
 def refusal(method: str, url: bytes, fields: dict[bytes, bytes], hosts: KnownHosts) -> str | None:
@@ -69,7 +73,9 @@ def refusal(method: str, url: bytes, fields: dict[bytes, bytes], hosts: KnownHos
     for authority in (host, absolute[1] if absolute is not None else host):
         name = authority.decode("latin-1")
         if not hosts.knows(name):
-            return f"HOST_NOT_ALLOWED: {name!a} is no known name of this server; --http-allowed-hosts can add it"
+            return (
+                f"HOST_NOT_ALLOWED: {name!a} is no known name of this server; --http-allowed-hosts can add it"
+            )
     return CROSS_SITE if method not in _SAFE_METHODS and is_cross_site(fields) else None
 
 
@@ -83,7 +89,9 @@ def is_of_browser(fields: dict[bytes, bytes]) -> bool:
     if b"accept-language" in fields and b"sec-fetch-mode" not in fields:
         return True
     agent = fields.get(b"user-agent", b"")
-    return agent.startswith(b"Mozilla/") and b" PowerShell/" not in agent and b" WindowsPowerShell/" not in agent
+    return (
+        agent.startswith(b"Mozilla/") and b" PowerShell/" not in agent and b" WindowsPowerShell/" not in agent
+    )
 
 
 def is_cross_site(fields: dict[bytes, bytes]) -> bool:

@@ -155,7 +155,11 @@ class HttpClient:
     @classmethod
     def of(cls, options: Any, **more: Any) -> HttpClient:
         """Return a client with the time-outs of a program's --http-client-... options."""
-        return cls(limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns), **more)
+        return cls(
+            limit_s(options.http_client_connect_timeout_ns),
+            limit_s(options.http_client_request_timeout_ns),
+            **more,
+        )
 
     def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
         """GET a path, over TLS if this client has a context, and return the JSON of a 200. Raises HttpClientError.
@@ -170,7 +174,9 @@ class HttpClient:
             return _parsed(self.exchange("GET", url))
         import orjson  # here, so that the client library works where it is not installed
 
-        return _parsed(self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"}))
+        return _parsed(
+            self.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"})
+        )
 
     def exchange(
         self,
@@ -188,7 +194,9 @@ class HttpClient:
         `admit` may wait until there is room for the body; `note_date` gets the Date header, `note_headers` all of them.
         """
         connection = _Connection(url.host, url.port)
-        login = {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
+        login = (
+            {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
+        )
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
@@ -232,7 +240,9 @@ class HttpClient:
         too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
         try:
             with gevent.Timeout(self.connect_timeout_s, too_late):
-                return connect_any(self.resolve(url.host, url.port), self.tls if url.is_secure else None, tls_name)
+                return connect_any(
+                    self.resolve(url.host, url.port), self.tls if url.is_secure else None, tls_name
+                )
         except OSError as error:
             raise Unreachable(_reason(error)) from error
 
@@ -323,7 +333,9 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
-    except BaseException as error:  # gevent's time-out is not an Exception; the socket must be closed for it too
+    except (
+        BaseException
+    ) as error:  # gevent's time-out is not an Exception; the socket must be closed for it too
         if tls is not None and isinstance(error, OSError):
             error.strerror = advised(error.strerror)
         with suppress(OSError):
@@ -339,7 +351,9 @@ def _parsed(body: bytes) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # RemoteDisconnected is both
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(
+        error, OSError
+    ):  # RemoteDisconnected is both
         return not_http(str(error))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 

@@ -20,7 +20,15 @@ from nsqd_py.errors import HttpError, LayerError
 from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http import answers, browsers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.handling import MAX_HEAD_BYTES, Head, Refused, check_route, is_quick, log_answer, perform
+from nsqd_py.net.http.handling import (
+    MAX_HEAD_BYTES,
+    Head,
+    Refused,
+    check_route,
+    is_quick,
+    log_answer,
+    perform,
+)
 from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -90,7 +98,14 @@ class HttpConnection(Stream, Generic[App]):
     )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, app: App, router: Router[App]
+        self,
+        sock: socket.socket,
+        peer: str,
+        loop: Any,
+        iteration: LoopIteration,
+        log: Log,
+        app: App,
+        router: Router[App],
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         self._loop = loop
@@ -128,7 +143,9 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        if self._unsent is not None:  # the client does not take its answers: handle this input, but read no more
+        if (
+            self._unsent is not None
+        ):  # the client does not take its answers: handle this input, but read no more
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
             self._place = _AT_START
@@ -273,7 +290,12 @@ class HttpConnection(Stream, Generic[App]):
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
-        reply = self.check_client() or self._check_browser(head) or request.target.reply or check_route(request, head, self.peer)
+        reply = (
+            self.check_client()
+            or self._check_browser(head)
+            or request.target.reply
+            or check_route(request, head, self.peer)
+        )
         if reply is not None:
             self._refuse(request, reply)
             return
@@ -335,7 +357,11 @@ class HttpConnection(Stream, Generic[App]):
         """Answer a complete request now, or queue it for the worker."""
         if not request.keep_alive:
             self._is_deaf = True
-        if self._worker is None and is_quick(request, self.peer) and self._answered_bytes <= QUICK_ANSWERS_BYTES:
+        if (
+            self._worker is None
+            and is_quick(request, self.peer)
+            and self._answered_bytes <= QUICK_ANSWERS_BYTES
+        ):
             self._perform(request)
             if self._rest is None:
                 return

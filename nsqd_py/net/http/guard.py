@@ -188,7 +188,11 @@ class Guard:
     """
 
     def __init__(
-        self, path: str, log: Log, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = gevent.sleep
+        self,
+        path: str,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = gevent.sleep,
     ) -> None:
         """Read the file. `clock` returns seconds, and `sleep` blocks a greenlet. Raises BadAuthFile."""
         self._path = path
@@ -266,7 +270,9 @@ class Guard:
 
     def _digest(self, authorization: bytes, address: str) -> bytes:
         """Return the key of a header of an address: guesses of another address must not find what it remembers."""
-        return hashlib.blake2b(address.encode() + b"\0" + authorization, key=self._key, digest_size=32).digest()
+        return hashlib.blake2b(
+            address.encode() + b"\0" + authorization, key=self._key, digest_size=32
+        ).digest()
 
     # ---- the file
 
@@ -347,7 +353,9 @@ class Logins:
     def turn(self, address: str) -> Iterator[None]:
         """Hold the turn, after the delay of this address. Raises TooManyLogins. Blocks this greenlet."""
         source = _source(address)
-        if self._waiting[source] > MOST_WAITING_PER_ADDRESS or self._waiting.total() > MOST_WAITING:  # and one is checked
+        if (
+            self._waiting[source] > MOST_WAITING_PER_ADDRESS or self._waiting.total() > MOST_WAITING
+        ):  # and one is checked
             raise TooManyLogins
         self._waiting[source] += 1
         try:

@@ -28,9 +28,24 @@ from nsqd_py.settings.durations import format_duration
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_RELEVANT = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS, *proxies.HEADERS}
+_RELEVANT = {
+    b"authorization",
+    b"content-length",
+    b"expect",
+    b"host",
+    b"transfer-encoding",
+    *browsers.HEADERS,
+    *proxies.HEADERS,
+}
 # The first one counts, as in Go.
-_MAY_BE_DOUBLED = {b"accept-language", b"authorization", b"referer", b"sec-fetch-mode", b"user-agent", *proxies.HEADERS}
+_MAY_BE_DOUBLED = {
+    b"accept-language",
+    b"authorization",
+    b"referer",
+    b"sec-fetch-mode",
+    b"user-agent",
+    *proxies.HEADERS,
+}
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 
@@ -50,7 +65,16 @@ class Head:
     fields          the relevant headers, by name in lower case
     """
 
-    __slots__ = ("_doubled", "content_length", "fields", "keep_alive", "method", "size_bytes", "url", "version")
+    __slots__ = (
+        "_doubled",
+        "content_length",
+        "fields",
+        "keep_alive",
+        "method",
+        "size_bytes",
+        "url",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.url = b""
@@ -244,5 +268,10 @@ def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed
         by = f" by={quote(request.user.encode())}" if request.user else ""
         lines = log if is_change and by else log.of_clients  # no action of a known user is left out
         lines.info(
-            CHANGED if is_change else ASKED, reply.status, request.method, request.url, peer, format_duration(elapsed_ns) + by
+            CHANGED if is_change else ASKED,
+            reply.status,
+            request.method,
+            request.url,
+            peer,
+            format_duration(elapsed_ns) + by,
         )

@@ -134,14 +134,20 @@ class Router(Generic[App]):
         self._by_method_and_path = {(route.method, route.path): route for route in routes}
         self._methods = sorted({route.method for route in routes})
         # (beginning of the path, path in the table) for paths that end in `:name`
-        self._open_ended = sorted({(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path})
+        self._open_ended = sorted(
+            {(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path}
+        )
         self._resolve_kept = lru_cache(_TARGETS_KEPT)(self._resolve)
 
     def resolve(self, method: str, url: str) -> Target[App]:
         """Return the target of a request line."""
         if len(url) > _LONGEST_TARGET_KEPT and sum(map(url.count, "%&/")) > _MOST_SEPARATORS:
             return Target(None, answers.refused_by_http(431), is_logged=False)
-        return self._resolve_kept(method, url) if len(url) <= _LONGEST_TARGET_KEPT else self._resolve(method, url)
+        return (
+            self._resolve_kept(method, url)
+            if len(url) <= _LONGEST_TARGET_KEPT
+            else self._resolve(method, url)
+        )
 
     def _resolve(self, method: str, url: str) -> Target[App]:
         origin, path_and_query = _split_origin(method, url)
@@ -177,7 +183,11 @@ class Router(Generic[App]):
             if similar is not None:
                 status = 301 if method == "GET" else 308
                 return Target(None, answers.redirect(status, f"{origin}{similar}{query}"), is_logged=False)
-        methods = self._methods if path == "*" else [m for m in self._methods if (m, path) in self._by_method_and_path]
+        methods = (
+            self._methods
+            if path == "*"
+            else [m for m in self._methods if (m, path) in self._by_method_and_path]
+        )
         if not methods:
             return Target(None, answers.failure(HttpError(404, "NOT_FOUND")))
         allow = f"Allow: {', '.join(sorted([*methods, 'OPTIONS']))}\r\n"

@@ -112,7 +112,9 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     room = len(data) - head.itemsize + 1
     if room <= 0 or not len(places):
         return np.zeros(0, head)
-    windows: Numbers = np.ndarray((room,), head, data, strides=(1,))  # one begins at every byte, without a copy
+    windows: Numbers = np.ndarray(
+        (room,), head, data, strides=(1,)
+    )  # one begins at every byte, without a copy
     heads: Numbers = windows[places]
     return heads
 
@@ -168,7 +170,9 @@ class Payload:
     sizes: Numbers
 
     @classmethod
-    def of_ranges(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
+    def of_ranges(
+        cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers
+    ) -> Payload:
         """Return the payload of bodies behind their sizes, in ranges of `counts` messages. Raises ValueError if they do not
         fill their ranges.
         """
@@ -190,7 +194,9 @@ class Payload:
     def of_array(cls, array: pa.Array) -> Payload:
         """Return the values of a binary or string array without nulls."""
         _, offsets, values = array.buffers()
-        bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(
+            np.int64
+        )
         return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds))
 
     def __len__(self) -> int:
@@ -237,7 +243,9 @@ class Payload:
         return pieces
 
 
-def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> Payload:
+def published_payload(
+    data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers
+) -> Payload:
     """Return the bodies of published batches.
 
     data            of a file, with the batches in it
@@ -262,7 +270,9 @@ def _starts(body: bytes, count: int) -> Numbers:
     except (struct.error, OverflowError):
         starts = [0]
     if starts[-1] != len(body) + SIZE_BYTES:
-        raise ArchiveError("a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it")
+        raise ArchiveError(
+            "a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it"
+        )
     return np.array(starts, dtype=np.int64)
 
 
@@ -337,7 +347,10 @@ class Chunk:
                 return column[which] if isinstance(which, slice) else column.filter(pa.array(which))
             return column if column is None or isinstance(column, str) else column[which]
 
-        changed = {name: part(getattr(self, name)) for name in ("positions", "timestamps_ns", "attempts", "raw_ids", "nsqds")}
+        changed = {
+            name: part(getattr(self, name))
+            for name in ("positions", "timestamps_ns", "attempts", "raw_ids", "nsqds")
+        }
         return replace(self, payload=self.payload.take(which), **changed)
 
     def wanted(self, wanted: Wanted) -> Chunk:

@@ -90,7 +90,11 @@ def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:
             else:
                 end = next_whole(codec, data, position + 1)
                 is_end = end == len(data)
-                what = f"the file from byte {position} on" if is_end else f"bytes {position} to {end} of the file"
+                what = (
+                    f"the file from byte {position} on"
+                    if is_end
+                    else f"bytes {position} to {end} of the file"
+                )
                 damage.found(
                     split.path,
                     plain_position,

@@ -86,7 +86,9 @@ class LineReader:
                 what = f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines"
                 self._damage.found(self._split.path, *self._dropped_rest(), what)
         if self._rest and self._offset < self._end:
-            self._damage.found(self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live)
+            self._damage.found(
+                self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live
+            )
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._is_plain:
@@ -111,7 +113,9 @@ class LineReader:
 
     def _last_newline(self, data: bytes) -> int:
         """Return where the last line of the split ends in the data; -1 if no line ends in it."""
-        last_byte = self._end - 1 - self._offset  # the line that holds it is the last one that begins in the split
+        last_byte = (
+            self._end - 1 - self._offset
+        )  # the line that holds it is the last one that begins in the split
         found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
         return found if found >= 0 else data.rfind(_NEWLINE)
 

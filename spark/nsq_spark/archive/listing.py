@@ -10,9 +10,27 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nsq_spark.archive.names import SAY_THE_TOPIC, has_zone, likeliest, time_in, topic_expression, topics_in, zone_of
+from nsq_spark.archive.names import (
+    SAY_THE_TOPIC,
+    has_zone,
+    likeliest,
+    time_in,
+    topic_expression,
+    topics_in,
+    zone_of,
+)
 from nsq_spark.archive.sidecars import Companions, FilePart, Manifests
-from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, FileInfo, Format, Gone, Names, NotThere, Wanted
+from nsq_spark.archive.splits import (
+    LINE_FORMATS,
+    ArchiveError,
+    Compression,
+    FileInfo,
+    Format,
+    Gone,
+    Names,
+    NotThere,
+    Wanted,
+)
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
@@ -132,7 +150,9 @@ def list_files(
     return found.files
 
 
-def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None) -> Listing:
+def survey(
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
+) -> Listing:
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """

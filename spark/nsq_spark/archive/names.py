@@ -50,7 +50,9 @@ def zone_of(name: str) -> tzinfo:
             return datetime.strptime(offset[1], "%z").tzinfo or UTC
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
-        raise ArchiveError(f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome") from None
+        raise ArchiveError(
+            f"{name!r} is no time zone; it has to be a name such as UTC or Europe/Rome"
+        ) from None
 
 
 def time_in(name: str, zone: tzinfo | None) -> Span | None:
@@ -61,7 +63,9 @@ def time_in(name: str, zone: tzinfo | None) -> Span | None:
     """
     for match in reversed(list(_TIME.finditer(name))):
         try:
-            local = datetime.fromisoformat(f"{match['day']}T{match['hour'] or '00'}:{match['minute'] or '00'}")
+            local = datetime.fromisoformat(
+                f"{match['day']}T{match['hour'] or '00'}:{match['minute'] or '00'}"
+            )
         except ValueError:
             continue
         known = _zone_in(match) or zone
@@ -164,7 +168,9 @@ def topic_expression(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
+        raise ArchiveError(
+            f"the expression for topics {pattern!r} is no regular expression: {error}"
+        ) from None
     if "topic" not in compiled.groupindex:
         raise ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
     return compiled

@@ -64,7 +64,9 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
         numbers = {name: numbers_of(full[name]) for name in ("timestamp", "attempts") if name in full}
         topic = names.get("topic") or split.topic
         if not topic and wanted.needs_topics:
-            raise ArchiveError(f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}")
+            raise ArchiveError(
+                f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}"
+            )
         if wanted.has_topic(topic):
             yield Chunk(
                 topic,
@@ -105,7 +107,9 @@ def _nsqds(column: pa.Array | None) -> Nsqds:
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
     """Raises ArchiveError and DamagedArchive."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True)
+        parquet = pq.ParquetFile(
+            pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True
+        )
         groups = list(_groups(parquet.metadata, split))
         names = _names_in(parquet, split.path, needed_columns(wanted))
     except _UNREADABLE as error:
@@ -116,7 +120,9 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
         row = group.row
         try:
             columns = list(names.values())
-            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=columns, use_threads=False):
+            for batch in parquet.iter_batches(
+                _BATCH_ROWS, row_groups=[group.number], columns=columns, use_threads=False
+            ):
                 there = {name: _cast(name, batch.column(column)) for name, column in names.items()}
                 rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
                 if "body" in there and (missing := there["body"].null_count):
@@ -195,5 +201,7 @@ def _text(column: pa.Array) -> pa.Array:
         texts.validate(full=True)
     except pa.ArrowInvalid:
         pieces = pc.cast(column, pa.binary()).to_pylist()
-        return pa.array([None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string())
+        return pa.array(
+            [None if piece is None else piece.decode(errors="replace") for piece in pieces], pa.string()
+        )
     return texts

@@ -25,7 +25,9 @@ _READERS: dict[Format, Reader] = {
 }
 
 
-def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None) -> Chunks:
+def read(
+    split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None
+) -> Chunks:
     """Yield the wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
 
     Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
@@ -43,9 +45,15 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> C
     try:
         with file:
             size = file.size_bytes
-            if size < split.end or (split.format is Format.PARQUET and size != split.file_bytes):  # the others may grow
-                damage.found(split.path, size, split.end, "it has another size than when the reading was planned")
-            if split.compression is Compression.NONE or split.format in LINE_FORMATS:  # lines are decompressed as they are read
+            if size < split.end or (
+                split.format is Format.PARQUET and size != split.file_bytes
+            ):  # the others may grow
+                damage.found(
+                    split.path, size, split.end, "it has another size than when the reading was planned"
+                )
+            if (
+                split.compression is Compression.NONE or split.format in LINE_FORMATS
+            ):  # lines are decompressed as they are read
                 yield from reader(file, split, wanted, damage)
                 return
             with decompressed(file, split, damage) as plain:

@@ -30,7 +30,15 @@ from nsq_spark.archive.chunk import (
 from nsq_spark.archive.records import Records, Walk, may_be_wanted
 from nsq_spark.archive.splits import Damage, Names, Split, Wanted
 from nsqd_py.diskqueue.messages import FLAG_DUE
-from nsqd_py.diskqueue.records import FLAG_ZSTD, MESSAGES, PUBLISHED, RECORD_HEADER_BYTES, Damaged, RecordHeader, decode_header
+from nsqd_py.diskqueue.records import (
+    FLAG_ZSTD,
+    MESSAGES,
+    PUBLISHED,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    RecordHeader,
+    decode_header,
+)
 from nsqd_py.stores.files import File
 
 _KNOWN_FLAGS = FLAG_ZSTD | FLAG_DUE
@@ -195,7 +203,9 @@ class StoredRecords:
         payload = Payload.of_ranges(group[0].buffer, begins, ends, counts, sizes)
         positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
         topic, channel, nsqd = _decoded_names(group[0].names)
-        return Chunk(topic, channel or None, self._path, positions, payload, timestamps_ns, attempts, ids, nsqd or None)
+        return Chunk(
+            topic, channel or None, self._path, positions, payload, timestamps_ns, attempts, ids, nsqd or None
+        )
 
 
 @lru_cache
@@ -211,5 +221,8 @@ def _column(group: Sequence[Stored], kind: str, place: int) -> Any:
     Raises ValueError.
     """
     return np.concatenate(
-        [np.frombuffer(one.buffer, kind, one.header.count, one.columns_at + place * one.header.count) for one in group]
+        [
+            np.frombuffer(one.buffer, kind, one.header.count, one.columns_at + place * one.header.count)
+            for one in group
+        ]
     )

@@ -60,7 +60,9 @@ class NsqdPart(NamedTuple):
     def of_fields(cls, fields: Any) -> NsqdPart:
         """Raises KeyError, TypeError and ValueError."""
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
-        return cls(fields["nsqd"], *ids, *(fields[name] for name in ("count", "is_ordered", "epoch", "first_seq")))
+        return cls(
+            fields["nsqd"], *ids, *(fields[name] for name in ("count", "is_ordered", "epoch", "first_seq"))
+        )
 
 
 class FilePart(NamedTuple):
@@ -92,7 +94,11 @@ class FilePart(NamedTuple):
         # What damaged messages have is unknown, and who asks for them must hear of the damage.
         is_damaged = bool(fields.get("damaged_bytes"))
         has_times = not is_damaged and all(type(time) is int for time in times)
-        is_known = not is_damaged and fields.get("crc32c") and sum(part.messages for part in nsqds) == fields["messages"]
+        is_known = (
+            not is_damaged
+            and fields.get("crc32c")
+            and sum(part.messages for part in nsqds) == fields["messages"]
+        )
         whole = compression if form in LINE_FORMATS else Compression.NONE
         return cls(*numbers, form, whole, topic, times if has_times else None, nsqds if is_known else ())
 
@@ -128,7 +134,9 @@ class Manifests:
         """
         files = chain.from_iterable(manifest.values() for manifest in self._read.values())
         parts = chain.from_iterable(files)
-        return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd.first_seq for part in parts for nsqd in part.nsqds}
+        return {
+            (part.topic, nsqd.nsqd, nsqd.first_id): nsqd.first_seq for part in parts for nsqd in part.nsqds
+        }
 
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""

@@ -49,7 +49,9 @@ class DamagedArchive(ArchiveError):
         self.what = what
 
     def __str__(self) -> str:
-        return f"{self.path} is damaged at {self.position}: {self.what}; --skip-damaged reads what is left of it"
+        return (
+            f"{self.path} is damaged at {self.position}: {self.what}; --skip-damaged reads what is left of it"
+        )
 
 
 def first_line(error: BaseException) -> str:
@@ -111,7 +113,11 @@ class Wanted:
 
     @property
     def needs_times(self) -> bool:
-        return self.has_range or self.columns is None or not self.columns.isdisjoint(("timestamp", "timestamp_ns"))
+        return (
+            self.has_range
+            or self.columns is None
+            or not self.columns.isdisjoint(("timestamp", "timestamp_ns"))
+        )
 
     @property
     def needs_topics(self) -> bool:
@@ -187,7 +193,9 @@ class FileInfo:
         if self.format.has_timestamps or not wanted.has_range:
             return True
         if self.first_ns is None or self.end_ns is None:
-            raise ArchiveError(f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13")
+            raise ArchiveError(
+                f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13"
+            )
         return bool(wanted.overlaps(self.first_ns, self.end_ns - 1))
 
 
@@ -220,7 +228,9 @@ class Split:
         return self.start == 0
 
 
-def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None) -> list[Split]:
+def plan_splits(
+    files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
+) -> list[Split]:
     """Return splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
 
     Raises ArchiveError if a time is wanted and neither a file nor its name has one.
@@ -236,7 +246,15 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
         for start, end in pairwise(info.size_bytes * part // count for part in range(count + 1)):
             splits.append(
                 Split(
-                    info.path, info.format, info.compression, start, end, info.topic, info.size_bytes, len(splits), info.is_live
+                    info.path,
+                    info.format,
+                    info.compression,
+                    start,
+                    end,
+                    info.topic,
+                    info.size_bytes,
+                    len(splits),
+                    info.is_live,
                 )
             )
     return splits

@@ -119,7 +119,9 @@ class Storage:
         scheme, authority = urlsplit(path)[:2]
         if scheme in ("http", "https"):
             paths = "a directory, a file, or one of an object store such as s3a://bucket/path"
-            raise ArchiveError(f"{path} is an address; an archive is a path: {paths}; the option nsqd reads a running nsqd")
+            raise ArchiveError(
+                f"{path} is an address; an archive is a path: {paths}; the option nsqd reads a running nsqd"
+            )
         key = f"{scheme}://{authority}"
         if key not in self._stores:
             with _errors_of(path):

@@ -113,7 +113,9 @@ def open_checkpoint(directory: str, job: Job, files: Sequence[FileInfo]) -> Chec
                 lock.close()
                 raise
     except BAD_CONTENT as error:
-        raise CheckpointError(f"the checkpoint {path} has content that spark-replay does not write: {describe(error)}") from error
+        raise CheckpointError(
+            f"the checkpoint {path} has content that spark-replay does not write: {describe(error)}"
+        ) from error
 
 
 def _errors(directory: Path) -> AbstractContextManager[None]:
@@ -137,7 +139,9 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
         _check_job(directory, document["identity"], job)
         _check_files(document["files"], Storage(job.storage))
     elif ledgers:
-        raise CheckpointError(f"the checkpoint {directory} has no job.json any more; use another directory, or delete this one")
+        raise CheckpointError(
+            f"the checkpoint {directory} has no job.json any more; use another directory, or delete this one"
+        )
     else:
         document = _first_document(job, files)
         _write_document(directory, document)
@@ -173,7 +177,9 @@ def _document(directory: Path) -> Document | None:
     except FileNotFoundError:
         return None
     if document.get("version") != _VERSION:
-        raise CheckpointError(f"the checkpoint {directory} is of another version of spark-replay: use that one, or delete it")
+        raise CheckpointError(
+            f"the checkpoint {directory} is of another version of spark-replay: use that one, or delete it"
+        )
     return document
 
 
@@ -213,7 +219,9 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 def _check_job(directory: Path, theirs: Document, job: Job) -> None:
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
         if theirs.get(name) != value:
-            was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value))
+            was, is_now = (
+                "not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value)
+            )
             raise CheckpointError(
                 f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another directory, "
                 "or delete this one"
@@ -224,4 +232,6 @@ def _check_files(files: Iterable[Document], storage: Storage) -> None:
     for fields in files:
         found = _head_checksum(fields["path"], fields["size_bytes"], storage)
         if None not in (found, fields[_HEAD]) and found != fields[_HEAD]:
-            raise CheckpointError(f"{fields['path']} is another file than when the job began; use a new checkpoint")
+            raise CheckpointError(
+                f"{fields['path']} is another file than when the job began; use a new checkpoint"
+            )

@@ -95,7 +95,9 @@ class _Command:
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
         outcome = Outcome.of(checkpoint.earlier)
         outcome.gather_refused(checkpoint)
-        complain(f"all of it was sent already: {count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
+        complain(
+            f"all of it was sent already: {count_text(outcome.before, 'message')}, says {self.job.checkpoint}"
+        )
         if outcome.refused:
             complain(refused_text(outcome))
         self._advise(outcome)
@@ -161,7 +163,10 @@ def _listed(job: Job) -> Listing:
     """Raises ArchiveError, also if there are no files."""
     found = survey(job.paths, Storage(job.storage), job.hints, job.selection.wanted)
     names_of_archives = "archives have other names (--format takes all files)"
-    for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
+    for reason, paths in (
+        ("nsq-to-file still writes it", found.in_progress),
+        (names_of_archives, found.skipped),
+    ):
         if paths:
             complain(f"left out, as {reason}: {some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
     if warning := found.zone_warning("--file-time-zone"):

@@ -107,7 +107,9 @@ class Replay:
         began_s = monotonic()
         try:
             if is_dry:
-                look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
+                look = self._action(
+                    lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit)
+                )
                 outcome.look = look
                 outcome.matched = look.count
                 outcome.shared_ids = look.shared_ids
@@ -298,7 +300,9 @@ def look_at(rows: DataFrame, limit: int | None) -> DryRun:
     shared = f"count_if({SHARED_ID})" if SHARED_ID in rows.columns else "0"
     look = DryRun()
     shown: list[Row] = []
-    for topic, *sums, shared_ids, first in rows.groupBy("topic").agg(*map(F.expr, (*_SUMS, shared, _FIRST))).collect():
+    for topic, *sums, shared_ids, first in (
+        rows.groupBy("topic").agg(*map(F.expr, (*_SUMS, shared, _FIRST))).collect()
+    ):
         look.topics[topic] = TopicCount(*sums)
         look.shared_ids += shared_ids
         shown += first

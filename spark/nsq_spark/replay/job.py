@@ -260,7 +260,9 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     end_ns = _time("end", options.end, now_ns)
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
-    with bad_options(f"--topic-pattern {options.topic_pattern!r} is not a regular expression: ", BadExpression):
+    with bad_options(
+        f"--topic-pattern {options.topic_pattern!r} is not a regular expression: ", BadExpression
+    ):
         compiled(options.topic_pattern)
     if options.json_schema and not options.where:
         raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")

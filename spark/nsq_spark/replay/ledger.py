@@ -122,7 +122,9 @@ class Ledger:
     def done(self, unit: Unit) -> None:
         counts = unit.counts
         sent = counts.messages, counts.size_bytes, counts.topics
-        self._lines.append(_line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids]))
+        self._lines.append(
+            _line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids])
+        )
 
     def write(self, *, is_last: bool = False) -> None:
         """Write all changes since the last call. Sync them now and then, and with the last ones."""

@@ -75,7 +75,9 @@ class JobMessages:
         self._predicate = job.selection.where or ""
         self._reads_json = _JSON.search(self._predicate) is not None
         self.json_schema = job.selection.json_schema or ""
-        self._read = ReadOptions(job.paths, Storage(job.storage), job.hints, job.selection.wanted, job.skip_damaged, PART_BYTES)
+        self._read = ReadOptions(
+            job.paths, Storage(job.storage), job.hints, job.selection.wanted, job.skip_damaged, PART_BYTES
+        )
 
     @property
     def sending(self) -> tuple[str, ...]:
@@ -96,7 +98,9 @@ class JobMessages:
         """Return what reads the files in Python, in the order of files; all in one task if there is a limit."""
         partitions = partitions_of(self._files, self._read, columns, self._done_parts)
         if self._selection.limit and partitions:
-            splits = sorted((split for one in partitions for split in one.splits), key=lambda split: split.index)
+            splits = sorted(
+                (split for one in partitions for split in one.splits), key=lambda split: split.index
+            )
             partitions = [replace(partitions[0], splits=splits)]
         return OwnReader(partitions, self._damage)
 
@@ -145,7 +149,12 @@ class JobMessages:
         key, within, is_shared = _BY_ID if self._selection.dedupe == "id" else _BY_BODY
         count = self._checkpoint.size_bytes // _PARTS_BYTES + 1
         first = F.min(F.struct("timestamp_ns", "id", SLICE)).alias("first")
-        copies = rows.withColumn("key", F.expr(key)).repartition(count, "topic", within).groupBy(*_COPIES).agg(first)
+        copies = (
+            rows.withColumn("key", F.expr(key))
+            .repartition(count, "topic", within)
+            .groupBy(*_COPIES)
+            .agg(first)
+        )
         # As Spark's hash partitioning numbers them.
         name = F.expr(f"concat('part ', pmod(hash(topic, {within}), {count}), ' of {count}')")
         parted = copies.select(*_COPIES, "first.*", name.alias(PART), F.expr(is_shared).alias(SHARED_ID))
@@ -173,7 +182,9 @@ class JobMessages:
         lanes = [Lane(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()]
         for lane in lanes:
             if lane.without_time:
-                raise BadJob(f"{lane.without_time:,} messages keep no times, so they cannot be sent in order of time")
+                raise BadJob(
+                    f"{lane.without_time:,} messages keep no times, so they cannot be sent in order of time"
+                )
         if not limit:
             rows = rows.repartition(self._slots, "topic").sortWithinPartitions(*_ORDER)
         return rows.select(*self.sending), lanes

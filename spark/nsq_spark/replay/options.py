@@ -44,7 +44,8 @@ class _Archive(Options, title="Archive"):
         default_text="recognised",
     )
     default_topic: str = string(
-        "Topic of files that do not contain it (lines).", default_text="of the manifest, or of the name if that fits only one"
+        "Topic of files that do not contain it (lines).",
+        default_text="of the manifest, or of the name if that fits only one",
     )
     topic_from_name: str = string(
         "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
@@ -56,7 +57,9 @@ class _Archive(Options, title="Archive"):
         "select whole files.",
         default_text="any: files of up to 15 hours before and after are sent too",
     )
-    skip_damaged: bool = switch("Pass over damaged records, and count them by file; otherwise damage ends the replay.")
+    skip_damaged: bool = switch(
+        "Pass over damaged records, and count them by file; otherwise damage ends the replay."
+    )
 
 
 class _ReplaySelection(Options, title="Selection"):
@@ -99,8 +102,12 @@ class _ReplayDestination(SourceOptions, title="Destination"):
     lookupd_http_address: tuple[str, ...] = urls(
         "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given several times)."
     )
-    topic_map: tuple[str, ...] = strings("old=new: publish the messages of a topic to another one (may be given several times).")
-    to_topic: str = string("Publish all other messages to this topic.", default_text="the topic of the archive")
+    topic_map: tuple[str, ...] = strings(
+        "old=new: publish the messages of a topic to another one (may be given several times)."
+    )
+    to_topic: str = string(
+        "Publish all other messages to this topic.", default_text="the topic of the archive"
+    )
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
     producer_opt: tuple[str, ...] = setting(
         CLIENT_OPTIONS,
@@ -112,7 +119,11 @@ class _ReplayDestination(SourceOptions, title="Destination"):
 
 class _Pace(Options, title="Pace"):
     rate: int | None = setting(
-        INT, None, "Largest number of messages to publish a second, over all tasks.", default_text="no limit", check=at_least(1)
+        INT,
+        None,
+        "Largest number of messages to publish a second, over all tasks.",
+        default_text="no limit",
+        check=at_least(1),
     )
     speed: str = setting(
         STRING,
@@ -132,7 +143,9 @@ class _Pace(Options, title="Pace"):
 
 
 class _ReplaySafety(Options, title="Safety"):
-    dry_run: bool = switch("Publish nothing: show the number, size and times of the messages of each topic, and some messages.")
+    dry_run: bool = switch(
+        "Publish nothing: show the number, size and times of the messages of each topic, and some messages."
+    )
     allow_empty: bool = switch("Exit with status 0 if no message matches, instead of 1.")
     yes: bool = switch("Start without asking.")
     checkpoint: str = string(
@@ -154,18 +167,25 @@ class _ReplaySafety(Options, title="Safety"):
         default_text="refused.jsonl in --checkpoint; without one, spark-replay-TIME-refused.jsonl in this directory",
     )
     dead_letter_topic: str = string(
-        "Topic that also gets a message for each of them: its line of --refused-file without the body.", default_text="none"
+        "Topic that also gets a message for each of them: its line of --refused-file without the body.",
+        default_text="none",
     )
 
 
 class _Spark(Options, title="Spark"):
     master: str = setting(
-        STRING, "local[*]", "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."
+        STRING,
+        "local[*]",
+        "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...",
     )
-    conf: tuple[str, ...] = setting(SPARK_SETTINGS, (), "Setting of Spark as name=value (may be given several times).")
+    conf: tuple[str, ...] = setting(
+        SPARK_SETTINGS, (), "Setting of Spark as name=value (may be given several times)."
+    )
 
 
-class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark):
+class ReplayOptions(
+    ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark
+):
     """The options of spark-replay."""
 
 
@@ -207,9 +227,15 @@ PROGRAM = Program(
     argument="archive",
     exit_statuses=(
         (0, "all messages that matched were sent; also after a dry run, and after the answer `no`"),
-        (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),
+        (
+            1,
+            "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason",
+        ),
         (2, "the command line or the config file is wrong; one line on standard error gives the remedy"),
-        (3, "some messages were sent: it was stopped, or it failed in the middle, or nsqd refused some messages"),
+        (
+            3,
+            "some messages were sent: it was stopped, or it failed in the middle, or nsqd refused some messages",
+        ),
     ),
 )
 
@@ -229,7 +255,9 @@ def check(options: ReplayOptions) -> None:
         check_name(options.dead_letter_topic, "dead-letter-topic")
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if not (options.yes or options.dry_run or can_ask):
-        raise BadOptions("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
+        raise BadOptions(
+            "there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is"
+        )
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[spark]'")

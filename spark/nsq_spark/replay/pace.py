@@ -46,7 +46,9 @@ class Pace:
         rate, speed = self.rate, self.speed
         count = len(times_ns)
         if rate:
-            self._tokens = min(max(1.0, rate * _BURST_S), self._tokens + rate * max(0.0, now_s - self._filled_s))
+            self._tokens = min(
+                max(1.0, rate * _BURST_S), self._tokens + rate * max(0.0, now_s - self._filled_s)
+            )
             self._filled_s = now_s
             count = min(count, int(self._tokens))
         if speed:

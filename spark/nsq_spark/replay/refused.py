@@ -91,7 +91,9 @@ class RefusedMessages:
     path: Path | None
     returned: list[bytes] = field(default_factory=list)
     _returned_bytes: int = 0
-    _found: set[tuple[str, int]] = field(default_factory=set)  # files and positions of those that are found again
+    _found: set[tuple[str, int]] = field(
+        default_factory=set
+    )  # files and positions of those that are found again
     _searched: str = ""  # the part that was searched last, and its chunks that may have the next messages
     _rest: Iterator[Chunk] = iter(())
 
@@ -218,10 +220,14 @@ def _distinct(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def without_body(line: bytes) -> bytes:
     fields = orjson.loads(line)
-    return orjson.dumps({name: fields[name] for name in fields if name not in _BODIES}, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(
+        {name: fields[name] for name in fields if name not in _BODIES}, option=orjson.OPT_APPEND_NEWLINE
+    )
 
 
-def publish_dead_letters(path: str, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int) -> None:
+def publish_dead_letters(
+    path: str, topic: str, producers: Producers, observer: PublishObserver, batch_bytes: int
+) -> None:
     """Publish the lines of the file, without the bodies, which nsqd refused. Raises NotPublished and NsqClientError."""
     with closing(TaskPublisher(producers, observer)) as publisher, open(path, "rb") as file:
         letters = (without_body(line).removesuffix(b"\n") for line in file)

@@ -28,7 +28,9 @@ class StoredBefore:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        named = servers_in(_parts_of(lookupd).netloc.rpartition("@")[2] for lookupd in destination.lookupd_http_addresses)
+        named = servers_in(
+            _parts_of(lookupd).netloc.rpartition("@")[2] for lookupd in destination.lookupd_http_addresses
+        )
         self._access = HttpAccess(destination.options, named=named, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
         self._nsqds: set[str] = set()  # their HTTP addresses
         self._ends: dict[LogKey, Position] = {}
@@ -66,18 +68,24 @@ class StoredBefore:
             login, _, place = parts.netloc.rpartition("@")
             # It goes into headers, not into errors. nsqds with a certificate of our authority get it too.
             self._access = replace(self._access, login=login)
-            found |= nsqds_of(f"{parts.scheme}://{place}" if parts.scheme else place, "/nodes", self._access).keys()
+            found |= nsqds_of(
+                f"{parts.scheme}://{place}" if parts.scheme else place, "/nodes", self._access
+            ).keys()
         for nsqd in self._destination.nsqd_tcp_addresses:
             host, _, port = nsqd.rpartition(":")
             http = f"{host}:{int(port) + 1}"
             if tcp_address(http, self._access).rpartition(":")[2] != port:
-                raise ArchiveError(f"{http} is not the HTTP address of {nsqd}; with --lookupd-http-address, nsqlookupd names it")
+                raise ArchiveError(
+                    f"{http} is not the HTTP address of {nsqd}; with --lookupd-http-address, nsqlookupd names it"
+                )
             found.add(http)
         return found
 
     def _topics_of(self, nsqd: str) -> list[str]:
         """Return the topics of an nsqd that the replay may publish to. Raises ArchiveError."""
-        found = addresses_in(nsqd, STATS, self._access, "nsqd", lambda found: [one["topic_name"] for one in found["topics"]])
+        found = addresses_in(
+            nsqd, STATS, self._access, "nsqd", lambda found: [one["topic_name"] for one in found["topics"]]
+        )
         to_topic, topic_map = self._destination.to_topic, self._destination.topic_map
         names = [name for name in found if not to_topic or name in (to_topic, *dict(topic_map).values())]
         if len(names) > _MOST_TOPICS:

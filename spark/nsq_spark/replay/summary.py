@@ -78,7 +78,10 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
     formats = Counter(info.format.value for info in files)
     rows = [
         ("archive", " ".join(job.paths)),
-        ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
+        (
+            "files",
+            f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})",
+        ),
         ("bytes", f"{checkpoint.size_bytes:,}"),
         *_selected(job, files),
     ]
@@ -86,7 +89,12 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
         rows += _sent(job)
     rows.append(("spark", master))
     if job.checkpoint:
-        rows.append(("checkpoint", job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else "")))
+        rows.append(
+            (
+                "checkpoint",
+                job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else ""),
+            )
+        )
     return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
 
 
@@ -102,7 +110,9 @@ def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
 
 def _sent(job: Job) -> Iterator[tuple[str, str]]:
     destination = job.destination
-    lookupds = [f"those that nsqlookupd {hidden_url(address)} knows" for address in destination.lookupd_http_addresses]
+    lookupds = [
+        f"those that nsqlookupd {hidden_url(address)} knows" for address in destination.lookupd_http_addresses
+    ]
     yield "to nsqd", ", ".join([*destination.nsqd_tcp_addresses, *lookupds])
     names = [f"{old} as {new}" for old, new in destination.topic_map]
     if destination.to_topic:
@@ -125,7 +135,11 @@ def summary(outcome: Outcome) -> str:
         size_text(counts.size_bytes),
         f"{outcome.seconds:.2f} s",
     ]
-    rate = f" ({counts.messages / outcome.seconds:,.0f}/s)" if counts.messages > 1 and outcome.seconds > 0 else ""
+    rate = (
+        f" ({counts.messages / outcome.seconds:,.0f}/s)"
+        if counts.messages > 1 and outcome.seconds > 0
+        else ""
+    )
     return "\n".join([f"{WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
@@ -240,7 +254,13 @@ def dry_run_text(look: DryRun) -> str:
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
-    return (name, f"{found.count:,}", size_text(found.size_bytes), time_text(found.first_ns), time_text(found.last_ns))
+    return (
+        name,
+        f"{found.count:,}",
+        size_text(found.size_bytes),
+        time_text(found.first_ns),
+        time_text(found.last_ns),
+    )
 
 
 def row_text(topic: str, timestamp_ns: int | None, id: str | None, head: Any, size_bytes: int) -> str:

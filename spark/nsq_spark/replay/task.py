@@ -19,7 +19,14 @@ from pyspark import TaskContext
 
 from nsq_spark.archive.chunk import Payload, equal_runs
 from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers
-from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, PublishObserver, TaskPublisher
+from nsq_spark.publisher import (
+    MOST_DEFERRED,
+    NotPublished,
+    Producers,
+    PublishBatch,
+    PublishObserver,
+    TaskPublisher,
+)
 from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
 from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
 from nsq_spark.replay.outcome import Outcome
@@ -57,10 +64,14 @@ class Sender:
         spark = TaskContext.get()
         assert spark is not None
         rows = batches if self.read is None else self.read(batches)
-        result = self.send(rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets())
+        result = self.send(
+            rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets()
+        )
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
-    def send(self, batches: Batches, number: int, attempt: int, attempt_id: int, sockets: Sequence[int]) -> Outcome:
+    def send(
+        self, batches: Batches, number: int, attempt: int, attempt_id: int, sockets: Sequence[int]
+    ) -> Outcome:
         """Return the result of a task. It contains errors that a second try would not repair; others are raised.
 
         `sockets` bring the rows.
@@ -111,7 +122,9 @@ class _Task(PublishObserver):
         self._sender = sender
         self._job = job
         self._ledger = sender.ledgers.ledger(number, attempt_id)
-        earlier = sender.ledgers.earlier(number, self._ledger)  # what earlier tries sent is not sent again, and counts
+        earlier = sender.ledgers.earlier(
+            number, self._ledger
+        )  # what earlier tries sent is not sent again, and counts
         self._done = earlier.slices | sender.done
         self._marks = earlier.marks
         self._is_retry = attempt > 0 and self._ledger.path is None

@@ -81,4 +81,6 @@ class ProgressBar:
     def _draw(self, text: str) -> None:
         if self._is_shown:
             with suppress(OSError):  # the terminal is gone, and the work goes on
-                print(f"\r{text[: get_terminal_size().columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
+                print(
+                    f"\r{text[: get_terminal_size().columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True
+                )

@@ -50,10 +50,17 @@ _STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "recurs
 _LINES = {**_STRICT, "lineSep": "\n"}
 _READING: dict[Format, dict[str, str]] = {
     Format.PARQUET: {**_STRICT, "parquet.page.verify-checksum.enabled": "true", "mergeSchema": "false"},
-    Format.JSONL: {**_LINES, "mode": "FAILFAST", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"},
+    Format.JSONL: {
+        **_LINES,
+        "mode": "FAILFAST",
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    },
     Format.LINES: _LINES,
 }
-_PARQUET_DDL = "topic STRING, channel STRING, timestamp BIGINT, id STRING, attempts INT, body BINARY, nsqd STRING"
+_PARQUET_DDL = (
+    "topic STRING, channel STRING, timestamp BIGINT, id STRING, attempts INT, body BINARY, nsqd STRING"
+)
 _JSON_DDL = _PARQUET_DDL.replace("BINARY", "STRING") + ", body_base64 STRING"
 _NO_BODY = "CAST(raise_error('nsq: a message has no body, or two') AS BINARY)"
 _JSON_BODY = (
@@ -73,9 +80,8 @@ _STORED = {
     "_metadata.file_path)",
 }
 # Not from `_metadata`: Spark makes all of that for every row of the file, also for those that a filter drops.
-_SLICE = (
-    "concat(input_file_block_start(), '+', input_file_block_length(), ':', regexp_replace(input_file_name(), '^file:/*', '/'))"
-)
+_BLOCK = "input_file_block_start(), '+', input_file_block_length()"
+_SLICE = f"concat({_BLOCK}, ':', regexp_replace(input_file_name(), '^file:/*', '/'))"
 _EXPRESSIONS: dict[Format, Mapping[str, str]] = {
     Format.PARQUET: {**_STORED, "body": f"coalesce(body, {_NO_BODY})", _POSITION: "_metadata.row_index"},
     Format.JSONL: {**_STORED, "body": _JSON_BODY},
@@ -97,7 +103,9 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     It has no column `position`, which Spark's readers do not know. The files are listed now, not by each query. Raises
     BadOption and ArchiveError.
     """
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
     read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
     return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _COLUMNS)
 
@@ -177,7 +185,11 @@ def choose_readers(
         time = ""
         # Spark does not find out which messages have no topic where the name of the file fits several.
         has_topic = bool(info.topic) or is_complete
-        if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete):
+        if (
+            has_topic
+            and _suits_options(info, read, columns)
+            and _is_as_spark_reads(info, read.storage, is_complete)
+        ):
             time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
         if time:
             has_topics = is_complete and info.format is not Format.LINES and not hive_topic(info.path)
@@ -207,7 +219,9 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> b
         return True
     if info.format is Format.JSONL and not is_complete:
         return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
-    return (is_complete or not info.is_live or not storage.may_grow(info.path)) and _holds_whole_lines(info, storage)
+    return (is_complete or not info.is_live or not storage.may_grow(info.path)) and _holds_whole_lines(
+        info, storage
+    )
 
 
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
@@ -245,7 +259,9 @@ def _listed_by_few_tasks(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_LISTING_TASKS, before)
 
 
-def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted) -> DataFrame:
+def _by_spark(
+    spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted
+) -> DataFrame:
     reader = spark.read.options(**_READING[choice.format])
     topic = "topic"
     if choice.topic:
@@ -262,7 +278,9 @@ def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns
     for condition in _conditions(wanted, topic):
         rows = rows.where(condition)
     expressions = {"topic": topic, **_EXPRESSIONS[choice.format]}
-    return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {_TYPES[name]}) AS {name}" for name in columns))
+    return rows.selectExpr(
+        *(f"CAST({expressions.get(name, 'NULL')} AS {_TYPES[name]}) AS {name}" for name in columns)
+    )
 
 
 def _conditions(wanted: Wanted, topic: str) -> Iterator[str]:

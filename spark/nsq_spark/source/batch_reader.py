@@ -60,7 +60,9 @@ class NsqReader(DataSourceReader):
     def partitions(self) -> list[ArchivePartition]:
         """Raises ArchiveError."""
         options = self._options
-        return partitions_of(list_files(options.paths, options.storage, options.hints, options.wanted), options, self._columns)
+        return partitions_of(
+            list_files(options.paths, options.storage, options.hints, options.wanted), options, self._columns
+        )
 
     def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
@@ -68,14 +70,19 @@ class NsqReader(DataSourceReader):
 
 
 def partitions_of(
-    files: Sequence[FileInfo], options: ReadOptions, columns: Sequence[str], done: frozenset[str] = frozenset()
+    files: Sequence[FileInfo],
+    options: ReadOptions,
+    columns: Sequence[str],
+    done: frozenset[str] = frozenset(),
 ) -> list[ArchivePartition]:
     """Return a partition for each task; none of slices that are done."""
     sizes = [info.size_bytes for info in files]
     planned = plan_splits(files, split_bytes(options.split_bytes, sum(sizes)), options.wanted)
     splits = [split for split in planned if slice_name(split) not in done]
     target_bytes = split_bytes(options.split_bytes, sum(sizes) + OPEN_COST_BYTES * len(sizes))
-    return [ArchivePartition(options, tuple(columns), group) for group in pack(splits, target_bytes=target_bytes)]
+    return [
+        ArchivePartition(options, tuple(columns), group) for group in pack(splits, target_bytes=target_bytes)
+    ]
 
 
 def slice_name(split: Split) -> str:
@@ -98,10 +105,14 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
                     chunk = choose(chunk)
                 if chunk.count:
                     part = constant(slice_name(split), chunk.count)
-                    columns = {name: part if name == SLICE else chunk.column(name) for name in partition.columns}
+                    columns = {
+                        name: part if name == SLICE else chunk.column(name) for name in partition.columns
+                    }
                     yield pa.RecordBatch.from_pydict(columns)
     except DamagedArchive as error:
         where = f"{error.path} is damaged at {error.position}: {error.what}"
         raise ArchiveError(f"nsq: {where}; option skipDamaged reads what is left of it") from None
     for path, skipped in damage.counts.items():
-        _log.warning("%s: %d damaged records passed over, %d bytes", path, skipped.records, skipped.size_bytes)
+        _log.warning(
+            "%s: %d damaged records passed over, %d bytes", path, skipped.records, skipped.size_bytes
+        )

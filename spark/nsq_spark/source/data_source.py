@@ -39,7 +39,9 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        if is_live(given := self._given()):  # what `streamReader` raises, PySpark replaces by an error of its own
+        if is_live(
+            given := self._given()
+        ):  # what `streamReader` raises, PySpark replaces by an error of its own
             live_options(given, time.time_ns())
         return DDL
 
@@ -92,4 +94,6 @@ def session_settings(session: SparkSession) -> dict[str, str]:
 
 def register(session: SparkSession) -> None:
     """Register `nsq` with the session and its settings: of Hadoop's file systems, and its time zone."""
-    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": session_settings(session)}))
+    session.dataSource.register(
+        type("NsqDataSource", (NsqDataSource,), {"settings": session_settings(session)})
+    )

@@ -89,7 +89,9 @@ class Values:
             for alias in option.aliases:
                 value = self._given.pop(alias.lower(), None)
                 if value is not None and self._given.setdefault(option.name.lower(), value) != value:
-                    raise BadOption(f"nsq: options {option.name} and {alias} are the same, but have two values")
+                    raise BadOption(
+                        f"nsq: options {option.name} and {alias} are the same, but have two values"
+                    )
         self._check_names(prefixes)
 
     def _check_names(self, prefixes: Names) -> None:
@@ -100,7 +102,9 @@ class Values:
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
                 raise BadOption(f"nsq: there is no option {name}{hint}")
         if self._given.get(_INCLUDE_HEADERS.lower(), "false").lower() != "false":
-            raise BadOption(f"nsq: option {_INCLUDE_HEADERS}: NSQ's messages have no headers, so it may only be false")
+            raise BadOption(
+                f"nsq: option {_INCLUDE_HEADERS}: NSQ's messages have no headers, so it may only be false"
+            )
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option. If it is not given and has no default: None, or an empty list."""

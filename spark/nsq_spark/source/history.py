@@ -193,7 +193,9 @@ class History:
         self._is_awaited = False
         self._listed_s = time.monotonic()
         parts = [named for file in self._files for named in file.parts]
-        self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))  # the last of each name
+        self._owners = self._owners_of(
+            dict(sorted(parts, key=lambda named: named[1].last_id))
+        )  # the last of each name
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
@@ -255,7 +257,12 @@ class History:
         return place
 
     def missing(
-        self, log: LogKey, low: Position, high: Position, count_at: Callable[[int], int | None], ended: Sequence[Span] = ()
+        self,
+        log: LogKey,
+        low: Position,
+        high: Position,
+        count_at: Callable[[int], int | None],
+        ended: Sequence[Span] = (),
     ) -> int:
         """Return how many messages between two places the archive lacks.
 
@@ -279,7 +286,9 @@ class History:
         if reached.last_id > high.last_id:
             if not _lacking(reached, replace(high, count=count_at(reached.last_id)), ended):
                 return lost
-            behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)  # the log may have what is missing there
+            behind = np.count_nonzero(
+                self._ids(log, counted[-1]) > high.last_id
+            )  # the log may have what is missing there
             reached = replace(reached, count=reached.seq - int(behind))
         return lost + _lacking(reached, high, ended)
 
@@ -340,9 +349,13 @@ class History:
                 mixed.append(file)
             else:
                 single.append(file.info)
-        target_bytes = split_bytes(self._options.split_bytes, sum(file.info.size_bytes for file in self._files))
+        target_bytes = split_bytes(
+            self._options.split_bytes, sum(file.info.size_bytes for file in self._files)
+        )
         groups = pack(plan_splits(single, target_bytes), target_bytes)
-        found: list[InputPartition] = [HistoryPartition(self._options, columns, group, bounds) for group in groups]
+        found: list[InputPartition] = [
+            HistoryPartition(self._options, columns, group, bounds) for group in groups
+        ]
         for window, splits in _windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
             found.append(HistoryPartition(self._options, columns, splits, window, may_repeat=True))
         return found
@@ -352,7 +365,9 @@ def _lacking(reached: Position, place: Position, ended: Sequence[Span]) -> int:
     """Return how many messages are too few up to a place where it is known how many there should be."""
     if place.count is None:
         return 0
-    if reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch:  # the topic was created again
+    if (
+        reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch
+    ):  # the topic was created again
         left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < place.epoch}
         if reached.epoch in left:
             left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)
@@ -383,8 +398,16 @@ def _windows(
             cuts.append(reached)
             size_bytes = 0
     for low, high in pairwise([*cuts, END_OF_IDS]):
-        window = {name: each.within(low, high) for name, each in bounds.items() if each.low < high and each.high > low}
-        inside = [file.info for file in files if any(name in window and window[name].overlap(part) for name, part in file.parts)]
+        window = {
+            name: each.within(low, high)
+            for name, each in bounds.items()
+            if each.low < high and each.high > low
+        }
+        inside = [
+            file.info
+            for file in files
+            if any(name in window and window[name].overlap(part) for name, part in file.parts)
+        ]
         yield window, plan_splits(inside, END_OF_IDS)
 
 
@@ -421,9 +444,13 @@ class _KnownFiles:
 
     def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
         has_topic = self._options.wanted.has_topic
-        return ArchivedFile(info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)])
+        return ArchivedFile(
+            info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
+        )
 
-    def _others(self, paths: list[str], places: Mapping[tuple[str, str, int], int | None]) -> Iterator[ArchivedFile]:
+    def _others(
+        self, paths: list[str], places: Mapping[tuple[str, str, int], int | None]
+    ) -> Iterator[ArchivedFile]:
         """Yield files that no manifest describes.
 
         places  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
@@ -439,10 +466,15 @@ class _KnownFiles:
             if key not in self._read:
                 self._remember(key, info)
             if time.monotonic() >= report_s:
-                _log.warning("nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos))
+                _log.warning(
+                    "nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos)
+                )
                 report_s = time.monotonic() + _REPORT_EVERY_S
             parts = self._read[key]
-            placed = [(topic, part._replace(first_seq=places.get((topic, part.nsqd, part.first_id)))) for topic, part in parts]
+            placed = [
+                (topic, part._replace(first_seq=places.get((topic, part.nsqd, part.first_id))))
+                for topic, part in parts
+            ]
             yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
@@ -454,7 +486,9 @@ class _KnownFiles:
         self._read[key] = found
         with suppress(OSError):  # it is read again by the next process
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "a", opener=open_file) as file:  # not through a link that somebody has left there
+            with open(
+                self._path, "a", opener=open_file
+            ) as file:  # not through a link that somebody has left there
                 file.write(f"{json.dumps([key, found])}\n")
 
 

@@ -10,7 +10,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from nsq_spark.archive.chunk import Chunks, index_in_records
 from nsq_spark.archive.files import RemoteFile
@@ -18,7 +23,15 @@ from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Split, Wanted
 from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
-from nsq_spark.source.live_options import Counts, Document, LiveOptions, Position, Positions, TopicOffset, by_topic
+from nsq_spark.source.live_options import (
+    Counts,
+    Document,
+    LiveOptions,
+    Position,
+    Positions,
+    TopicOffset,
+    by_topic,
+)
 from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED
@@ -34,7 +47,9 @@ class _TaskReader:
     def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, TopicPartition):
             yield from read_range(partition)
-        elif isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
+        elif isinstance(
+            partition, ArchivePartition
+        ):  # Spark makes one of its own if there is nothing to read
             yield from read_partition(partition)
 
 
@@ -125,11 +140,15 @@ def read_range(part: TopicPartition) -> Rows:
         nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s)
     place, high = part.low, part.high
     if high.count is None:
-        raise ArchiveError(f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}")
+        raise ArchiveError(
+            f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}"
+        )
     while place.is_before(high):
         where = {"seq": place.seq} if place.message_id is None else {"id": place.message_id}
         try:
-            kept = patiently(partial(read, asked, topic, _READ_BYTES, options.access, **where), options.give_up_after_s)
+            kept = patiently(
+                partial(read, asked, topic, _READ_BYTES, options.access, **where), options.give_up_after_s
+            )
         except NoTopic:
             yield from _not_kept(part, place, high)
             return
@@ -168,7 +187,9 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
         plan.kept(of_all=False)
         return plan.archived(part.log, low, high)
 
-    for archived in patiently(planned, options.give_up_after_s):  # nsq-to-file may finish its file in that time
+    for archived in patiently(
+        planned, options.give_up_after_s
+    ):  # nsq-to-file may finish its file in that time
         assert isinstance(archived, ArchivePartition)
         yield from read_partition(archived)
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Names, Wanted
-from nsq_spark.source.declaration import BadOption, Option, Texts, Values, at_least_one, parse_list, parse_seconds
+from nsq_spark.source.declaration import (
+    BadOption,
+    Option,
+    Texts,
+    Values,
+    at_least_one,
+    parse_list,
+    parse_seconds,
+)
 from nsq_spark.source.options import (
     CLIENT,
     HADOOP,
@@ -39,15 +47,32 @@ LATEST_SEQ = -1
 # Of the offsets in checkpoints.
 VERSION = 4
 # The options of an archive that those of live topics do not replace.
-_OF_ARCHIVE = tuple(option for option in READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes"))
+_OF_ARCHIVE = tuple(
+    option for option in READ_OPTIONS if option.name in ("paths", "skipDamaged", "splitBytes")
+)
 LIVE_OPTIONS = (
     Option("nsqd", parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
-    Option("nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)),
+    Option(
+        "nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)
+    ),
     Option("topic", parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
-    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
+    Option(
+        "topicPattern",
+        str,
+        "",
+        "also topics in which this RE2 expression matches anywhere",
+        aliases=("subscribePattern",),
+    ),
     Option("path", str, "", "an archive to read first (below)"),
-    Option("checkpointLocation", str, "", "of the query: remember there what files have that no manifest describes; a directory"),
-    Option("goneNsqds", parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"),
+    Option(
+        "checkpointLocation",
+        str,
+        "",
+        "of the query: remember there what files have that no manifest describes; a directory",
+    ),
+    Option(
+        "goneNsqds", parse_list, "", "nsqds of the archive that will not return; `*`: all that are not there"
+    ),
     Option(
         "startingOffsets",
         str,
@@ -56,7 +81,13 @@ LIVE_OPTIONS = (
         aliases=("startingTimestamp",),
     ),
     OF_ZONE,
-    Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams", aliases=("endingTimestamp",)),
+    Option(
+        "endingOffsets",
+        str,
+        LATEST,
+        "where a table ends, in the same form; not for streams",
+        aliases=("endingTimestamp",),
+    ),
     Option(
         "maxMessagesPerTrigger",
         at_least_one(int),
@@ -135,7 +166,10 @@ def is_live(given: Texts) -> bool:
 
 def live_options(given: Texts, now_ns: int) -> LiveOptions:
     """Raises BadOption."""
-    from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in  # takes 20 ms, which readers of archives do not need
+    from nsqd_py.client.blocking.http_requests import (
+        HttpAccess,
+        servers_in,
+    )  # takes 20 ms, which readers of archives do not need
 
     values = Values(given, (*LIVE_OPTIONS, *_OF_ARCHIVE), prefixes=(CLIENT, HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"], values["nsqlookupd"])
@@ -178,12 +212,17 @@ def stream_of(given: Texts, now_ns: int) -> LiveOptions:
 
 def _without_login(*lists: Names) -> tuple[list[Names], str]:
     """Return lists of addresses without their logins, and the login, which all have in common. Raises BadOption."""
-    logins = {login for login in (_login_of(address) for addresses in lists for address in addresses) if login}
+    logins = {
+        login for login in (_login_of(address) for addresses in lists for address in addresses) if login
+    }
     if len(logins) > 1:
-        raise BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
+        raise BadOption(
+            "nsq: options nsqd and lookupd have several logins, but one is used for all addresses"
+        )
     login = "".join(logins)
     return [
-        tuple(address.replace(f"{login}@", "", 1) if login else address for address in addresses) for addresses in lists
+        tuple(address.replace(f"{login}@", "", 1) if login else address for address in addresses)
+        for addresses in lists
     ], login
 
 
@@ -208,7 +247,9 @@ def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
         if wanted.topics and not any(isinstance(part, dict) for part in found.values()):
             (topic,) = wanted.topics  # the short form, without a topic
             found = {topic: found}
-        offsets = {LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()}
+        offsets = {
+            LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()
+        }
     except BAD_CONTENT as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
         raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
@@ -295,7 +336,10 @@ class TopicOffset:
         """Raises BadOffset."""
         try:
             if document["version"] == VERSION - 1:
-                places = {topic: {nsqd: part[1] for nsqd, part in by.items()} for topic, by in document["topics"].items()}
+                places = {
+                    topic: {nsqd: part[1] for nsqd, part in by.items()}
+                    for topic, by in document["topics"].items()
+                }
                 raise BadOffset(
                     "nsq: an earlier version wrote the checkpoint, with places that this version does not use: begin with "
                     f"another checkpointLocation and startingOffsets={json.dumps(places)!r}"
@@ -323,7 +367,11 @@ def _nested(places: Positions) -> Document:
 
 def _flat(nested: Any) -> Positions:
     """Raises BAD_CONTENT."""
-    return {LogKey(topic, nsqd): Position.of_json(part) for topic, by in nested.items() for nsqd, part in by.items()}
+    return {
+        LogKey(topic, nsqd): Position.of_json(part)
+        for topic, by in nested.items()
+        for nsqd, part in by.items()
+    }
 
 
 def shares(there: Counts, most: int | None) -> Counts:

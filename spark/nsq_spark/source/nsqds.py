@@ -33,7 +33,9 @@ STATS = "/stats?format=json&include_clients=false&include_mem=false"
 
 # The greatest message id.
 END_OF_IDS = 2**63 - 1
-_KEEP_LONGER = "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+_KEEP_LONGER = (
+    "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
+)
 _NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
 
 T = TypeVar("T")
@@ -146,7 +148,13 @@ def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses
 
 def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return addresses_in(nsqd, "/info", access, "nsqd", lambda found: join_address(found["broadcast_address"], found["tcp_port"]))
+    return addresses_in(
+        nsqd,
+        "/info",
+        access,
+        "nsqd",
+        lambda found: join_address(found["broadcast_address"], found["tcp_port"]),
+    )
 
 
 def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
@@ -157,7 +165,9 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
         if len(rows) > MOST_NSQDS:  # without the others, messages would be missing
             raise ValueError(f"it names {len(rows)} nsqds, but at most {MOST_NSQDS} can be read")
         return {
-            join_address(one["broadcast_address"], one["http_port"]): join_address(one["broadcast_address"], one["tcp_port"])
+            join_address(one["broadcast_address"], one["http_port"]): join_address(
+                one["broadcast_address"], one["tcp_port"]
+            )
             for one in rows
         }
 
@@ -185,7 +195,9 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
             time.sleep(_PAUSE_S)
 
 
-def report_loss(options: LiveOptions, log: LogKey, place: Position, count: int, *, is_another: bool = False) -> None:
+def report_loss(
+    options: LiveOptions, log: LogKey, place: Position, count: int, *, is_another: bool = False
+) -> None:
     """Report that `count` messages behind a place were lost, if it is not 0; with `is_another`, that the log is not the one that
     was read. Raises LostMessages.
     """
@@ -193,8 +205,12 @@ def report_loss(options: LiveOptions, log: LogKey, place: Position, count: int, 
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
-        where = f"behind message {place.last_id:016x}" if place.count is None else f"from number {place.count} on"
-        what = f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
+        where = (
+            f"behind message {place.last_id:016x}" if place.count is None else f"from number {place.count} on"
+        )
+        what = (
+            f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
+        )
     else:
         return
     if options.fails_on_loss:
@@ -304,8 +320,12 @@ class LiveTopics:
         wanted = self._options.wanted
         names = set(wanted.topics or ())
         if wanted.topic_pattern:
-            there = addresses_in(asked, path, self._options.access, kind, lambda found: list(map(_topic_of, found["topics"])))
-            names |= {name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)}
+            there = addresses_in(
+                asked, path, self._options.access, kind, lambda found: list(map(_topic_of, found["topics"]))
+            )
+            names |= {
+                name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)
+            }
         return names
 
     def names_of(self, nsqd: str) -> tuple[str, str]:
@@ -322,7 +342,9 @@ class LiveTopics:
                 if asked in self._options.nsqds:
                     found |= dict.fromkeys(self.names_of(asked), asked)
                 else:
-                    found |= {tcp: nsqd for nsqd, tcp in nsqds_of(asked, "/nodes", self._options.access).items()}
+                    found |= {
+                        tcp: nsqd for nsqd, tcp in nsqds_of(asked, "/nodes", self._options.access).items()
+                    }
             except ArchiveError as error:
                 failures.append(error)
         return found, failures
@@ -336,7 +358,9 @@ class LiveTopics:
             return kept.end if one == LATEST else self.read(log, seq=0).first
         if one.get("seq", 0) > kept.end.seq:
             end, number = kept.end.seq, one["seq"]
-            raise ArchiveError(f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}")
+            raise ArchiveError(
+                f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}"
+            )
         answer = self.read(log, **one)
         if self._options.archive is None or "seq" in one or answer.first.seq > answer.earliest_seq:
             return answer.first
@@ -349,6 +373,10 @@ class LiveTopics:
         for log in place:
             if log not in there:
                 known = ", ".join(sorted(other.nsqd for other in there if other.topic == log.topic)) or "none"
-                raise ArchiveError(f"nsq: option {option}: {log.nsqd} is no nsqd of topic {log.topic}; there are {known}")
+                raise ArchiveError(
+                    f"nsq: option {option}: {log.nsqd} is no nsqd of topic {log.topic}; there are {known}"
+                )
         if option == "endingOffsets" and (left := sorted(there.keys() - place.keys())):
-            raise ArchiveError(f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest")
+            raise ArchiveError(
+                f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest"
+            )

@@ -47,13 +47,21 @@ _TYPES = {
     "defer_ms": ("a whole number of milliseconds", _WHOLE),
 }
 _size = at_least_one(parse_size)
-OF_ZONE = Option(TIME_ZONE, zone_of, "", "time zone of times without an offset; default: the session's (below)")
+OF_ZONE = Option(
+    TIME_ZONE, zone_of, "", "time zone of times without an offset; default: the session's (below)"
+)
 
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
     Option("paths", parse_paths, "", "several paths; `load([...])` sets them"),
     Option("topic", parse_list, "", "only these topics, separated by commas", aliases=("subscribe",)),
-    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
+    Option(
+        "topicPattern",
+        str,
+        "",
+        "also topics in which this RE2 expression matches anywhere",
+        aliases=("subscribePattern",),
+    ),
     Option(
         "startTime",
         str,
@@ -76,7 +84,12 @@ READ_OPTIONS = (
     Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
 )
 WRITE_OPTIONS = (
-    Option("nsqdTcpAddress", parse_list, "", "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
+    Option(
+        "nsqdTcpAddress",
+        parse_list,
+        "",
+        "TCP addresses (host:port) of the nsqds to publish to, separated by commas",
+    ),
     Option("lookupdHttpAddress", parse_list, "", "HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; default: the column `topic`"),
     Option("batchBytes", _size, "128KiB", "approximate size of an MPUB"),
@@ -116,7 +129,9 @@ def read_options(given: Texts, now_ns: int) -> ReadOptions:
         values.time("startTime", now_ns),
         values.time("endTime", now_ns),
     )
-    hints = Hints(values["format"], values["defaultTopic"], values["topicFromName"] or "", values["fileTimeZone"] or "")
+    hints = Hints(
+        values["format"], values["defaultTopic"], values["topicFromName"] or "", values["fileTimeZone"] or ""
+    )
     found = archive_in(values, wanted, hints)
     if found is None:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
@@ -157,7 +172,9 @@ def write_options(given: Texts) -> WriteOptions:
     check_each("lookupdHttpAddress", lookupds, nodes_url)
     if topic and not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no valid name of a topic")
-    return WriteOptions(nsqds, lookupds, client_options(values), topic, values["batchBytes"], values["giveUpAfter"])
+    return WriteOptions(
+        nsqds, lookupds, client_options(values), topic, values["batchBytes"], values["giveUpAfter"]
+    )
 
 
 def client_options(values: Values) -> ClientOptions:
@@ -181,7 +198,9 @@ def read_columns(schema: StructType) -> Names:
     ours = {column.name: column.ddl.lower() for column in COLUMNS}
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
-            what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
+            what = (
+                f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
+            )
             raise BadOption(f"nsq: there is no column {what}; a schema is any of {DDL}")
     if not schema.fields:
         raise BadOption("nsq: a schema without columns")
@@ -211,7 +230,9 @@ def write_columns(schema: StructType, topic: str) -> WriteColumns:
     for name, (words, kinds) in _TYPES.items():
         field = schema[places[name]] if name in places else None
         if field and not isinstance(field.dataType, kinds):
-            raise BadOption(f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}")
+            raise BadOption(
+                f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}"
+            )
     if "body" not in places:
         raise BadOption(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
     if not topic and "topic" not in places:

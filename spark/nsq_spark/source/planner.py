@@ -78,7 +78,9 @@ class Planner:
                 continue
             self.history.forget()  # the archive may have more of a topic that was deleted since then
             if before:
-                _log.warning("nsq: topic %s on %s was deleted and created again: reading on in the new one", *log)
+                _log.warning(
+                    "nsq: topic %s on %s was deleted and created again: reading on in the new one", *log
+                )
         self._there |= found
         self._know({log: kept.end for log, kept in found.items()})
         return found
@@ -186,7 +188,9 @@ class Planner:
             elif taken[log] < waiting[log]:
                 ends[log] = self.topics.read(log, seq=begin.seq + of_log).first if of_log else begin
         left = {log: count - taken[log] for log, count in waiting.items()}
-        return Batch(TopicOffset(ends, {log: low for log, low in begins.items() if log in lows}), waiting, left)
+        return Batch(
+            TopicOffset(ends, {log: low for log, low in begins.items() if log in lows}), waiting, left
+        )
 
     def _stop(self, log: LogKey, begin: Position, there: Answers, target: Positions | None) -> Position:
         """Return the place up to which a log is read: its end, or the end that it had when the query began."""
@@ -245,7 +249,9 @@ class Planner:
             high = self._archived_up_to(log, low, there)
             if high is not None:
                 found[log] = high
-            elif low.count is None and log in there and not there[log].first.is_before(low):  # it is of a time to come
+            elif (
+                low.count is None and log in there and not there[log].first.is_before(low)
+            ):  # it is of a time to come
                 lows[log] = there[log].first
         if found and self._archive.is_awaited():
             for log in found:
@@ -289,7 +295,9 @@ class Planner:
         if kept is None or kept.is_empty or message_id <= kept.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
-        return answer.first.count if answer.first.seq > answer.earliest_seq else None  # it may have been dropped by now
+        return (
+            answer.first.count if answer.first.seq > answer.earliest_seq else None
+        )  # it may have been dropped by now
 
     # ---- whose the messages in the archive are
 
@@ -304,7 +312,11 @@ class Planner:
         nsqds, failures = self.topics.by_tcp_address()
         found = {}
         for name, part in newest.items():
-            log = LogKey(name.topic, nsqds[name.nsqd]) if name.nsqd in nsqds else self._log_with(name.topic, part)
+            log = (
+                LogKey(name.topic, nsqds[name.nsqd])
+                if name.nsqd in nsqds
+                else self._log_with(name.topic, part)
+            )
             if log is None and failures:
                 raise failures[0]
             if log is None and not self.options.gone & {name.nsqd, "*"}:
@@ -351,7 +363,10 @@ class Planner:
         each = -(-self.options.least_partitions // max(1, len(ranges)))
         found = self._archive.partitions(bounds, self._columns) if bounds else []
         for log, whole in ranges.items():
-            found += [TopicPartition(log, *part, self._columns, self.options) for part in self._cut(log, *whole, each)]
+            found += [
+                TopicPartition(log, *part, self._columns, self.options)
+                for part in self._cut(log, *whole, each)
+            ]
         return found
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
@@ -364,7 +379,9 @@ class Planner:
         """Return equal parts of a range, none of which is empty."""
         messages = low.messages_to(high)
         parts = 1 if low.count is None else max(1, min(parts, messages))
-        inner = [self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)]
+        inner = [
+            self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)
+        ]
         return list(pairwise([low, *inner, high]))
 
 

@@ -43,7 +43,9 @@ class Published(PublishCounts, WriterCommitMessage):
 # ---- rows
 
 
-def batches_of(rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int) -> Iterator[PublishBatch]:
+def batches_of(
+    rows: pa.RecordBatch, columns: WriteColumns, topic: str, batch_bytes: int
+) -> Iterator[PublishBatch]:
     """Yield batches of all rows. The rows of a topic stay in order, except that deferred ones come first.
 
     Raises BadRow.
@@ -78,7 +80,9 @@ def _bodies(column: pa.Array) -> pa.Array:
     return bodies
 
 
-def _by_topic(rows: pa.RecordBatch, columns: WriteColumns, topic: str) -> Iterator[tuple[str, pa.Array | None]]:
+def _by_topic(
+    rows: pa.RecordBatch, columns: WriteColumns, topic: str
+) -> Iterator[tuple[str, pa.Array | None]]:
     """Yield the topics, in the order in which they come, with a mask of their rows; None stands for all rows."""
     if columns.topic is None:
         yield topic, None
@@ -121,7 +125,12 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
-        producers = Producers(options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s)
+        producers = Producers(
+            options.nsqd_tcp_addresses,
+            options.lookupd_http_addresses,
+            options.client,
+            options.give_up_after_s,
+        )
         sender = TaskPublisher(producers, PublishObserver())
         try:
             for rows in iterator:
@@ -145,7 +154,9 @@ class _Writer:
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
         done = total(messages).messages
-        _log.warning("failed; %d messages were published, and are stored twice if they are written again", done)
+        _log.warning(
+            "failed; %d messages were published, and are stored twice if they are written again", done
+        )
 
 
 class NsqWriter(_Writer, DataSourceArrowWriter):

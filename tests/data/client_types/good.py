@@ -44,9 +44,18 @@ def publish() -> None:
 
 def consume() -> None:
     got: list[Message] = []
-    with Consumer("t", "c", handle, nsqd_tcp_addresses="h:4150", max_in_flight=3, options=OPTIONS) as consumer:
+    with Consumer(
+        "t", "c", handle, nsqd_tcp_addresses="h:4150", max_in_flight=3, options=OPTIONS
+    ) as consumer:
         consumer.wait(1)
-    Consumer("t", "c", handle_and_count, lookupd_http_addresses=["h:4161"], msg_timeout=timedelta(minutes=2), concurrency=2).run()
+    Consumer(
+        "t",
+        "c",
+        handle_and_count,
+        lookupd_http_addresses=["h:4161"],
+        msg_timeout=timedelta(minutes=2),
+        concurrency=2,
+    ).run()
     Consumer("t", "c", got.append, on_give_up=got.append, max_attempts="3").run()
     on_gevent.Consumer("t", "c", batch_handler=handle_batch, deflate=True, deflate_level=3).run()
     for message in Consumer("t", "c"):
@@ -65,7 +74,9 @@ async def main() -> None:
         task = asyncio.create_task(producer.publish("t", b"x"))
         await task
     await (await aio.connect("h:4150")).close()
-    async with aio.Consumer("t", "c", handle_later, nsqd_tcp_addresses="h:4150", on_give_up=handle) as consumer:
+    async with aio.Consumer(
+        "t", "c", handle_later, nsqd_tcp_addresses="h:4150", on_give_up=handle
+    ) as consumer:
         await consumer.wait(1)
     async for message in aio.Consumer("t", "c"):
         print(message.body.decode())

@@ -14,9 +14,21 @@ from tests.support.ledger.verdict import judge
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--journal-delay", default=JOURNAL_DELAY_S, show_default=True, help="Seconds before a kill that may be forgotten.")
-@click.option("--also", multiple=True, type=click.Choice(sorted(EXTRA_CHECKS)), help="Apply this check, too (repeatable).")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--journal-delay",
+    default=JOURNAL_DELAY_S,
+    show_default=True,
+    help="Seconds before a kill that may be forgotten.",
+)
+@click.option(
+    "--also",
+    multiple=True,
+    type=click.Choice(sorted(EXTRA_CHECKS)),
+    help="Apply this check, too (repeatable).",
+)
 def main(files: tuple[Path, ...], journal_delay: float, also: tuple[str, ...]) -> None:
     """Check histories of clients, and print what is wrong in them."""
     is_sound = True

@@ -86,7 +86,9 @@ def _last_finish(course: Course) -> Answer | None:
 
 
 def _revived_ns(channel: Channel, publish: Publish) -> int:
-    seeks = [cut for cut in channel.cuts if cut.revives and cut.is_answered and publish.sent_ns >= cut.before_ns]
+    seeks = [
+        cut for cut in channel.cuts if cut.revives and cut.is_answered and publish.sent_ns >= cut.before_ns
+    ]
     return max((cut.start_ns for cut in seeks), default=0)
 
 
@@ -130,7 +132,9 @@ def unseen(story: Story) -> Iterator[Finding]:
         for delivery, course in channel.deliveries:
             publish = course.publish
             if publish is None or publish.number > delivery.number:
-                yield _finding("unseen", channel, course.body, "was never published", (delivery.number,), [delivery])
+                yield _finding(
+                    "unseen", channel, course.body, "was never published", (delivery.number,), [delivery]
+                )
             if not delivery.id:
                 continue
             key = delivery.server.nsqd, channel.topic, delivery.id
@@ -152,11 +156,15 @@ def doubled(story: Story) -> Iterator[Finding]:
         for course in channel.courses.values():
             publish = course.publish
             for delivery in course.deliveries:
-                first = identities.setdefault((channel.topic, course.body), delivery) if delivery.id else delivery
+                first = (
+                    identities.setdefault((channel.topic, course.body), delivery) if delivery.id else delivery
+                )
                 is_same = (first.id, first.timestamp_ns) == (delivery.id, delivery.timestamp_ns)
                 if not is_same and publish is not None and not publish.resends:
                     what = f"came before with the id {first.id} and the timestamp {first.timestamp_ns}"
-                    yield _finding("doubled", channel, course.body, what, (first.number, delivery.number), [delivery])
+                    yield _finding(
+                        "doubled", channel, course.body, what, (first.number, delivery.number), [delivery]
+                    )
             if len(course.deliveries) > 1:
                 yield from _same_attempts(channel, course)
 
@@ -169,7 +177,9 @@ def _same_attempts(channel: Channel, course: Course) -> Iterator[Finding]:
         before = seen.setdefault((delivery.server, delivery.id, delivery.attempts), delivery)
         if before is not delivery:
             what = f"came twice as attempt {delivery.attempts} from one life of nsqd"
-            yield _finding("doubled", channel, course.body, what, (before.number, delivery.number), [delivery])
+            yield _finding(
+                "doubled", channel, course.body, what, (before.number, delivery.number), [delivery]
+            )
 
 
 def repeated(story: Story) -> Iterator[Finding]:
@@ -192,8 +202,17 @@ def repeated(story: Story) -> Iterator[Finding]:
 def came_after_fin(channel: Channel, course: Course) -> Iterator[tuple[Answer, Delivery]]:
     """Yield the deliveries of a message behind the FINs of the deliveries before them, unless a seek brought them back."""
     for before, delivery in zip(course.deliveries, course.deliveries[1:], strict=False):
-        finish = next((one for one in course.answers_since(before.number) if one.is_fin and one.number < delivery.number), None)
-        if finish is not None and not any(cut.revives and cut.end_ns >= finish.delivery.at_ns for cut in channel.cuts):
+        finish = next(
+            (
+                one
+                for one in course.answers_since(before.number)
+                if one.is_fin and one.number < delivery.number
+            ),
+            None,
+        )
+        if finish is not None and not any(
+            cut.revives and cut.end_ns >= finish.delivery.at_ns for cut in channel.cuts
+        ):
             yield finish, delivery
 
 
@@ -215,7 +234,9 @@ def _deliveries_of_the_gone(channel: Channel, course: Course, publish: Publish) 
         before = [(cut, fate) for cut, fate in fates if cut.number < delivery.number]
         if before and before[-1][1] is Fate.GONE and before[-1][0].life < delivery.server.life:
             numbers = publish.number, before[-1][0].number, delivery.number
-            yield _finding("revived", channel, course.body, "came although it was emptied", numbers, [delivery])
+            yield _finding(
+                "revived", channel, course.body, "came although it was emptied", numbers, [delivery]
+            )
 
 
 # ---- how it comes
@@ -232,13 +253,24 @@ def reordered(story: Story) -> Iterator[Finding]:
         newest: dict[tuple[str, Server, str], tuple[Publish, Delivery]] = {}
         for delivery, course in channel.deliveries:
             publish = course.publish
-            if publish is None or not channel.is_uncut(delivery) or not _is_in_order(delivery, course, publish):
+            if (
+                publish is None
+                or not channel.is_uncut(delivery)
+                or not _is_in_order(delivery, course, publish)
+            ):
                 continue
             key = delivery.client, delivery.server, publish.client
             last, last_delivery = newest.get(key, (publish, delivery))
             if (publish.number, publish.index) < (last.number, last.index):
                 what = f"came after {last.body}, which was published later"
-                yield _finding("reordered", channel, course.body, what, (last_delivery.number, delivery.number), [delivery])
+                yield _finding(
+                    "reordered",
+                    channel,
+                    course.body,
+                    what,
+                    (last_delivery.number, delivery.number),
+                    [delivery],
+                )
             else:
                 newest[key] = publish, delivery
 
@@ -272,8 +304,15 @@ def _before_due(channel: Channel, course: Course, publish: Publish) -> Iterator[
 
 def _after_requeues(story: Story, channel: Channel, course: Course) -> Iterator[Finding]:
     for before, delivery in zip(course.deliveries, course.deliveries[1:], strict=False):
-        answers = [answer for answer in course.answers_since(before.number) if answer.number < delivery.number]
-        if not answers or answers[-1].is_fin or not story.has_kept(answers[-1], delivery) or not channel.is_uncut(delivery):
+        answers = [
+            answer for answer in course.answers_since(before.number) if answer.number < delivery.number
+        ]
+        if (
+            not answers
+            or answers[-1].is_fin
+            or not story.has_kept(answers[-1], delivery)
+            or not channel.is_uncut(delivery)
+        ):
             continue
         requeue = answers[-1]
         if delivery.attempts and delivery.attempts <= before.attempts:
@@ -295,7 +334,9 @@ def late(story: Story) -> Iterator[Finding]:
     for late in _serving(story).late:
         operation = late.operation
         body = operation.bodies[0] if operation.bodies else ""
-        yield Finding("late", operation.nsqd, body, str(late), (late.first.number, operation.number), operation.id)
+        yield Finding(
+            "late", operation.nsqd, body, str(late), (late.first.number, operation.number), operation.id
+        )
 
 
 def shared(story: Story) -> Iterator[Finding]:
@@ -326,7 +367,9 @@ def twice(story: Story) -> Iterator[Finding]:
                 yield _finding("twice", channel, course.body, what, numbers, course.deliveries[-1:])
 
 
-def _finding(check: str, channel: Channel, body: str, what: str, numbers: tuple[int, ...], some: list[Delivery]) -> Finding:
+def _finding(
+    check: str, channel: Channel, body: str, what: str, numbers: tuple[int, ...], some: list[Delivery]
+) -> Finding:
     return Finding(check, str(channel), body, what, numbers, some[-1].id if some else "")
 
 
@@ -334,6 +377,7 @@ Check = Callable[[Story], Iterator[Finding]]
 
 # What holds for every history, and what a test may demand in addition.
 CHECKS: Mapping[str, Check] = {
-    check.__name__: check for check in (lost, unjudged, torn, unseen, doubled, repeated, revived, reordered, early, late, shared)
+    check.__name__: check
+    for check in (lost, unjudged, torn, unseen, doubled, repeated, revived, reordered, early, late, shared)
 }
 EXTRA_CHECKS: Mapping[str, Check] = {check.__name__: check for check in (twice,)}

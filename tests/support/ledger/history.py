@@ -142,10 +142,20 @@ class History:
 
     # ---- publishers
 
-    def sending(self, topic: str, bodies: Iterable[bytes], client: str = "", *, defer_ns: int = 0, resends: bool = False) -> int:
+    def sending(
+        self,
+        topic: str,
+        bodies: Iterable[bytes],
+        client: str = "",
+        *,
+        defer_ns: int = 0,
+        resends: bool = False,
+    ) -> int:
         """Note a publish that is about to be sent; return its number. Bodies are unique in their topic."""
         names = list(map(name_of, bodies))
-        return self._append(Kind.SENDING, topic=topic, bodies=names, client=client, defer_ns=defer_ns, resends=resends)
+        return self._append(
+            Kind.SENDING, topic=topic, bodies=names, client=client, defer_ns=defer_ns, resends=resends
+        )
 
     def ok(self, publish: int, nsqd: str = "", epoch: int = 0) -> None:
         self._append(Kind.OK, of=publish, nsqd=nsqd, epoch=epoch)

@@ -46,13 +46,20 @@ class Serving:
         self._firsts.setdefault((operation.nsqd, operation.epoch, operation.kind), operation)
         self._begun.setdefault(operation.epoch, operation)
         if operation.epoch < self.newest_epoch:
-            newer = min((first for epoch, first in self._begun.items() if epoch > operation.epoch), key=lambda one: one.number)
+            newer = min(
+                (first for epoch, first in self._begun.items() if epoch > operation.epoch),
+                key=lambda one: one.number,
+            )
             self.late.append(Late(operation, newer, operation.at_ns - newer.at_ns))
         self.newest_epoch = max(self.newest_epoch, operation.epoch)
 
     def first_ns(self, kind: Kind, after_epoch: int) -> int:
         """Return when a primary of a higher epoch first did this; 0 if none has."""
-        firsts = [one.at_ns for (_, epoch, did), one in list(self._firsts.items()) if did == kind and epoch > after_epoch]
+        firsts = [
+            one.at_ns
+            for (_, epoch, did), one in list(self._firsts.items())
+            if did == kind and epoch > after_epoch
+        ]
         return min(firsts, default=0)
 
     def serves_now(self, nsqd: str) -> bool:

@@ -211,7 +211,9 @@ class Story:
         for publish in publishes:
             before = self.publishes.setdefault((publish.topic, publish.body), publish)
             if before is not publish:
-                raise ValueError(f"{publish.topic}: {publish.body} is published twice; a history needs bodies that differ")
+                raise ValueError(
+                    f"{publish.topic}: {publish.body} is published twice; a history needs bodies that differ"
+                )
         self._sent[operation.number] = publishes
 
     def _add_ok(self, operation: Operation) -> None:
@@ -231,7 +233,13 @@ class Story:
             course = channel.courses[body] = Course(body, self.publishes.get((operation.topic, body)))
         server = Server(operation.nsqd, len(self._lives[operation.nsqd]) - 1, operation.epoch)
         delivery = Delivery(
-            operation.number, operation.at_ns, operation.client, server, operation.id, operation.attempts, operation.timestamp_ns
+            operation.number,
+            operation.at_ns,
+            operation.client,
+            server,
+            operation.id,
+            operation.attempts,
+            operation.timestamp_ns,
         )
         course.deliveries.append(delivery)
         channel.deliveries.append((delivery, course))

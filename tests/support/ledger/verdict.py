@@ -46,13 +46,20 @@ class Verdict:
     def after_fin(self) -> int:
         """The number of deliveries for whose message a FIN had been sent, whether or not nsqd had got it."""
         channels = self.story.channels.values()
-        return sum(1 for channel in channels for course in channel.courses.values() for _ in came_after_fin(channel, course))
+        return sum(
+            1
+            for channel in channels
+            for course in channel.courses.values()
+            for _ in came_after_fin(channel, course)
+        )
 
     @property
     def most_deliveries(self) -> int:
         """The largest number of deliveries of one message to one channel."""
         channels = self.story.channels.values()
-        return max((len(course.deliveries) for channel in channels for course in channel.courses.values()), default=0)
+        return max(
+            (len(course.deliveries) for channel in channels for course in channel.courses.values()), default=0
+        )
 
     def counts(self) -> dict[str, int]:
         """Return the counts of a tally."""
@@ -87,17 +94,32 @@ class Verdict:
     def _evidence(self, finding: Finding) -> Iterator[str]:
         """Yield the operations about the message of a finding, and what happened to its channel and to nsqd in between."""
         first, last = min(finding.numbers, default=0), max(finding.numbers, default=0)
-        about = {operation.number for operation in self.operations if finding.body in operation.bodies} | set(finding.numbers)
+        about = {operation.number for operation in self.operations if finding.body in operation.bodies} | set(
+            finding.numbers
+        )
         where = {finding.where, finding.where.partition("/")[0]}
         cuts: set[int] = set()
         for operation in self.operations:
             is_between = first <= operation.number <= last
-            if is_between and operation.kind == Kind.CUT and f"{operation.topic}/{operation.channel}" in where:
+            if (
+                is_between
+                and operation.kind == Kind.CUT
+                and f"{operation.topic}/{operation.channel}" in where
+            ):
                 cuts.add(operation.number)
             is_of_nsqd = is_between and operation.kind in (Kind.KILLED, Kind.STOPPED, Kind.STARTED)
-            if is_of_nsqd or operation.number in cuts or {operation.number, operation.of} & about or operation.of in cuts:
+            if (
+                is_of_nsqd
+                or operation.number in cuts
+                or {operation.number, operation.of} & about
+                or operation.of in cuts
+            ):
                 values = {field.name: getattr(operation, field.name) for field in fields(operation)}
-                told = {field.name: values[field.name] for field in fields(operation) if values[field.name] != field.default}
+                told = {
+                    field.name: values[field.name]
+                    for field in fields(operation)
+                    if values[field.name] != field.default
+                }
                 yield f"    {told}"[:_LONGEST_LINE]
 
 

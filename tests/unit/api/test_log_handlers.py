@@ -13,7 +13,9 @@ from nsqd_py.api import log_handlers
 from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
 
 
-def test_the_threads_that_resolve_names_do_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_that_resolve_names_do_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     broker = start_broker(world, tmp_path)
     topic = broker.get_topic("t")

@@ -19,7 +19,10 @@ def test_it_lists_every_file_with_its_path(capsys: pytest.CaptureFixture[str]) -
 def test_it_prints_the_files_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert contrib.main(["systemd/nsqd.service", "systemd/nsqd.socket"]) == 0
     folder = REPOSITORY / "contrib/systemd"
-    assert capsys.readouterr().out == (folder / "nsqd.service").read_text() + (folder / "nsqd.socket").read_text()
+    assert (
+        capsys.readouterr().out
+        == (folder / "nsqd.service").read_text() + (folder / "nsqd.socket").read_text()
+    )
 
 
 @pytest.mark.parametrize("main", [nsqadmin.main, nsqd.main, nsqlookupd.main])

@@ -79,7 +79,9 @@ class FakeClient:
 
 def granted(*grants: Grant, ttl: int = 60) -> Authorization:
     answer = read_answer(answer_of(*grants, ttl=ttl))
-    return Authorization(answer.ttl_s, answer.identity, answer.identity_url, list(compile_rules(answer.grants)))
+    return Authorization(
+        answer.ttl_s, answer.identity, answer.identity_url, list(compile_rules(answer.grants))
+    )
 
 
 class Scene:
@@ -139,7 +141,10 @@ def test_a_decision_is_made_once(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("failure", "error"),
-    [(NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"), (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error")],
+    [
+        (NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"),
+        (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error"),
+    ],
 )
 def test_why_the_servers_failed_is_not_told(
     scene: Scene, failure: Exception, error: str, caplog: pytest.LogCaptureFixture
@@ -166,7 +171,10 @@ def test_the_servers_are_asked_again_when_the_authorization_has_expired(scene: S
     scene.check("PUB")
     assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 0)
     scene.advance(1)
-    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 1)  # not before the next command
+    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (
+        1,
+        1,
+    )  # not before the next command
     scene.check("PUB")
     assert scene.client.is_paused
     scene.settle()

@@ -27,7 +27,9 @@ def grant(topic: str, channels: list[str], *allowed: str) -> dict[str, Any]:
 
 
 def test_what_is_absent_or_null_is_empty_and_case_does_not_matter() -> None:
-    answer = read_answer({"TTL": 1, "identity": None, "Authorizations": [None, {"Topic": "t", "channels": [None]}]})
+    answer = read_answer(
+        {"TTL": 1, "identity": None, "Authorizations": [None, {"Topic": "t", "channels": [None]}]}
+    )
     assert answer == (1, "", "", [("", [], []), ("t", [""], [])])
 
 

@@ -35,7 +35,9 @@ def server(make_server: MakeServer) -> AuthServer:
     return make_server()
 
 
-def servers(*addresses: str, method: str = "get", first: int = 0, tls: Callable[[], Any] = pytest.fail) -> AuthServers:
+def servers(
+    *addresses: str, method: str = "get", first: int = 0, tls: Callable[[], Any] = pytest.fail
+) -> AuthServers:
     client = HttpClient(2.0, 2.0, resolve)
     return AuthServers(addresses, method, client, tls, lambda count: first)
 
@@ -70,7 +72,9 @@ def test_an_address_is_a_host_or_a_url(address: str, url: Url) -> None:
     assert auth_url(address) == url
 
 
-@pytest.mark.parametrize("address", ["", ":1", "h:port", "h:70000", "h:0", "ftp://h", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "address", ["", ":1", "h:port", "h:70000", "h:0", "ftp://h", "http://", "http://[::1"]
+)
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(ValueError):
         auth_url(address)
@@ -78,7 +82,12 @@ def test_what_is_no_address(address: str) -> None:
 
 # --- questions
 
-VALUES = {"remote_ip": ["192.0.2.1"], "tls": ["true"], "common_name": ["name"], "secret": ["open sesame&=?\ufffd"]}
+VALUES = {
+    "remote_ip": ["192.0.2.1"],
+    "tls": ["true"],
+    "common_name": ["name"],
+    "secret": ["open sesame&=?\ufffd"],
+}
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
@@ -97,7 +106,9 @@ def test_the_next_server_is_asked_where_one_fails(make_server: MakeServer) -> No
     refusing, nonsense, good = make_server(), make_server(), make_server()
     refusing.refuse()
     nonsense.body = b"no json"
-    all_of_them = servers(refusing.address, good.address, nonsense.address, f"{HOST}:{closed_port()}", first=2)
+    all_of_them = servers(
+        refusing.address, good.address, nonsense.address, f"{HOST}:{closed_port()}", first=2
+    )
     assert ask(all_of_them).identity == "me"
     assert [len(server.asked) for server in (refusing, nonsense, good)] == [1, 1, 1]
 
@@ -143,7 +154,9 @@ def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_server_that_requires_tls_is_asked_over_it(make_server: MakeServer, certificates: Certificates, method: str) -> None:
+def test_a_server_that_requires_tls_is_asked_over_it(
+    make_server: MakeServer, certificates: Certificates, method: str
+) -> None:
     plain, secure = make_server(), make_server(server_tls(certificates))
     plain.refuse(403, {"message": "TLS_REQUIRED", "https_port": secure.port})
     assert ask(servers(plain.address, method=method, tls=trusting(certificates))).identity == "me"
@@ -151,7 +164,9 @@ def test_a_server_that_requires_tls_is_asked_over_it(make_server: MakeServer, ce
     assert (asked.method, asked.path, asked.values) == (method.upper(), "/auth", VALUES)
 
 
-@pytest.mark.parametrize("body", [{}, [], {"https_port": 0}, {"https_port": "1"}, {"https_port": 70000}, b"no"])
+@pytest.mark.parametrize(
+    "body", [{}, [], {"https_port": 0}, {"https_port": "1"}, {"https_port": 70000}, b"no"]
+)
 def test_a_refusal_that_names_no_port(server: AuthServer, body: Any) -> None:
     server.refuse(403, body)
     with pytest.raises(NoAuthorization, match="got response 403"):
@@ -167,6 +182,8 @@ def test_a_file_of_authorities_that_is_gone(server: AuthServer) -> None:
 
 def test_others_run_between_the_expressions_of_a_long_answer() -> None:
     with counted_turns() as turns:
-        found = authorization(answer_of((".*", tuple(f"^channel_{number}$" for number in range(4000)), ("publish",))))
+        found = authorization(
+            answer_of((".*", tuple(f"^channel_{number}$" for number in range(4000)), ("publish",)))
+        )
     assert len(found.rules[0].channels) == 4000
     assert len(turns) >= 2

@@ -17,7 +17,9 @@ from tests.unit.fakes import SECOND, FakeClock, World, start_broker
 
 @pytest.mark.parametrize("moment", ["while its journal is written", "before it exists", "when it exists"])
 @pytest.mark.parametrize("keeps_some", [False, True])
-def test_a_kill_leaves_no_channel_that_needs_removed_messages(directory: Path, moment: str, keeps_some: bool) -> None:
+def test_a_kill_leaves_no_channel_that_needs_removed_messages(
+    directory: Path, moment: str, keeps_some: bool
+) -> None:
     """The journal of a new channel has the position at which writing it began; in the meantime, files are removed."""
     world = World()
     data, left = directory / "data", directory / "left"

@@ -86,7 +86,11 @@ def test_a_log_file_that_is_being_written_back_is_waited_for(
     life = WritingLife(directory, monkeypatch, "write_back")
     life.path.unlink()
     life.begin()
-    ended = gevent.spawn(life.broker.delete_topic, TOPIC) if ending == "delete" else gevent.spawn(life.broker.close)
+    ended = (
+        gevent.spawn(life.broker.delete_topic, TOPIC)
+        if ending == "delete"
+        else gevent.spawn(life.broker.close)
+    )
     gevent.sleep(0)
     assert not life.topic.is_closed
     life.gate.set()
@@ -125,7 +129,10 @@ def test_what_was_deleted_meanwhile_is_not_emptied(life: DeletingLife, what: str
         waiting = [life.start(broker.delete_topic, TOPIC), life.start(broker.empty_topic, topic)]
     else:
         channel = topic.channels["fast"]
-        waiting = [life.start(broker.delete_channel, topic, "fast"), life.start(broker.empty_channel, topic, channel)]
+        waiting = [
+            life.start(broker.delete_channel, topic, "fast"),
+            life.start(broker.empty_channel, topic, channel),
+        ]
     life.open_gate()
     for operation in waiting:
         operation.get(timeout=40)
@@ -251,7 +258,9 @@ def make(directory: Path, count: int) -> Broker:
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
 @pytest.mark.parametrize("stops", [False, True])
-def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(tmp_path: Path, is_killed: bool, stops: bool) -> None:
+def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(
+    tmp_path: Path, is_killed: bool, stops: bool
+) -> None:
     def act(directory: Path, count: int) -> Counter[str]:
         broker = make(directory, count)
         close_descriptors(directory) if is_killed else broker.close()

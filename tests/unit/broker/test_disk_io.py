@@ -13,7 +13,16 @@ from nsqd_py.broker.disk_io import JournalWriter, SlowReader, StillReading
 from nsqd_py.diskqueue.journal import Journal
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import wait_until
-from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, FakeThreadPool, GatedPool, World, publish, refuse
+from tests.unit.fakes import (
+    SECOND,
+    FakeConsumer,
+    FakePublisher,
+    FakeThreadPool,
+    GatedPool,
+    World,
+    publish,
+    refuse,
+)
 from tests.unit.topic_bench import SlowBench
 
 

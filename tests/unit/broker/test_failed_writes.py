@@ -121,7 +121,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
 @pytest.mark.parametrize("max_bytes", [1 << 20, SMALL_FILE], ids=["same file", "new files"])
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("moment", [BEFORE, HALF, AFTER])
-def test_an_error_at_any_step_of_a_write(tmp_path: Path, calls: FailingCalls, moment: str, kind: str, max_bytes: int) -> None:
+def test_an_error_at_any_step_of_a_write(
+    tmp_path: Path, calls: FailingCalls, moment: str, kind: str, max_bytes: int
+) -> None:
     calls.moment, calls.error = moment, ERRORS[kind]
     most_calls = refused = 0
     for failing in range(12):
@@ -166,7 +168,10 @@ def test_a_write_that_goes_on_after_its_publisher_was_refused(
         assert all(map(bench.is_taken, (b"after one", b"after two" * 20)))
         gate.set()
         threads = bench.threads
-        wait_until(lambda: gevent.sleep(0) or threads.idle_count == threads.thread_count, what="the thread to end its write")
+        wait_until(
+            lambda: gevent.sleep(0) or threads.idle_count == threads.thread_count,
+            what="the thread to end its write",
+        )
     assert all(map(bench.is_taken, (b"three", b"four" * 100, b"five" * 100)))
     bench.check()
 

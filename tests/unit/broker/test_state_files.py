@@ -67,7 +67,9 @@ def test_what_cannot_be_understood(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("call", ["open", "write", "short write", "fsync", "rename"])
-def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_replacement_that_fails_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     replace_file(path, b"one")
     before = len(os.listdir("/proc/self/fd"))
 
@@ -113,7 +115,9 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
 # --- a topic whose channels are all ephemeral
 
 
-def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_dropped_are_neither_backlog_nor_lost(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A journal may know less than the one who dropped them: it could not be written, or not yet."""
     world = World()
     broker = start_broker(world, directory, max_bytes_per_file=200)
@@ -139,7 +143,9 @@ def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, m
 
 
 @pytest.mark.parametrize("missing", [METADATA_FILE, "t:ch.cursor"])
-def test_a_channel_without_its_journal_or_its_name_in_the_file_gets_everything(directory: Path, missing: str) -> None:
+def test_a_channel_without_its_journal_or_its_name_in_the_file_gets_everything(
+    directory: Path, missing: str
+) -> None:
     """A crash may have come before the file was written."""
     world = World()
     broker = start_broker(world, directory)
@@ -179,7 +185,9 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topics["t"]
-    monkeypatch.setattr(broker.metadata, "want", lambda: None)  # the deletion is written down when the test says
+    monkeypatch.setattr(
+        broker.metadata, "want", lambda: None
+    )  # the deletion is written down when the test says
     broker.delete_channel(topic, "ch")
     write = Journal.snapshot
     monkeypatch.setattr(Journal, "snapshot", lambda *position: (write(*position), broker.metadata.persist()))

@@ -25,7 +25,18 @@ from nsqd_py.queue.topic import Topic
 from tests.support.disk_calls import path_of
 from tests.support.power_cut import Op, Platter, Tape
 from tests.support.together import wait_for_event
-from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, GatedPool, World, limits, publish, refuse, start_broker
+from tests.unit.fakes import (
+    MS,
+    SECOND,
+    FakePublisher,
+    FakeThreadPool,
+    GatedPool,
+    World,
+    limits,
+    publish,
+    refuse,
+    start_broker,
+)
 
 pytestmark = pytest.mark.usefixtures("quiet_hub")
 
@@ -34,14 +45,19 @@ class Bench:
     """A topic with a real log, whose syncs go where the test says."""
 
     def __init__(
-        self, directory: Path, every: int = 1, when_settled: Callable[[Callable[[], None]], Any] = lambda call: call()
+        self,
+        directory: Path,
+        every: int = 1,
+        when_settled: Callable[[Callable[[], None]], Any] = lambda call: call(),
     ) -> None:
         self.directory = directory
         self.world: Any = World()
         self.world.options = limits(sync_every=every, sync_timeout_ns=2 * SECOND)
         self.synced: list[OSError | None] = []
         self.disk_speed = self.world.disk_speed
-        self.sync = GroupSync(self.world, lambda _, error: self.synced.append(error), when_settled, lambda *_: None)
+        self.sync = GroupSync(
+            self.world, lambda _, error: self.synced.append(error), when_settled, lambda *_: None
+        )
         self.topic = self.new_topic("orders")
         self.log: Any = self.topic.log
         self.topic.disk_speed = self.disk_speed
@@ -191,7 +207,9 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("place", ["begin", "sync"])
-def test_what_a_failed_sync_has_taken_is_synced_later(bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_what_a_failed_sync_has_taken_is_synced_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     """It was neither synced nor unpinned any more, and its publishers may have had their OK, as without --sync-every=1."""
     with monkeypatch.context() as patch:
         if place == "begin":
@@ -207,7 +225,9 @@ def test_what_a_failed_sync_has_taken_is_synced_later(bench: Bench, monkeypatch:
     assert not bench.log.syncs.directory_changed
 
 
-def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.put()
     gate = gevent.event.Event()
     monkeypatch.setattr(os, "fdatasync", lambda _: wait_for_event(gate, "the test") or {}["a bug"])
@@ -232,7 +252,9 @@ def test_a_bug_after_a_wait_for_the_names_of_channels_keeps_nobody_waiting(
 # --- a slow one
 
 
-def test_a_sync_that_takes_long_slows_its_topic_down(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_takes_long_slows_its_topic_down(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench, pool = Bench(directory), GatedPool()
     bench.topic.slow_writer = SlowWriter(bench.topic, bench.log, pool, bench.disk_speed)
     monkeypatch.setattr(os, "fdatasync", lambda _: wait_for_event(pool.gate, "the test"))
@@ -257,7 +279,9 @@ def test_a_sync_that_takes_long_slows_its_topic_down(directory: Path, monkeypatc
 def test_a_sync_that_is_over_slows_nothing_down(directory: Path) -> None:
     """It waits for the names of channels, which may take long."""
     gate = gevent.event.Event()
-    bench = Bench(directory, when_settled=lambda call: gevent.spawn(lambda: (wait_for_event(gate, "the test"), call())))
+    bench = Bench(
+        directory, when_settled=lambda call: gevent.spawn(lambda: (wait_for_event(gate, "the test"), call()))
+    )
     publisher = bench.put()
     bench.pass_time(SECOND)
     assert publisher.holds == 1 and not bench.disk_speed.is_slow
@@ -350,11 +374,15 @@ def test_a_file_that_fails_does_not_concern_other_topics(many: ManyTopics, disk:
     assert many.failed == []
 
 
-def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_with_one_topic_does_not_stop_the_others(
+    many: ManyTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     note = many.bench.sync._note
     many.put(*many.topics)
     with monkeypatch.context() as patch:
-        patch.setattr(many.bench.sync, "_note", lambda *given: 1 // 0 if given[0] is many.topics[0] else note(*given))
+        patch.setattr(
+            many.bench.sync, "_note", lambda *given: 1 // 0 if given[0] is many.topics[0] else note(*given)
+        )
         many.bench.pass_time(2 * SECOND)
     assert many.synced == [None, None]
     many.put(*many.topics)
@@ -362,7 +390,9 @@ def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeyp
     assert many.synced == [None] * 5
 
 
-@pytest.mark.skipif(file_system_of(Path("/tmp")) not in ("ext4", "tmpfs", "xfs"), reason="its files are synced one by one")
+@pytest.mark.skipif(
+    file_system_of(Path("/tmp")) not in ("ext4", "tmpfs", "xfs"), reason="its files are synced one by one"
+)
 def test_one_sync_serves_many_topics_whose_time_has_come(very_many: ManyTopics, disk: Disk) -> None:
     very_many.put(very_many.topics[0])
     very_many.pass_time(2 * SECOND)
@@ -389,7 +419,9 @@ def test_each_topic_gets_its_own_result_where_one_call_cannot_sync_them(
     assert very_many.synced[300:] == [None]
 
 
-def test_a_bug_in_a_common_sync_leaves_all_unsynced(very_many: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_common_sync_leaves_all_unsynced(
+    very_many: ManyTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(syncing, "file_system_of", None)
         very_many.pass_time(2 * SECOND)

@@ -40,8 +40,12 @@ def kill_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("is_paused", [False, True], ids=["", "paused"])
-@pytest.mark.parametrize("call", [call if call < 8 else pytest.param(call, marks=pytest.mark.slow) for call in range(40)])
-def test_a_kill_in_the_middle(call: int, is_paused: bool, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "call", [call if call < 8 else pytest.param(call, marks=pytest.mark.slow) for call in range(40)]
+)
+def test_a_kill_in_the_middle(
+    call: int, is_paused: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES, mem_queue_size=0)
     topic = broker.get_topic("t")
@@ -70,7 +74,10 @@ def test_a_kill_in_the_middle(call: int, is_paused: bool, directory: Path, monke
     found = again.topics.get("t")
     if found is not None and found.next_seq:
         assert not (directory / "t.cursor").exists() or is_paused
-        assert {name: channel.depth for name, channel in found.channels.items()} == {"a": COUNT - FINISHED, "b": COUNT}
+        assert {name: channel.depth for name, channel in found.channels.items()} == {
+            "a": COUNT - FINISHED,
+            "b": COUNT,
+        }
         assert all(channel.lost_count == 0 for channel in found.channels.values())
     else:
         assert list(directory.glob("t.*")) == []

@@ -32,7 +32,9 @@ def turn() -> None:
 
 
 @pytest.mark.parametrize("wake", [WorkQueue.close, lambda queue: queue.put_all([1])], ids=["close", "put"])
-def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[WorkQueue[int]], None]) -> None:
+def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(
+    wake: Callable[[WorkQueue[int]], None],
+) -> None:
     """As when Ctrl-C ends a loop over a consumer, which then waits for the connections to close."""
     queue = WorkQueue(Greenlets())
     elsewhere = Event()
@@ -146,7 +148,9 @@ def test_a_worker_waits_on_when_another_one_was_faster() -> None:
 def test_the_result_of_a_killed_call_is_dropped() -> None:
     may_end = threading.Event()
     dropped = []
-    early = WorkerThread(THREADS, THREADS.make_poller(), lambda: wait_for_event(may_end, "the kill") is None, dropped.append)
+    early = WorkerThread(
+        THREADS, THREADS.make_poller(), lambda: wait_for_event(may_end, "the kill") is None, dropped.append
+    )
     early.kill()
     assert dropped == []
     may_end.set()

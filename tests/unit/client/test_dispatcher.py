@@ -75,7 +75,9 @@ class Harness:
         return self.pump()
 
     def fail_to_open(self, address: str) -> list[PendingPublish]:
-        return self.dispatcher.not_opened(self.writer(address), ConnectionFailed(address, "refused"), self.now_s)
+        return self.dispatcher.not_opened(
+            self.writer(address), ConnectionFailed(address, "refused"), self.now_s
+        )
 
 
 # ---- answers
@@ -168,4 +170,7 @@ def test_errors_name_what_was_configured() -> None:
     direct = NonBlockingProducer("h:4150")._core.dispatcher
     assert str(direct.still_open(2)) == "h:4150: 2 publishes are open; h:4150: not connected yet"
     found = NonBlockingProducer(lookupd_http_addresses="h:4161")._core.dispatcher
-    assert str(found.still_open(1)) == "1 publish is open; no nsqd is known: nsqlookupd h:4161: has not answered yet"
+    assert (
+        str(found.still_open(1))
+        == "1 publish is open; no nsqd is known: nsqlookupd h:4161: has not answered yet"
+    )

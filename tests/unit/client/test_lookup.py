@@ -32,7 +32,9 @@ def test_where_a_topic_is_asked_for(address: str, url: str) -> None:
     assert lookup_url(address, "t#ephemeral") == f"{url}%23ephemeral"
 
 
-@pytest.mark.parametrize("address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"])
+@pytest.mark.parametrize(
+    "address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(BadClientOption, match="host:port"):
         lookup_url(address, "t")

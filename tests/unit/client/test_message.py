@@ -28,7 +28,12 @@ def test_answers_leave_together(world: World) -> None:
     second.requeue(1.5)
     third.finish()
     assert world.ready == ["output"]  # reported once
-    assert world.sent() == [b"FIN " + message_id(1), b"FIN " + message_id(3), b"REQ " + message_id(2) + b" 1500", b"RDY 0"]
+    assert world.sent() == [
+        b"FIN " + message_id(1),
+        b"FIN " + message_id(3),
+        b"REQ " + message_id(2) + b" 1500",
+        b"RDY 0",
+    ]
     assert world.sent() == []
 
 
@@ -152,13 +157,17 @@ WAYS: dict[str, Callable[[MessageBatch], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(large_world: World, way: str) -> None:
+def test_a_message_that_a_thread_finishes_is_not_answered_again_with_its_batch(
+    large_world: World, way: str
+) -> None:
     world, count = large_world, 200
     for _ in range(20):
         batch = world.batch(*range(count))
         assert batch.finish_if_open(message_id(0))  # there is a set of those that are open from now on
 
-        finishing = threading.Thread(target=list, args=[map(batch.finish_if_open, map(message_id, range(1, count)))])
+        finishing = threading.Thread(
+            target=list, args=[map(batch.finish_if_open, map(message_id, range(1, count)))]
+        )
         finishing.start()
         while finishing.is_alive() and not batch.is_answered:
             with suppress(AlreadyAnswered):

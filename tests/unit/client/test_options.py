@@ -143,8 +143,12 @@ def test_what_is_no_address(text: str, words: str) -> None:
 # ---- what a user may give to `Producer` and `Consumer` by mistake, and what is said then
 
 IDS = ["threads", "gevent", "aio"]
-CONSUMERS = pytest.mark.parametrize("consumer_type", [client.Consumer, on_gevent.Consumer, AioConsumer], ids=IDS)
-PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, on_gevent.Producer, AioProducer], ids=IDS)
+CONSUMERS = pytest.mark.parametrize(
+    "consumer_type", [client.Consumer, on_gevent.Consumer, AioConsumer], ids=IDS
+)
+PRODUCERS = pytest.mark.parametrize(
+    "producer_type", [client.Producer, on_gevent.Producer, AioProducer], ids=IDS
+)
 
 
 # --- addresses
@@ -179,15 +183,31 @@ def test_what_is_no_address_is_refused_with_a_sentence(given: Any, text: str) ->
 @pytest.mark.parametrize(
     ("kind", "given", "text"),
     [
-        ("both", {"lookupd_http_addresses": b"h:4161"}, r"an address is a str such as '127\.0\.0\.1:4161', not bytes"),
-        ("both", {"lookupd_http_addresses": None}, "addresses are a str or a list of them, not NoneType: None"),
+        (
+            "both",
+            {"lookupd_http_addresses": b"h:4161"},
+            r"an address is a str such as '127\.0\.0\.1:4161', not bytes",
+        ),
+        (
+            "both",
+            {"lookupd_http_addresses": None},
+            "addresses are a str or a list of them, not NoneType: None",
+        ),
         ("both", {"log": 3}, "log must have .* got 3"),
-        ("both", {"options": {"auth_secret": "hush"}}, "options must be a ClientOptions, not dict: .*snappy=True$"),
+        (
+            "both",
+            {"options": {"auth_secret": "hush"}},
+            "options must be a ClientOptions, not dict: .*snappy=True$",
+        ),
         ("Consumer", {"concurrency": "x"}, "concurrency cannot be 'x': expected a whole number, at least 1"),
         ("Consumer", {"auto_touch": "no"}, "auto_touch cannot be 'no': expected true or false"),
         ("Consumer", {"chance": 3}, "chance must be a function, got 3"),
         ("Producer", {"window": 1.5}, "window cannot be 1.5"),
-        ("Producer", {"publish_timeout_s": float("nan")}, "publish_timeout_s cannot be nan: expected .* above 0"),
+        (
+            "Producer",
+            {"publish_timeout_s": float("nan")},
+            "publish_timeout_s cannot be nan: expected .* above 0",
+        ),
         ("Producer", {"answer_timeout_s": "3s"}, "answer_timeout_s cannot be '3s'"),
     ],
 )
@@ -215,7 +235,9 @@ def test_a_star_imports_the_clients_and_nothing_else(package: str) -> None:
 
 @CONSUMERS
 def test_a_consumer_without_addresses_is_refused(consumer_type: Any) -> None:
-    with pytest.raises(BadClientOption, match="a consumer needs the address of an nsqd .* or of an nsqlookupd"):
+    with pytest.raises(
+        BadClientOption, match="a consumer needs the address of an nsqd .* or of an nsqlookupd"
+    ):
         consumer_type("t", "c")
     with pytest.raises(BadClientOption, match="needs the address"):
         consumer_type("t", "c", print, nsqd_tcp_addresses=[], lookupd_http_addresses=())
@@ -240,7 +262,10 @@ def test_a_topic_that_is_not_a_str_is_refused_with_a_sentence(producer_type: Any
     publish = getattr(producer_type("127.0.0.1:1"), way)
     with pytest.raises(TypeError) as raised:
         publish(b"orders", body)
-    assert str(raised.value) == "a topic or channel is a str, not bytes: decode it first, as in b'orders'.decode()"
+    assert (
+        str(raised.value)
+        == "a topic or channel is a str, not bytes: decode it first, as in b'orders'.decode()"
+    )
     with pytest.raises(TypeError, match="a topic or channel is a str, not int"):
         publish(5, body)
     with pytest.raises(BadName):

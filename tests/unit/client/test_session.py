@@ -64,12 +64,16 @@ def test_many_bytes_out_of_few_come_step_by_step() -> None:
     session, side = session_with(deflate=True), NsqdSide()
     shake_hands(session, side, ["deflate"])
     bodies = [b"x" * 300_000] * 10
-    events = session.received(side.tell(b"".join(message(number, body) for number, body in enumerate(bodies))))
+    events = session.received(
+        side.tell(b"".join(message(number, body) for number, body in enumerate(bodies)))
+    )
     assert session.has_more
     assert sum(len(event) for event in events if isinstance(event, IncomingMessages)) < 10
     while session.has_more:
         events += session.received(b"")
-    assert [body for event in events if isinstance(event, IncomingMessages) for body in event.bodies] == bodies
+    assert [
+        body for event in events if isinstance(event, IncomingMessages) for body in event.bodies
+    ] == bodies
 
 
 def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
@@ -82,19 +86,34 @@ def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
 @pytest.mark.parametrize(
     ("options", "answer", "kind", "text"),
     [
-        ({}, frames.error(b"E_BAD_BODY IDENTIFY nonsense"), HandshakeFailed, "refused the handshake: E_BAD_BODY"),
+        (
+            {},
+            frames.error(b"E_BAD_BODY IDENTIFY nonsense"),
+            HandshakeFailed,
+            "refused the handshake: E_BAD_BODY",
+        ),
         ({}, frames.error(b"E_AUTH_FAILED no"), AuthFailed, "E_AUTH_FAILED no"),
         ({}, frames.error(b"E_UNAUTHORIZED no"), AuthFailed, "E_UNAUTHORIZED no"),
         ({}, identity(auth_required=True), AuthFailed, "give auth_secret"),
         ({"tls_v1": True}, identity(tls_v1=False), HandshakeFailed, "offers no TLS"),
         ({"tls_v1": True}, frames.OK, HandshakeFailed, "offers no TLS"),
         ({}, frames.response(b"{nonsense"), HandshakeFailed, "no JSON"),
-        ({}, frames.response(b'{"max_rdy_count": "many"}'), HandshakeFailed, "max_rdy_count is of another type"),
+        (
+            {},
+            frames.response(b'{"max_rdy_count": "many"}'),
+            HandshakeFailed,
+            "max_rdy_count is of another type",
+        ),
         ({}, message(1), HandshakeFailed, "a message before the handshake was over"),
         ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeFailed, "this is an HTTP port"),
         ({}, b"\0\0\0\x0eE_BAD_PROTOCOL", HandshakeFailed, "this is the TCP port of nsqlookupd"),
         ({}, b"\x15\x03\x01\0\2\2\x16\0", HandshakeFailed, "TLS only"),
-        ({"snappy": True}, identity(snappy=True) + frames.OK, HandshakeFailed, "snappy: the stream has no identifier"),
+        (
+            {"snappy": True},
+            identity(snappy=True) + frames.OK,
+            HandshakeFailed,
+            "snappy: the stream has no identifier",
+        ),
         ({"tls_v1": True}, identity(tls_v1=True) + b"nonsense", HandshakeFailed, "TLS: "),
         (
             {"tls_v1": True, "tls_root_ca_file": "/nowhere.pem"},
@@ -104,7 +123,9 @@ def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
         ),
     ],
 )
-def test_a_handshake_that_fails(options: dict[str, Any], answer: bytes, kind: type[Exception], text: str) -> None:
+def test_a_handshake_that_fails(
+    options: dict[str, Any], answer: bytes, kind: type[Exception], text: str
+) -> None:
     error = broken(started(**options), answer)
     assert type(error) is kind
     assert text in str(error)
@@ -120,7 +141,9 @@ def test_a_layer_that_is_not_confirmed() -> None:
 
 def test_numbers_that_cannot_be() -> None:
     assert started(deflate=True).received(identity(deflate=True, deflate_level=99)) == []
-    (ready,) = shake_hands(session_with(), NsqdSide(), [], msg_timeout=-1, max_msg_timeout=-1, max_rdy_count=-1)
+    (ready,) = shake_hands(
+        session_with(), NsqdSide(), [], msg_timeout=-1, max_msg_timeout=-1, max_rdy_count=-1
+    )
     assert ready == Negotiated(deflate_level=1)
 
 

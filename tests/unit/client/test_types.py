@@ -34,13 +34,19 @@ def test_a_type_checker_sees_each_mistake(checker: str, tmp_path: Path) -> None:
     pytest.importorskip(CHECKERS[checker][1])
     for name in ("good.py", "bad.py"):
         shutil.copy(PROGRAMS / name, tmp_path)
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(REPOSITORY)]}))
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(REPOSITORY)]})
+    )
     command = [sys.executable, *CHECKERS[checker], "."]
     environment = {**os.environ, "MYPYPATH": str(REPOSITORY)}
-    checked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    checked = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     found = re.findall(r"(good|bad)\.py:(\d+):(?:\d+ -)? error", checked.stdout)
     assert [number for name, number in found if name == "good"] == [], checked.stdout
-    assert {int(number) for name, number in found if name == "bad"} == marked(PROGRAMS / "bad.py"), checked.stdout
+    assert {int(number) for name, number in found if name == "bad"} == marked(PROGRAMS / "bad.py"), (
+        checked.stdout
+    )
 
 
 def test_every_setting_has_a_type() -> None:

@@ -35,7 +35,9 @@ class Servers:
     def answer(self) -> Answer:
         return AnswerBudget().answer()
 
-    def get_bytes(self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def get_bytes(
+        self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None
+    ) -> bytes:
         self.asked.append(f"{address}{path}")
         self.queries.append(query)
         gevent.sleep(self.delay_s)
@@ -65,8 +67,19 @@ def poller(servers: Any) -> Iterator[MakePoller]:
     """`poller(lookupds=…, nsqds=…)` asks these servers; it has asked once when it is returned."""
     with ExitStack() as stack:
 
-        def make(*, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> ClusterPoller:
-            made = ClusterPoller(Cluster(), servers, lookupds, nsqds, INTERVAL_S, int, raise_again, **{"asks_info": True} | asked)
+        def make(
+            *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any
+        ) -> ClusterPoller:
+            made = ClusterPoller(
+                Cluster(),
+                servers,
+                lookupds,
+                nsqds,
+                INTERVAL_S,
+                int,
+                raise_again,
+                **{"asks_info": True} | asked,
+            )
             stack.callback(made.close)
             made.round()
             return made
@@ -80,14 +93,25 @@ def raise_again(error: Exception) -> None:
 
 def stats(**messages: int) -> dict[str, Any]:
     topics = [
-        {"topic_name": name, "depth": count, "backend_depth": 0, "message_count": count, "paused": False, "channels": []}
+        {
+            "topic_name": name,
+            "depth": count,
+            "backend_depth": 0,
+            "message_count": count,
+            "paused": False,
+            "channels": [],
+        }
         for name, count in messages.items()
     ]
     return {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": topics}
 
 
 def named(*hosts: str) -> dict[str, Any]:
-    return {"producers": [{"broadcast_address": host, "tcp_port": 1, "http_port": 2, "topics": []} for host in hosts]}
+    return {
+        "producers": [
+            {"broadcast_address": host, "tcp_port": 1, "http_port": 2, "topics": []} for host in hosts
+        ]
+    }
 
 
 def depth(asker: ClusterPoller) -> int:
@@ -98,14 +122,20 @@ def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be
     servers: Servers, poller: MakePoller
 ) -> None:
     row = {"broadcast_address": "a", "hostname": "h", "tcp_port": 1, "http_port": 2}
-    again = [row | {"remote_address": "x:1", "topics": ["t"]}, row | {"remote_address": "x:2", "topics": ["t"]}]
+    again = [
+        row | {"remote_address": "x:1", "topics": ["t"]},
+        row | {"remote_address": "x:2", "topics": ["t"]},
+    ]
     servers.answers = {"l/nodes": {"producers": again}, "a:2/stats": stats(t=1), "a:3/stats": stats(t=2)}
     asker = poller(lookupds=("l",))
     assert asker.cluster.shared == {}  # one nsqd, with two connections to nsqlookupd
     others = [row | {"remote_address": "x:3", "topics": ["u"]}, row | {"http_port": 3, "topics": []}]
     servers.answers["l/nodes"] = {"producers": again + others}
     asker.round()
-    assert asker.cluster.shared == {"a:2": SharedAddress("a:2", 2, ("t", "u")), "a:1": SharedAddress("a:2", 2, ())}
+    assert asker.cluster.shared == {
+        "a:2": SharedAddress("a:2", 2, ("t", "u")),
+        "a:1": SharedAddress("a:2", 2, ()),
+    }
     assert depth(asker) == 3
     asker.set_lookupds([])
     asker.round()
@@ -124,11 +154,15 @@ def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be
         ("Tue, 14 Nov 99999 22:13:20 GMT", 0),
     ],
 )
-def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answer(date: str, ahead_s: int) -> None:
+def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answer(
+    date: str, ahead_s: int
+) -> None:
     assert clock_ahead_s(date, 1_700_000_000.0, 1_700_000_002.0) == ahead_s  # 22:13:20 and 22:13:22
 
 
-def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers(servers: Servers, poller: MakePoller) -> None:
+def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers(
+    servers: Servers, poller: MakePoller
+) -> None:
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
     asker = poller(lookupds=("l",))
     servers.answers["l/nodes"] = named("b")
@@ -144,8 +178,15 @@ def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answer
     assert asker.cluster.nodes.keys() == {"b:2"}
 
 
-def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more(servers: Servers, poller: MakePoller) -> None:
-    servers.answers = {"l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
+def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more(
+    servers: Servers, poller: MakePoller
+) -> None:
+    servers.answers = {
+        "l1/nodes": named("a"),
+        "l2/nodes": named("b"),
+        "a:2/stats": stats(t=1),
+        "b:2/stats": stats(t=2),
+    }
     asker = poller(lookupds=("l1", "l2"))
     asker.set_lookupds(["l2"])
     asker.round()
@@ -153,7 +194,12 @@ def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more(servers: Ser
 
 
 def test_an_nsqd_that_was_late_once_is_waited_for_again(servers: Servers, poller: MakePoller) -> None:
-    servers.answers["n1:1/info"] = {"broadcast_address": "n1", "http_port": 1, "tcp_port": 2, "hostname": "n1"}
+    servers.answers["n1:1/info"] = {
+        "broadcast_address": "n1",
+        "http_port": 1,
+        "tcp_port": 2,
+        "hostname": "n1",
+    }
     slow = Event()
     servers.answers["n1:1/stats"] = slow
     asking = poller(nsqds=("n1:1",))
@@ -167,14 +213,22 @@ def test_an_nsqd_that_was_late_once_is_waited_for_again(servers: Servers, poller
 
 
 def test_only_a_topic_and_its_nsqds_may_be_asked_for(servers: Servers, poller: MakePoller) -> None:
-    servers.answers = {"l/lookup": named("a"), "a:2/stats": stats(t=1), "m/lookup": UpstreamError("no", "", 404)}
+    servers.answers = {
+        "l/lookup": named("a"),
+        "a:2/stats": stats(t=1),
+        "m/lookup": UpstreamError("no", "", 404),
+    }
     asker = poller(lookupds=("l", "m"), topic="t", channel="c")
     assert (depth(asker), asker.cluster.failed_lookups) == (1, {})
     others = {"include_clients": "false", "include_mem": "false"}
-    assert servers.queries == [{"topic": "t"}] * 2 + [{"format": "json", "topic": "t", "channel": "c"} | others]
+    assert servers.queries == [{"topic": "t"}] * 2 + [
+        {"format": "json", "topic": "t", "channel": "c"} | others
+    ]
 
 
-def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only(servers: Servers, poller: MakePoller) -> None:
+def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only(
+    servers: Servers, poller: MakePoller
+) -> None:
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": {"topics": 5}, "b:2/stats": stats(t=1)}
     asker = poller(lookupds=("l",))
     assert "not that of an nsqd" in asker.cluster.nodes["a:2"].failure
@@ -197,7 +251,9 @@ def test_a_bug_ends_one_round_and_not_all(servers: Any) -> None:
             raise ZeroDivisionError("a bug")
         done.set()
 
-    asker = ClusterPoller(Cluster(), servers, (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error)))
+    asker = ClusterPoller(
+        Cluster(), servers, (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error))
+    )
     asker.start()
     assert done.wait(40)
     assert bugs == ["ZeroDivisionError('a bug')"]
@@ -212,8 +268,14 @@ def stats_of_standby() -> dict[str, Any]:
     return stats() | {"standby": {"primary": "a:1", "state": "following", "is_complete": True}}
 
 
-def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it(servers: Servers, poller: MakePoller) -> None:
-    servers.answers = {"a:2/stats": stats_of_primary("b:2"), "a:2/info": {"tcp_port": 1}, "b:2/info": {"tcp_port": 1}}
+def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it(
+    servers: Servers, poller: MakePoller
+) -> None:
+    servers.answers = {
+        "a:2/stats": stats_of_primary("b:2"),
+        "a:2/info": {"tcp_port": 1},
+        "b:2/info": {"tcp_port": 1},
+    }
     servers.answers |= {"b:2/stats": stats_of_standby()}
     asker = poller(nsqds=("a:2",))
     asker.round()

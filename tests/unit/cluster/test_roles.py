@@ -113,15 +113,29 @@ STANDBY = leased(standby("connecting", lease_decides=True))
         ([leased(primary()), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
         # The store is away: the primary has ended serving, and its standby only knows the last holder.
         (
-            [waiting("a:4151", error=NO_ANSWER), leased(standby("connecting", lease_decides=True), error=NO_ANSWER)],
+            [
+                waiting("a:4151", error=NO_ANSWER),
+                leased(standby("connecting", lease_decides=True), error=NO_ANSWER),
+            ],
             [(roles.LEASE_STORE, "a:4151"), (roles.LEASE_STORE, "b:4151"), (roles.NO_PRIMARY, "a:4151")],
         ),
-        ([leased(primary(listed()), error=NO_ANSWER)], [(roles.LEASE_STORE, "a:4151")]),  # it may renew it in time
+        (
+            [leased(primary(listed()), error=NO_ANSWER)],
+            [(roles.LEASE_STORE, "a:4151")],
+        ),  # it may renew it in time
         # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
         ([leased(primary(is_answering=False)), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
-        ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
-        ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
+        (
+            [waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")],
+            [(roles.NO_PRIMARY, "a:4151")],
+        ),
+        (
+            [waiting("a:4151"), waiting("b:4151", name="other")],
+            [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")],
+        ),
     ],
 )
-def test_the_troubles_of_a_group_with_a_lease(members: list[NodeInGroup], found: list[tuple[str, str]]) -> None:
+def test_the_troubles_of_a_group_with_a_lease(
+    members: list[NodeInGroup], found: list[tuple[str, str]]
+) -> None:
     assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found

@@ -14,7 +14,10 @@ def test_a_server_that_wants_https_is_asked_so() -> None:
     refusal = BadStatus(403, "Forbidden", b'{"message": "TLS_REQUIRED", "https_port": 2}')
     client = Mock(**{"exchange.side_effect": [refusal, b"5"]})
     assert Upstream(client).get("a:1", "/stats", {"topic": "t"}) == 5
-    asked = [f"{method} {url.place}{url.path}" for method, url, *_ in (call.args for call in client.exchange.mock_calls)]
+    asked = [
+        f"{method} {url.place}{url.path}"
+        for method, url, *_ in (call.args for call in client.exchange.mock_calls)
+    ]
     assert asked == ["GET http://a:1/stats?topic=t", "GET https://a:2/stats?topic=t"]
 
 

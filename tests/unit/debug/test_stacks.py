@@ -35,7 +35,9 @@ def test_equal_stacks_are_one_paragraph() -> None:
     gevent.joinall(waiting)
     thread.join()
     assert not later.started
-    assert len(re.findall(rf"^    {re.escape(__name__)}\.wait_for  {re.escape(__file__)}:\d+$", text, re.M)) == 1
+    assert (
+        len(re.findall(rf"^    {re.escape(__name__)}\.wait_for  {re.escape(__file__)}:\d+$", text, re.M)) == 1
+    )
     assert re.search(r"^3000 greenlet waiting\n(    gevent\..*\n)*    .*\.wait_for ", text, re.M)
     assert re.search(r"^\d+ greenlet not started\n", text, re.M)
     assert re.search(r"^1 greenlet running\n", text, re.M)

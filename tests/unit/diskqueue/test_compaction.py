@@ -32,7 +32,9 @@ PER_FILE = 10
 class Orders:
     """A topic in files of ten messages or more, with a consumer that has them all."""
 
-    def __init__(self, directory: Path, file_bytes: int = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES) -> None:
+    def __init__(
+        self, directory: Path, file_bytes: int = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES
+    ) -> None:
         self.directory = directory
         self.file_bytes = file_bytes
         self.published = 0
@@ -40,7 +42,9 @@ class Orders:
 
     def start(self) -> None:
         self.world = World()
-        self.broker = start_broker(self.world, self.directory, max_bytes_per_file=self.file_bytes, mem_queue_size=5)
+        self.broker = start_broker(
+            self.world, self.directory, max_bytes_per_file=self.file_bytes, mem_queue_size=5
+        )
         self.topic: Any = self.broker.get_topic(TOPIC)
         self.channel = self.broker.get_channel(self.topic, "ch")
         self.consumer = self.world.consumer(self.channel, rdy=1 << 30)
@@ -84,7 +88,9 @@ class Orders:
         return [(file.first_seq, file.message_count) for file in self.topic.log.files]
 
     def log_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.directory.iterdir() if path.suffix in (".log", ".spare"))
+        return sum(
+            path.stat().st_size for path in self.directory.iterdir() if path.suffix in (".log", ".spare")
+        )
 
 
 def number_of(message: Received) -> int:
@@ -179,7 +185,9 @@ class Killer:
 
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("has_neighbour", [False, True])
-def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, has_neighbour: bool, torn: bool) -> None:
+def test_killed_at_each_step(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, has_neighbour: bool, torn: bool
+) -> None:
     alive = [3, 16, 17] if has_neighbour else [3]
     for kill_after in range(100):
         orders = Orders(directory)

@@ -94,7 +94,12 @@ def test_of_a_copy(seed: int) -> None:
             known |= these
             found += len(new)
         elif what < 0.9:
-            left = [each for start, end in ranges for each in some_left(chance, start, end) if bytes_of([each]) <= known]
+            left = [
+                each
+                for start, end in ranges
+                for each in some_left(chance, start, end)
+                if bytes_of([each]) <= known
+            ]
             damage.repaired("a", ranges, left)
             known = (known - these) | bytes_of(left)
         else:

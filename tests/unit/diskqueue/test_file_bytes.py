@@ -47,7 +47,10 @@ def fd(path: Path) -> Iterator[int]:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["slice", "find", "window"]), PLACES, st.sampled_from([0, 1, 64, 5000, 300_000])), max_size=12
+        st.tuples(
+            st.sampled_from(["slice", "find", "window"]), PLACES, st.sampled_from([0, 1, 64, 5000, 300_000])
+        ),
+        max_size=12,
     )
 )
 def test_it_is_as_the_whole_file(fd: int, steps: list[tuple[str, int, int]]) -> None:

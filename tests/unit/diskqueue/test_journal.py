@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, encode_entry, read_journal
+from nsqd_py.diskqueue.journal import (
+    CHANGE,
+    SNAPSHOT,
+    Journal,
+    Range,
+    SavedPosition,
+    Wait,
+    encode_entry,
+    read_journal,
+)
 from tests.support.examples import examples
 from tests.unit.fakes import refuse
 from tests.unit.log_bench import flip
@@ -16,7 +25,9 @@ Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiti
 Plain = tuple[set[int], dict[int, tuple[int, int]]]  # finished, waiting
 
 ranges = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda r: (r[0], r[0] + r[1]))
-waits = st.tuples(ranges, st.sampled_from([0, 5, 10**18]), st.integers(0, 3)).map(lambda w: (*w[0], w[1], w[2]))
+waits = st.tuples(ranges, st.sampled_from([0, 5, 10**18]), st.integers(0, 3)).map(
+    lambda w: (*w[0], w[1], w[2])
+)
 kinds = st.sampled_from([CHANGE, SNAPSHOT])
 entries = st.tuples(kinds, st.integers(0, 20), st.lists(ranges, max_size=4), st.lists(waits, max_size=4))
 rows = st.lists(entries, min_size=1, max_size=6)
@@ -116,7 +127,9 @@ def test_goes_on_behind_a_torn_entry(journal: Journal, path: Path, behind: bytes
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_damaged_entry_is_skipped_and_the_file_kept_aside(journal: Journal, path: Path, is_first: bool) -> None:
+def test_a_damaged_entry_is_skipped_and_the_file_kept_aside(
+    journal: Journal, path: Path, is_first: bool
+) -> None:
     place = 0 if is_first else path.stat().st_size
     journal.change(4, [(6, 7)], [])
     journal.change(5, [(8, 9)], [])
@@ -133,7 +146,9 @@ def test_a_damaged_entry_is_skipped_and_the_file_kept_aside(journal: Journal, pa
     assert aside.name in line
 
 
-def test_a_change_that_did_not_fit_is_as_if_it_never_was(journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_did_not_fit_is_as_if_it_never_was(
+    journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.pwrite
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[: len(data) // 2], offset))

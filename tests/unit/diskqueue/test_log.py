@@ -17,7 +17,9 @@ from tests.unit.log_bench import TOPIC, Disk, append_to, close_log, fill, flip, 
 # --- names
 
 
-@pytest.mark.parametrize("name", ["a.log", "a.12.log", "a.00000000000000000012.log.damaged", "a.cursor", "nsqd.dat"])
+@pytest.mark.parametrize(
+    "name", ["a.log", "a.12.log", "a.00000000000000000012.log.damaged", "a.cursor", "nsqd.dat"]
+)
 def test_other_file_names(name: str) -> None:
     assert parse_log_file_name(name) is None
 
@@ -34,7 +36,9 @@ def test_files_roll_at_their_size(disk: Disk) -> None:
     firsts = [parse_log_file_name(path.name) for path in disk.paths()]
     assert firsts == [(TOPIC, seq) for seq in range(0, 30, per_file)]
     sizes = [path.stat().st_size for path in disk.paths()[:-1]]
-    assert sizes == [FILE_HEADER_BYTES + per_file * record_bytes] * len(sizes)  # allocated space is given back
+    assert sizes == [FILE_HEADER_BYTES + per_file * record_bytes] * len(
+        sizes
+    )  # allocated space is given back
     assert disk.read_all() == disk.written
 
 
@@ -162,7 +166,9 @@ def test_close_and_remove_take_the_spare_with_them(disk: Disk) -> None:
 def short_write(keep: int) -> Callable[..., int]:
     """A write, of one or several buffers, that takes only the first `keep` bytes."""
     real = os.pwrite
-    return lambda fd, data, offset: real(fd, (data if isinstance(data, bytes) else b"".join(data))[:keep], offset)
+    return lambda fd, data, offset: real(
+        fd, (data if isinstance(data, bytes) else b"".join(data))[:keep], offset
+    )
 
 
 @pytest.mark.parametrize("size", [10, 100_000, 3_000_000], ids=["pwrite", "pwritev", "several calls"])
@@ -195,7 +201,9 @@ def test_a_failed_write_leaves_the_log_as_it_was(
 
 @pytest.mark.parametrize("with_spare", [False, True])
 @pytest.mark.parametrize("call", ["open", "pwrite", "rename", "posix_fallocate"])
-def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, with_spare: bool) -> None:
+def test_a_new_file_that_cannot_be_made(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, with_spare: bool
+) -> None:
     fill(disk, 2)
     if with_spare:
         assert disk.log.drop_unneeded(never) == 1
@@ -221,14 +229,19 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "field", ["magic 0", "length 4", "length 7", "checksum 8", "version 12", "first_seq 16", "count 48", "body 58"]
+    "field",
+    ["magic 0", "length 4", "length 7", "checksum 8", "version 12", "first_seq 16", "count 48", "body 58"],
 )
 @pytest.mark.parametrize("victim", [0, 5, 9])
 def test_only_the_damaged_record_is_lost(disk: Disk, field: str, victim: int) -> None:
     for i in range(10):
         disk.append(b"message %d" % i)
     place = int(field.split()[1])
-    flip(disk.paths()[0], FILE_HEADER_BYTES + victim * (RECORD_HEADER_BYTES + 4 + len(b"message 0")) + place, 0x40)
+    flip(
+        disk.paths()[0],
+        FILE_HEADER_BYTES + victim * (RECORD_HEADER_BYTES + 4 + len(b"message 0")) + place,
+        0x40,
+    )
     expected = [message for message in disk.written if message[0] != victim]
     for seq in range(10):
         assert disk.read_all(seq) == [message for message in expected if message[0] >= seq]

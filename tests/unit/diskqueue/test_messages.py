@@ -24,7 +24,12 @@ def messages(*bodies: bytes, due_ns: list[int] | None = None) -> Messages:
 
 
 def plain(given_messages: Messages) -> tuple[object, ...]:
-    columns = (given_messages.timestamps_ns, given_messages.attempts, given_messages.ids, given_messages.bodies)
+    columns = (
+        given_messages.timestamps_ns,
+        given_messages.attempts,
+        given_messages.ids,
+        given_messages.bodies,
+    )
     due = None if given_messages.due_ns is None else list(given_messages.due_ns)
     return (given_messages.topic, given_messages.channel, given_messages.nsqd, *map(list, columns), due)
 
@@ -32,14 +37,18 @@ def plain(given_messages: Messages) -> tuple[object, ...]:
 @LEVELS
 @given(
     st.lists(
-        st.tuples(TIMES, TIMES, st.integers(0, 65535), st.binary(min_size=16, max_size=16), st.binary(max_size=99)),
+        st.tuples(
+            TIMES, TIMES, st.integers(0, 65535), st.binary(min_size=16, max_size=16), st.binary(max_size=99)
+        ),
         min_size=1,
         max_size=9,
     ),
     st.booleans(),
     st.text(max_size=60),
 )
-def test_round_trip(zstd_level: int | None, rows: list[tuple[int, int, int, bytes, bytes]], has_due: bool, name: str) -> None:
+def test_round_trip(
+    zstd_level: int | None, rows: list[tuple[int, int, int, bytes, bytes]], has_due: bool, name: str
+) -> None:
     times, due, attempts, ids, bodies = (list(column) for column in zip(*rows, strict=True))
     given_messages = Messages(name, "c", "n:1", times, attempts, ids, bodies, due if has_due else None)
     record = encode_messages(given_messages, 7, SALT, zstd_level)

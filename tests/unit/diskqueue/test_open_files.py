@@ -78,7 +78,9 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
     for log in logs:
         close_log(log)
     assert len(OPEN_FILES) == 0
-    assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)}
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {
+        FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)
+    }
 
 
 def test_what_waits_for_a_sync_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,9 @@ def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
     assert bodies(log) == [b"x" * 8]
 
 
-def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_made_where_the_system_has_no_descriptor_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = synced_logs(tmp_path, 3)
     path = logs[0].files[0].path
     real = os.open
@@ -234,7 +238,9 @@ def test_an_open_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
         finally:
             disk.go_on.set()
         assert reading.result(60) == slow.header.encode()
-    assert len(os.listdir("/proc/self/fd")) <= open_files_before, "the second descriptor of the file is closed"
+    assert len(os.listdir("/proc/self/fd")) <= open_files_before, (
+        "the second descriptor of the file is closed"
+    )
     assert slow._pin_count == 0
     for log in logs:
         close_log(log)
@@ -295,7 +301,9 @@ def test_a_close_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
     close_log(other_log)
 
 
-def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_opens_one_too_many_has_the_event_loop_close_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is slow: threads read. They close no file, as the event loop may be using it."""
     asked = []
     monkeypatch.setattr(OPEN_FILES, "on_crowded", lambda: asked.append(threading.get_ident()))

@@ -18,10 +18,15 @@ def read_each(disk: Disk, seqs: list[int]) -> list[bytes | None]:
 
 @pytest.mark.parametrize(
     ("place", "damage", "found"),
-    [(3, b"!", [b"0" * 60, b"1" * 60, None, b"3" * 60, b"4" * 60]), (-60, bytes(8), [b"0" * 60, b"1" * 60, None, None, None])],
+    [
+        (3, b"!", [b"0" * 60, b"1" * 60, None, b"3" * 60, b"4" * 60]),
+        (-60, bytes(8), [b"0" * 60, b"1" * 60, None, None, None]),
+    ],
     ids=["its body", "its header, which ends the walk"],
 )
-def test_a_damaged_record_is_not_found(disk: Disk, place: int, damage: bytes, found: list[bytes | None]) -> None:
+def test_a_damaged_record_is_not_found(
+    disk: Disk, place: int, damage: bytes, found: list[bytes | None]
+) -> None:
     places = [disk.append(b"%d" % i * 60).first_seq for i in range(5)]
     (path,) = disk.paths()
     data = path.read_bytes()

@@ -30,7 +30,9 @@ def test_every_truncation_is_incomplete_and_says_what_is_needed() -> None:
     for length in range(len(data)):
         with pytest.raises(records.Incomplete) as caught:
             records.decode(data[:length], 0, SALT)
-        assert caught.value.needed == (records.RECORD_HEADER_BYTES if length < records.RECORD_HEADER_BYTES else len(data))
+        assert caught.value.needed == (
+            records.RECORD_HEADER_BYTES if length < records.RECORD_HEADER_BYTES else len(data)
+        )
     for length in range(records.RECORD_HEADER_BYTES):
         with pytest.raises(records.Incomplete):
             records.decode_header(data[:length], 0)

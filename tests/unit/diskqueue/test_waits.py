@@ -12,7 +12,9 @@ from nsqd_py.diskqueue.waits import WAIT_BYTES, PackedWaits, grouped, without
 
 States = dict[int, tuple[int, int]]  # (due_ns, attempts) by number
 
-runs = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([-9, 0, 5, 10**18]), st.integers(0, 2))
+runs = st.tuples(
+    st.integers(0, 30), st.integers(0, 6), st.sampled_from([-9, 0, 5, 10**18]), st.integers(0, 2)
+)
 waits = st.lists(runs.map(lambda run: (run[0], run[0] + run[1], run[2], run[3])), max_size=12)
 
 
@@ -40,14 +42,18 @@ def test_in_the_order_of_numbers_nothing_is_there_twice(given_waits: list[Wait])
     assert all(before[1] <= run[0] for before, run in pairwise(rising))
     runs_of_one_state = list(grouped(rising))
     assert states(runs_of_one_state) == states(given_waits)
-    assert not any(before[1:] == (run[0], *run[2:]) for before, run in pairwise(runs_of_one_state)), "two that could be one"
+    assert not any(before[1:] == (run[0], *run[2:]) for before, run in pairwise(runs_of_one_state)), (
+        "two that could be one"
+    )
 
 
 @given(waits, waits)
 def test_without_others(given_waits: list[Wait], others: list[Wait]) -> None:
     rest = list(without(PackedWaits(given_waits).latest().rising(), PackedWaits(others).latest().rising()))
     assert all(low < high for low, high, _, _ in rest)
-    assert states(rest) == {seq: state for seq, state in states(given_waits).items() if seq not in states(others)}
+    assert states(rest) == {
+        seq: state for seq, state in states(given_waits).items() if seq not in states(others)
+    }
     assert [run[0] for run in rest] == sorted(run[0] for run in rest)
 
 

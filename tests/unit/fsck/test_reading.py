@@ -34,7 +34,9 @@ def test_finished_messages_count_where_they_can_be_read() -> None:
 
 def test_what_was_requeued_is_due_by_that() -> None:
     later_ns = NOW_NS + 5
-    waiting = PackedWaits([(22, 23, NOW_NS, 1), (23, 24, later_ns, 1), (26, 27, later_ns, 2), (15, 16, later_ns, 2)])
+    waiting = PackedWaits(
+        [(22, 23, NOW_NS, 1), (23, 24, later_ns, 1), (26, 27, later_ns, 2), (15, 16, later_ns, 2)]
+    )
     assert counts(SavedPosition(SeqRanges(20), waiting)) == (7, 3, 10, 0)
 
 
@@ -51,5 +53,10 @@ def test_up_to_where_a_topic_has_given_its_messages() -> None:
 
 
 def test_the_state_files_are_those_that_nsqd_writes() -> None:
-    written = {name for names in (vars(state_files), vars(ranges)) for key, name in names.items() if key.endswith("_FILE")}
+    written = {
+        name
+        for names in (vars(state_files), vars(ranges))
+        for key, name in names.items()
+        if key.endswith("_FILE")
+    }
     assert written == set(STATE_FILES)

@@ -25,12 +25,21 @@ def find(data: bytes, start: int) -> int | None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("orders.diskqueue.000012.dat", go_files.GoFileName("orders", None, go_files.GoFileKind.MESSAGES, 12)),
-        ("a.b:c-d.diskqueue.1234567.dat", go_files.GoFileName("a.b", "c-d", go_files.GoFileKind.MESSAGES, 1234567)),
+        (
+            "orders.diskqueue.000012.dat",
+            go_files.GoFileName("orders", None, go_files.GoFileKind.MESSAGES, 12),
+        ),
+        (
+            "a.b:c-d.diskqueue.1234567.dat",
+            go_files.GoFileName("a.b", "c-d", go_files.GoFileKind.MESSAGES, 1234567),
+        ),
         ("a;b.diskqueue.000000.dat", go_files.GoFileName("a", "b", go_files.GoFileKind.MESSAGES, 0)),
         ("a:b.diskqueue.meta.dat", go_files.GoFileName("a", "b", go_files.GoFileKind.POSITION, -1)),
         ("a.diskqueue.000003.dat.bad", go_files.GoFileName("a", None, go_files.GoFileKind.BAD, 3)),
-        ("a.diskqueue.meta.dat.5577006791947779410.tmp", go_files.GoFileName("a", None, go_files.GoFileKind.TEMPORARY, -1)),
+        (
+            "a.diskqueue.meta.dat.5577006791947779410.tmp",
+            go_files.GoFileName("a", None, go_files.GoFileKind.TEMPORARY, -1),
+        ),
         (
             "a.diskqueue.000000.diskqueue.000001.dat",
             go_files.GoFileName("a.diskqueue.000000", None, go_files.GoFileKind.MESSAGES, 1),
@@ -58,7 +67,9 @@ BODIES = st.lists(st.binary(max_size=60), max_size=12)
 
 
 @given(BODIES, st.integers(min_value=0, max_value=0xFFFF), st.data())
-def test_whole_messages_come_wherever_the_data_ends(bodies: list[bytes], attempts: int, data: st.DataObject) -> None:
+def test_whole_messages_come_wherever_the_data_ends(
+    bodies: list[bytes], attempts: int, data: st.DataObject
+) -> None:
     messages = go_messages(bodies, attempts=attempts)
     whole = stored(messages)
     end = data.draw(st.integers(min_value=0, max_value=len(whole)))
@@ -85,7 +96,9 @@ def test_a_wrong_id_is_no_message(wrong: bytes) -> None:
 
 
 @given(st.binary(max_size=40), st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.data())
-def test_behind_damage_the_next_message_is_found(junk: bytes, bodies: list[bytes], data: st.DataObject) -> None:
+def test_behind_damage_the_next_message_is_found(
+    junk: bytes, bodies: list[bytes], data: st.DataObject
+) -> None:
     """Also when the last one is torn, or zeros follow."""
     rest = stored(go_messages(bodies))
     tail = data.draw(st.sampled_from([b"", bytes(200), go_messages([b"torn" * 20])[0].stored[:-1]]))

@@ -153,7 +153,9 @@ def test_a_position_behind_its_files_is_none(go: Go, read: tuple[int, int]) -> N
     go.position("t:a", 0, read, read)
     go.take_over()
     assert go.kept("t:a") == messages
-    assert go.damaged == ["t:a.diskqueue.meta.dat: bytes 0 to 0: it does not say where the queue stood; all messages are taken"]
+    assert go.damaged == [
+        "t:a.diskqueue.meta.dat: bytes 0 to 0: it does not say where the queue stood; all messages are taken"
+    ]
 
 
 def test_a_queue_that_is_read_to_its_end_has_no_messages(go: Go) -> None:
@@ -238,12 +240,16 @@ def test_of_a_file_that_go_gave_up_comes_what_it_never_saw(go: Go) -> None:
     go.write("t:a", 3, stored(*numbered("later", 2, 20)))
     parts = [message.stored for message in numbered("a", 6)]
     read = stored(*numbered("read", 3, 10))
-    (go.path / "t:a.diskqueue.000001.dat.bad").write_bytes(b"".join([*parts[:2], b"\x7f" + parts[2][1:], *parts[3:]]))
+    (go.path / "t:a.diskqueue.000001.dat.bad").write_bytes(
+        b"".join([*parts[:2], b"\x7f" + parts[2][1:], *parts[3:]])
+    )
     (go.path / "t:a.diskqueue.000002.dat.bad").write_bytes(read)
     go.take_over()
     assert go.kept("t:a") == numbered("a", 3, 3) + numbered("later", 2, 20)
     start = len(parts[0] + parts[1])
-    assert go.damaged == [f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"]
+    assert go.damaged == [
+        f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"
+    ]
     assert (go.aside / "t:a.diskqueue.000002.dat.bad").read_bytes() == read
 
 
@@ -305,7 +311,9 @@ def test_a_channel_that_was_deleted_begins_anew(go: Go) -> None:
     assert go.kept("t:b") == []
 
 
-def test_a_file_that_was_written_to_since_the_commit_is_imported_again(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_written_to_since_the_commit_is_imported_again(
+    go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever went back to Go's nsqd between a kill and the next start loses nothing."""
     go.queue("t:a", numbered("a", 3))
     monkeypatch.setattr(ImportFolder, "finish", lambda folder, marker: None)

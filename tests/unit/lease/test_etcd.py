@@ -15,7 +15,10 @@ CLIENT = HttpClient(5, 5)
     ("text", "url"),
     [
         ("etcd://a:2379/orders", LeaseUrl(False, ("a:2379",), "orders")),
-        ("etcds://me:secret@a:1,b:2/team/orders/", LeaseUrl(True, ("a:1", "b:2"), "team/orders", "me:secret")),
+        (
+            "etcds://me:secret@a:1,b:2/team/orders/",
+            LeaseUrl(True, ("a:1", "b:2"), "team/orders", "me:secret"),
+        ),
     ],
 )
 def test_urls(text: str, url: LeaseUrl) -> None:

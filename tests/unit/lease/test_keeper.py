@@ -95,7 +95,9 @@ def store() -> Store:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(store: Store, hangs: bool) -> None:
+def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(
+    store: Store, hangs: bool
+) -> None:
     side = Side(store, "first")
     side.wait_for("taken")
     store.is_away = True
@@ -112,7 +114,9 @@ def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(st
 
 
 @pytest.mark.parametrize("answer", [False, LeaseError("no answer")])
-def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(store: Store, answer: bool | LeaseError) -> None:
+def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(
+    store: Store, answer: bool | LeaseError
+) -> None:
     """Another holder may have come and gone between the question and the lease."""
     asked = []
     answers = Mock(side_effect=[True, answer, True, True])

@@ -53,7 +53,11 @@ def test_certificates_for_a_lease_without_tls(pem: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--lookupd-tls-cert={}/cert.pem", "--lookupd-tls-key={}/key.pem", "--lookupd-tls-root-ca-file={}/cert.pem"],
+        [
+            "--lookupd-tls-cert={}/cert.pem",
+            "--lookupd-tls-key={}/key.pem",
+            "--lookupd-tls-root-ca-file={}/cert.pem",
+        ],
         ["--lookupd-tls-cert={}/both.pem"],
         [],
     ],
@@ -66,5 +70,7 @@ def test_files_that_can_be_used(pem: Path, flags: list[str]) -> None:
 
 
 def test_verification_is_left_out_only_when_told_so() -> None:
-    context = peer_context(read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]), "lookupd", ssl.SSLContext)
+    context = peer_context(
+        read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]), "lookupd", ssl.SSLContext
+    )
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)

@@ -36,15 +36,21 @@ def test_addresses(text: str, host: str, endpoint: Endpoint | None) -> None:
     assert address.endpoint == endpoint
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "host:http", "host:0", "host:65536", "::1:4160", "/a/socket"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", "host:http", "host:0", "host:65536", "::1:4160", "/a/socket"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="port|brackets"):
         parse_address(text)
 
 
-@pytest.mark.parametrize("host", ["\N{REPLACEMENT CHARACTER}", "\ud800", "a" * 64, "a..b", ".", "a\0b", "a b", "xn--\xe9"])
+@pytest.mark.parametrize(
+    "host", ["\N{REPLACEMENT CHARACTER}", "\ud800", "a" * 64, "a..b", ".", "a\0b", "a b", "xn--\xe9"]
+)
 @pytest.mark.parametrize("resolve_name", [resolve, resolve_by_hub])
-def test_what_no_resolver_can_take(host: str, resolve_name: Callable[[str, int], Any], capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_no_resolver_can_take(
+    host: str, resolve_name: Callable[[str, int], Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     """Anybody can register such an address. gevent's resolver would print a traceback for it."""
     with pytest.raises(OSError, match="is not a host name"):
         resolve_name(host, 4161)
@@ -104,7 +110,9 @@ def test_after_a_bug_in_what_follows_an_attempt_comes_the_next_one(what: str) ->
     else:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             address = parse_address(f"127.0.0.1:{closed.getsockname()[1]}")
-        context = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
+        context = SimpleNamespace(
+            log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail
+        )
         started = LookupPeer(address.endpoint, address, context)
     started.start()
     with gevent.Timeout(40):

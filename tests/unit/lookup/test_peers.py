@@ -31,7 +31,9 @@ HOST = "127.0.0.1"
 
 def test_a_resolution_that_fails_keeps_what_is_there() -> None:
     unknown = socket.gaierror(-2, "Name or service not known")
-    look_up = Mock(side_effect=[unknown, [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (HOST, 4160))], unknown])
+    look_up = Mock(
+        side_effect=[unknown, [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (HOST, 4160))], unknown]
+    )
     log, progress = World().log, Mock()
     address = parse_address("lookup:4160")
     host = LookupHost(address, partial(resolve, look_up=look_up), log, lambda: 0.0, lambda _: False, progress)
@@ -97,7 +99,9 @@ class Scene:
         self.lookups = LookupPeers(self.broker, NSQD.defaults(), self.world.log)
         self.lookups.peers_to_ask = lambda: self.peers  # type: ignore[method-assign]
         self.broker.lookups = SimpleNamespace(
-            topic_made=self.lookups.precreate, notify=lambda *_, **__: None, wait_until_started=self.lookups.wait_until_started
+            topic_made=self.lookups.precreate,
+            notify=lambda *_, **__: None,
+            wait_until_started=self.lookups.wait_until_started,
         )  # type: ignore[assignment]
 
     def publish(self, name: str, *bodies: bytes) -> Topic:

@@ -48,14 +48,17 @@ def test_a_listen_address_that_is_none_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1:0", ":4150", "[::1]:4150", "[::1%lo]:1", "nsqd-1.example.:4150", "/run/a:1", "./a", "a.sock"]
+    "address",
+    ["127.0.0.1:0", ":4150", "[::1]:4150", "[::1%lo]:1", "nsqd-1.example.:4150", "/run/a:1", "./a", "a.sock"],
 )
 def test_a_listen_address(address: str) -> None:
     check_listen_address(address)
 
 
 # Hosts that anyone can announce to an nsqlookupd: neither a path, a query, a login nor a unix socket may come of them.
-_FOREIGN = [join_address(host, 80) for host in ("a/b?c=", "a#", "x@a", "::1]:80/p?[", "/run/a", "unix:/run/a", "a\n")]
+_FOREIGN = [
+    join_address(host, 80) for host in ("a/b?c=", "a#", "x@a", "::1]:80/p?[", "/run/a", "unix:/run/a", "a\n")
+]
 
 
 @pytest.mark.parametrize("address", [*_BAD, *_FOREIGN, "", "127.0.0.1:0"])
@@ -70,7 +73,13 @@ _FLAGS = [
     *((command, f"--{flag}-address") for command, flag in _LISTEN),
     *(
         (("nsqd", "--tcp-address=127.0.0.1:0"), flag)
-        for flag in ("--statsd-address", "--lookupd-tcp-address", "--standby-of", "--auth-http-address", "--unix-socket")
+        for flag in (
+            "--statsd-address",
+            "--lookupd-tcp-address",
+            "--standby-of",
+            "--auth-http-address",
+            "--unix-socket",
+        )
     ),
     (("nsqadmin",), "--nsqd-http-address"),
     (("nsqadmin",), "--lookupd-http-address"),

@@ -16,9 +16,16 @@ from nsqd_py.net.tls_context import certificate_end_s, end_of_validity_s
 
 def certificate(end: datetime.datetime) -> x509.Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "n" * 60), x509.NameAttribute(NameOID.LOCALITY_NAME, "l" * 100)])
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, "n" * 60),
+            x509.NameAttribute(NameOID.LOCALITY_NAME, "l" * 100),
+        ]
+    )
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(datetime.datetime(2001, 1, 1))
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
+        datetime.datetime(2001, 1, 1)
+    )
     return builder.not_valid_after(end).sign(key, hashes.SHA256())
 
 

@@ -19,7 +19,10 @@ COMMON = ((("organizationName", "example"),), (("commonName", "primary.example")
         ({"subject": COMMON}, {"primary.example"}),
         ({"subject": COMMON, "subjectAltName": ()}, {"primary.example"}),
         ({"subject": COMMON, "subjectAltName": (("DNS", "other.example"),)}, {"other.example"}),
-        ({"subject": COMMON, "subjectAltName": (("DNS", "a"), ("IP Address", "192.0.2.1"))}, {"a", "192.0.2.1"}),
+        (
+            {"subject": COMMON, "subjectAltName": (("DNS", "a"), ("IP Address", "192.0.2.1"))},
+            {"a", "192.0.2.1"},
+        ),
         ({"subject": COMMON, "subjectAltName": (("DirName", COMMON),)}, set()),
     ],
 )

@@ -76,7 +76,9 @@ def test_the_date_of_an_answer_is_kept(make_server: MakeServer) -> None:
         assert kept.date == "today"
 
 
-@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"])
+@pytest.mark.parametrize(
+    "response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"]
+)
 def test_one_deadline_for_the_whole_answer(make_server: MakeServer, response: bytes) -> None:
     server = make_server(response, closes=False)
     with pytest.raises(HttpClientError, match=r"no answer within 0\.05s"):

@@ -24,7 +24,9 @@ REQUEST = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
 class Served:
     """Connections to one route, whose handler notes each request, and then works for `work_s`."""
 
-    def __init__(self, handle: Callable[[Any], Any] | None = None, *, work_s: float = 0.0, is_hot: bool = False) -> None:
+    def __init__(
+        self, handle: Callable[[Any], Any] | None = None, *, work_s: float = 0.0, is_hot: bool = False
+    ) -> None:
         self.count = 0
         self._work_s = work_s
         hub, self._log = gevent.get_hub(), Log("[test] ")

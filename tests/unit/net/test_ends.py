@@ -13,7 +13,9 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.logs import Log
 
-pytestmark = pytest.mark.skipif(not transport.__file__.endswith(".py"), reason="no class is derived from a compiled one")
+pytestmark = pytest.mark.skipif(
+    not transport.__file__.endswith(".py"), reason="no class is derived from a compiled one"
+)
 
 COUNT = 200
 END_S = 0.001

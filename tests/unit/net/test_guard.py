@@ -132,7 +132,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.write_bytes(b"#" * (2 << 20))
     too_large = "must be a file of at most 1048576 bytes"
-    problems = {pipe: too_large, large: too_large, tmp_path: "Is a directory", tmp_path / "none": "No such file"}
+    problems = {
+        pipe: too_large,
+        large: too_large,
+        tmp_path: "Is a directory",
+        tmp_path / "none": "No such file",
+    }
     for path, problem in problems.items():
         with pytest.raises(BadAuthFile, match=f"{path}: {problem}"):
             read_credentials(str(path))
@@ -336,7 +341,9 @@ def test_what_one_address_remembers_another_one_cannot_guess_at_once(gate: Gate)
 def test_few_requests_of_a_slowed_address_wait(gate: Gate) -> None:
     for _ in range(FREE_FAILURES):
         gate.guard.known(b"Bearer wrong", ADDRESS)
-    flood = [gevent.spawn(gate.guard.check, b"Bearer wrong", ADDRESS) for _ in range(MOST_WAITING_PER_ADDRESS + 7)]
+    flood = [
+        gevent.spawn(gate.guard.check, b"Bearer wrong", ADDRESS) for _ in range(MOST_WAITING_PER_ADDRESS + 7)
+    ]
     gevent.joinall(flood)
     replies = [one.value for one in flood]
     assert (replies.count(UNAUTHORIZED), replies.count(TOO_MANY_LOGINS)) == (MOST_WAITING_PER_ADDRESS + 1, 6)
@@ -345,7 +352,9 @@ def test_few_requests_of_a_slowed_address_wait(gate: Gate) -> None:
 def test_failures_of_many_addresses_take_bounded_memory() -> None:
     clock = Clock()
     logins = Logins(clock, clock.sleep)
-    for address in ["192.0.2.1"] * FREE_FAILURES + [f"10.0.{n // 256}.{n % 256}" for n in range(MOST_FAILED_ADDRESSES)]:
+    for address in ["192.0.2.1"] * FREE_FAILURES + [
+        f"10.0.{n // 256}.{n % 256}" for n in range(MOST_FAILED_ADDRESSES)
+    ]:
         logins.note_failure(address)
     assert logins.delay_s("192.0.2.1") == 0  # it failed longest ago
     for number in range(FREE_FAILURES):

@@ -65,7 +65,12 @@ def enter(connections: Connections, peer: str) -> Visitor | None:
 
 @pytest.mark.parametrize(
     ("peer", "host"),
-    [("10.0.0.1:4150", "10.0.0.1"), ("[::ffff:10.0.0.1]:4150", "10.0.0.1"), ("[2001:db8::1]:4150", "2001:db8::1"), ("@", "")],
+    [
+        ("10.0.0.1:4150", "10.0.0.1"),
+        ("[::ffff:10.0.0.1]:4150", "10.0.0.1"),
+        ("[2001:db8::1]:4150", "2001:db8::1"),
+        ("@", ""),
+    ],
 )
 def test_the_address_of_a_peer(peer: str, host: str) -> None:
     assert host_of(peer) == host
@@ -76,7 +81,9 @@ def test_the_address_of_a_peer(peer: str, host: str) -> None:
 
 def test_a_sweep_ends_who_is_overdue_and_pauses_for_others() -> None:
     connections = crowd()
-    *patient, slow = [Visitor(f"10.0.0.1:{port}") for port in range(50_000)] + [Visitor("10.0.0.2:1", due_s=5, reason=WRITE)]
+    *patient, slow = [Visitor(f"10.0.0.1:{port}") for port in range(50_000)] + [
+        Visitor("10.0.0.2:1", due_s=5, reason=WRITE)
+    ]
     for visitor in (*patient, slow):
         connections.add(visitor)
     connections.sweep(4.9)

@@ -66,7 +66,13 @@ def test_the_order_within_an_iteration(loop: BusyLoop) -> None:
     loop.iteration.add_flusher(all_of_them.publisher)
     loop.iteration.end()
     names = [name for name, _, _ in all_of_them.mock_calls]
-    assert list(dict.fromkeys(names)) == ["topic.write", "check", "publisher.flush", "topic.accept", "patient.deliver"]
+    assert list(dict.fromkeys(names)) == [
+        "topic.write",
+        "check",
+        "publisher.flush",
+        "topic.accept",
+        "patient.deliver",
+    ]
 
 
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:

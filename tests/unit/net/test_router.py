@@ -60,13 +60,16 @@ def test_unescape_undoes_escaping(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("0", 0), ("-1", -1), ("+10", 10), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(-(2**63)), -(2**63))]
+    ("text", "number"),
+    [("0", 0), ("-1", -1), ("+10", 10), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(-(2**63)), -(2**63))],
 )
 def test_a_number_is_decimal(text: str, number: int) -> None:
     assert parse_int64(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "+", "x", " 1", "1 ", "1_0", "1.0", "0x1", "\u0661", str(2**63), "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "+", "x", " 1", "1 ", "1_0", "1.0", "0x1", "\u0661", str(2**63), "9" * 5000]
+)
 def test_what_is_no_number_of_64_bits_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_int64(text)
@@ -116,7 +119,10 @@ def test_a_path_without_a_route_has_an_answer(method: str, url: str, status: int
     reply = ROUTER.resolve(method, url).reply
     assert reply.status == status
     assert header in reply.headers
-    assert ("Allow:" in header, "Location:" in header) == ("Allow:" in reply.headers, "Location:" in reply.headers)
+    assert ("Allow:" in header, "Location:" in header) == (
+        "Allow:" in reply.headers,
+        "Location:" in reply.headers,
+    )
 
 
 def test_a_redirect_does_not_put_markup_of_the_client_into_its_page() -> None:
@@ -136,7 +142,10 @@ def test_a_malformed_query_keeps_its_route() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def small_slices() -> Iterator[None]:
     """Slices of a few messages and bytes, so that small bodies have several."""
-    with mock.patch.multiple(handlers, SLICE_MESSAGES=3, _SLICE_BYTES=16), mock.patch.object(multi_body, "SLICE_MESSAGES", 3):
+    with (
+        mock.patch.multiple(handlers, SLICE_MESSAGES=3, _SLICE_BYTES=16),
+        mock.patch.object(multi_body, "SLICE_MESSAGES", 3),
+    ):
         yield
 
 

@@ -26,7 +26,9 @@ LOGINS: Any = object()  # a guard that let pass whoever comes here
 def request_of(host: str = "10.0.0.7", **headers: str) -> Request:
     """By a unix socket where there is no host."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(EnvironBuilder(headers=named, environ_base={"REMOTE_ADDR": host, "REMOTE_PORT": "1"}).get_environ())
+    return Request(
+        EnvironBuilder(headers=named, environ_base={"REMOTE_ADDR": host, "REMOTE_PORT": "1"}).get_environ()
+    )
 
 
 def access_of(guard: Any = None, **options: Any) -> AccessRights:
@@ -51,7 +53,9 @@ def judgement(access: AccessRights, request: Request) -> tuple[str, bool]:
         (("fe80::/10",), "fe80::1%eth0", True),
     ],
 )
-def test_only_the_proxies_that_are_named_are_believed(blocks: tuple[str, ...], host: str, is_believed: bool) -> None:
+def test_only_the_proxies_that_are_named_are_believed(
+    blocks: tuple[str, ...], host: str, is_believed: bool
+) -> None:
     access = access_of(acl_http_header_from=blocks)
     wanted = ("bob", True) if is_believed else ("", False)
     assert judgement(access, request_of(host, X_Forwarded_User="bob")) == wanted
@@ -67,7 +71,10 @@ def test_who_logs_in_is_nobody_else() -> None:
 def test_a_proxy_that_logs_in_may_name_its_users() -> None:
     access = access_of(LOGINS, acl_http_header_from=("10.0.0.0/8",))
     assert judgement(access, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("bob", True)
-    assert judgement(access, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
+    assert judgement(access, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == (
+        "",
+        False,
+    )
 
 
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer billing ada", "view public *")
@@ -77,16 +84,23 @@ RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer billin
     ("headers", "permissions"),
     [
         ({"X_Forwarded_User": "ada"}, "orders.eu:publish billing:administer public:view"),
-        ({"X_Forwarded_User": "eve", "X_Forwarded_Groups": "x, shop"}, "orders.eu:view orders.us:view public:view"),
+        (
+            {"X_Forwarded_User": "eve", "X_Forwarded_Groups": "x, shop"},
+            "orders.eu:view orders.us:view public:view",
+        ),
         ({"X_Forwarded_User": "shop", "X_Forwarded_Groups": "ada"}, "public:view"),  # a group is no user
         ({"X_Forwarded_User": "group:shop"}, "public:view"),
         ({}, "public:view"),
     ],
 )
 def test_permissions_on_topics(headers: dict[str, str], permissions: str) -> None:
-    scope = access_of(acl_http_header_from=("10.0.0.0/8",), topic_permission=RULES).scope(request_of(**headers))
+    scope = access_of(acl_http_header_from=("10.0.0.0/8",), topic_permission=RULES).scope(
+        request_of(**headers)
+    )
     found = {
-        topic: [permission for permission in ("view", "publish", "administer") if scope.may(permission, topic)]
+        topic: [
+            permission for permission in ("view", "publish", "administer") if scope.may(permission, topic)
+        ]
         for topic in ("orders.eu", "orders.us", "billing", "public", "Public", "orders")
     }
     assert " ".join(f"{topic}:{given[-1]}" for topic, given in found.items() if given) == permissions
@@ -151,7 +165,11 @@ def test_nsqadmin_lends_no_stranger_its_place_beside_an_nsqd(
 def test_only_a_trusted_proxy_names_groups() -> None:
     access = access_of(acl_http_header_from=("11.0.0.0/8",), topic_permission=RULES)
     assert not access.scope(request_of(X_Forwarded_Groups="shop")).sees("orders.eu")
-    assert not access_of(LOGINS, topic_permission=RULES).scope(request_of(X_Forwarded_Groups="shop")).sees("orders.eu")
+    assert (
+        not access_of(LOGINS, topic_permission=RULES)
+        .scope(request_of(X_Forwarded_Groups="shop"))
+        .sees("orders.eu")
+    )
 
 
 def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ TEXTS = [path for path in FILES if path.suffix in (".js", ".css", ".html", ".svg
 # A word "from" elsewhere, as in a query, begins no import: what is imported stands before it: a name, `}` or `*`.
 _IMPORT = re.compile(r"""(?:[\w$}*]\s*\bfrom|\bimport)\s*\(?\s*["'`]([^"'`\n]+)["'`]""")
 # What a browser fetches for a style or a page.
-_FETCHED = re.compile(r"""url\(\s*["']?([^"')\s]+)|@import\s+["']([^"']+)|\b(?:src|href)\s*=\s*["']([^"']+)""")
+_FETCHED = re.compile(
+    r"""url\(\s*["']?([^"')\s]+)|@import\s+["']([^"']+)|\b(?:src|href)\s*=\s*["']([^"']+)"""
+)
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//|^(?:https?|wss?):", re.IGNORECASE)
 _MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|<script>|\son\w+=\"|\sstyle=\""

@@ -44,7 +44,11 @@ class Console:
             done = self.cluster.nodes["a"].topics["t"].channels["c"].finished if part else 0
             depth += came - finished
             row = channel(
-                "c", depth=depth, message_count=messages + came, finish_count=done + finished, **{"client_count": 1} | counts
+                "c",
+                depth=depth,
+                message_count=messages + came,
+                finish_count=done + finished,
+                **{"client_count": 1} | counts,
             )
             self.say(a=stats(topic("t", row)))
 
@@ -73,16 +77,27 @@ def test_a_backlog_grows_as_fast_as_more_comes_than_is_finished_however_long_it_
     assert console.trend().drain_s is None
     (row,) = console.rows()
     assert (row["kind"], row["topic"], row["channel"]) == ("growing", "t", "c")
-    assert re.search(r"and \S+/s are added on a \(\S+/s come, \S+/s are finished\); its consumers need", row["text"])
-    assert views.channel(console.cluster, "t", "c", 0.0, console.findings).head["problems"][0]["word"] == "growing"
+    assert re.search(
+        r"and \S+/s are added on a \(\S+/s come, \S+/s are finished\); its consumers need", row["text"]
+    )
+    assert (
+        views.channel(console.cluster, "t", "c", 0.0, console.findings).head["problems"][0]["word"]
+        == "growing"
+    )
 
 
 def test_a_growing_channel_names_the_nsqds_on_which_it_grows() -> None:
     console = Console()
     for number in range(40):  # the backlog of `a` is larger, and shrinks
-        shrinking = channel("c", client_count=1, depth=9_000 - 20 * number, message_count=9_000, finish_count=20 * number)
-        growing = channel("c", client_count=1, depth=80 * number, message_count=100 * number, finish_count=20 * number)
-        console.say(a=stats(topic("t", shrinking)), b=stats(topic("t", growing)), c=stats(topic("t", channel("c"))))
+        shrinking = channel(
+            "c", client_count=1, depth=9_000 - 20 * number, message_count=9_000, finish_count=20 * number
+        )
+        growing = channel(
+            "c", client_count=1, depth=80 * number, message_count=100 * number, finish_count=20 * number
+        )
+        console.say(
+            a=stats(topic("t", shrinking)), b=stats(topic("t", growing)), c=stats(topic("t", channel("c")))
+        )
     (row,) = [row for row in console.rows() if row["kind"] == "growing"]
     assert "are added on b (" in row["text"]
 
@@ -138,7 +153,9 @@ def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
 
 def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
     console = Console()
-    console.say(a=stats(topic("t", channel("c", depth=5))), b=stats(topic("t", channel("c", depth=9, client_count=1))))
+    console.say(
+        a=stats(topic("t", channel("c", depth=5))), b=stats(topic("t", channel("c", depth=9, client_count=1)))
+    )
     (row,) = console.rows()
     assert row["text"] == "5 messages wait on a, to which none of its consumers is connected"
 
@@ -151,7 +168,11 @@ def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
         (topic("t", depth=1), "no_channel", "1 message waits, and the topic has no channel"),
         (topic("t.dead", depth=3), "dead_letters", "3 dead letters of t wait"),
         (topic("t", damaged_bytes=1200), "damage", "On a: 1,200 bytes of its log cannot be read"),
-        (topic("t", channel("c", lost_count=2)), "damage", "On a: 2 messages were lost, since they are damaged or missing"),
+        (
+            topic("t", channel("c", lost_count=2)),
+            "damage",
+            "On a: 2 messages were lost, since they are damaged or missing",
+        ),
     ],
 )
 def test_problems_of_topics_and_channels(answer: dict[str, Any], kind: str, text: str) -> None:
@@ -267,7 +288,10 @@ def test_stuck_counts_from_when_messages_can_flow(counts: dict[str, Any]) -> Non
 
 
 def test_stuck_says_what_is_done_in_place_of_finishing() -> None:
-    for name, text in (("timeout_count", "deliveries time out (0.5/s)"), ("requeue_count", "1 consumer has requeued all")):
+    for name, text in (
+        ("timeout_count", "deliveries time out (0.5/s)"),
+        ("requeue_count", "1 consumer has requeued all"),
+    ):
         console = Console()
         for number in range(45):
             console.say(a=waiting(**{name: number, "in_flight_count": 1}))
@@ -315,9 +339,15 @@ def test_a_drain_says_how_long_it_takes() -> None:
         answer = stats() | {"draining": True, "drain_messages_left": left, "health": "NOK - draining"}
         console.say(a=answer, b=stats())
     (row,) = console.rows()
-    assert (row["kind"], row["severity"], row["text"]) == ("draining", "info", "drains: 1,000 messages left, about 20 s")
+    assert (row["kind"], row["severity"], row["text"]) == (
+        "draining",
+        "info",
+        "drains: 1,000 messages left, about 20 s",
+    )
     assert console.findings.attention.view().head["infos"] == 1
-    seen = VisibleCluster(console.cluster, lambda name: True)  # of a user who may not see counts of all topics
+    seen = VisibleCluster(
+        console.cluster, lambda name: True
+    )  # of a user who may not see counts of all topics
     assert list(problems(seen, NodeMemory(), Trends(), console.now_s, EPOCH_S)) == []
 
 
@@ -392,7 +422,9 @@ def test_a_problem_that_was_there_at_the_start_began_then_or_earlier() -> None:
     console.say(a=idle)
     assert console.rows() == []
     console.say(a=waiting)
-    assert [(row["since_s"], row["is_since_exact"]) for row in console.rows()] == [(EPOCH_S + console.now_s, True)]
+    assert [(row["since_s"], row["is_since_exact"]) for row in console.rows()] == [
+        (EPOCH_S + console.now_s, True)
+    ]
 
 
 # ---- causes
@@ -408,7 +440,9 @@ def rows_of(*problems: Problem) -> tuple[list[tuple[str, int, str]], dict[str, i
 
 
 def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
-    assert rows_of(*many(4, "damage", "a"), *many(3, "damage", "b", channel="c"), *many(4), *many(1, "growing"))[0] == [
+    assert rows_of(
+        *many(4, "damage", "a"), *many(3, "damage", "b", channel="c"), *many(4), *many(1, "growing")
+    )[0] == [
         ("damage", 4, "4 topics"),
         ("damage", 1, ""),
         ("damage", 1, ""),
@@ -416,7 +450,9 @@ def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
         ("growing", 1, ""),
         ("paused", 4, "4 topics"),
     ]
-    apart = [Problem("node_failed", "failed", node=f"n{number}", cause=f"reason {number}") for number in range(6)]
+    apart = [
+        Problem("node_failed", "failed", node=f"n{number}", cause=f"reason {number}") for number in range(6)
+    ]
     assert rows_of(*apart)[0] == [("node_failed", 6, "6 nsqds")]
     lookups = [Problem("no_lookup", "dead", node=f"l{number}") for number in range(4)]
     assert rows_of(*lookups)[0] == [("no_lookup", 4, "4 nsqlookupds")]

@@ -27,7 +27,9 @@ def seen(trail: AuditTrail, query: AuditQuery = EVERY_ENTRY, scope: Scope = EVER
 
 
 def test_the_newest_is_first_and_the_oldest_are_forgotten() -> None:
-    trail = trail_of(*(AuditEntry(float(number), "pause", topic="orders") for number in range(MOST_ENTRIES + 5)))
+    trail = trail_of(
+        *(AuditEntry(float(number), "pause", topic="orders") for number in range(MOST_ENTRIES + 5))
+    )
     times = [entry.time_s for entry in seen(trail)]
     assert (len(trail), times[0], times[-1]) == (MOST_ENTRIES, MOST_ENTRIES + 4.0, 5.0)
 
@@ -35,7 +37,9 @@ def test_the_newest_is_first_and_the_oldest_are_forgotten() -> None:
 def test_texts_of_any_length_and_kind_take_little_memory_and_are_json() -> None:
     long = "\ud800x" * 50_000
     trail = trail_of(
-        AuditEntry(1.0, long, long, False, long, long, long, long, {str(n): long for n in range(99)}, NOT_DONE, long)
+        AuditEntry(
+            1.0, long, long, False, long, long, long, long, {str(n): long for n in range(99)}, NOT_DONE, long
+        )
     )
     assert len(orjson.dumps(trail.dump())) < 10_000
 
@@ -69,13 +73,22 @@ def test_hidden_topics_are_not_seen_and_not_found() -> None:
         AuditEntry(2.0, "pause", "ada", topic="billing"),
         AuditEntry(3.0, "promote", "ada", node="a:4151"),
         AuditEntry(
-            4.0, "requeue_message", "ada", topic="orders.dead", details={"target": "billing"}, state=NOT_DONE, result="no billing"
+            4.0,
+            "requeue_message",
+            "ada",
+            topic="orders.dead",
+            details={"target": "billing"},
+            state=NOT_DONE,
+            result="no billing",
         ),
     )
     assert [entry.time_s for entry in seen(trail)] == [4.0, 3.0, 2.0, 1.0]
     assert [entry.time_s for entry in seen(trail, scope=Scope((Grant("view", "*"),)))] == [4.0, 3.0, 2.0, 1.0]
     visible = seen(trail, scope=SHOP)
-    assert [(entry.time_s, entry.result, dict(entry.details)) for entry in visible] == [(4.0, "failed", {}), (1.0, "ok", {})]
+    assert [(entry.time_s, entry.result, dict(entry.details)) for entry in visible] == [
+        (4.0, "failed", {}),
+        (1.0, "ok", {}),
+    ]
     assert seen(trail, AuditQuery("billing"), SHOP) == []
 
 
@@ -98,7 +111,17 @@ def test_it_is_the_same_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [None, 5, {}, [5], [{}], [{"time_s": "1", "state": DONE}], [{"time_s": 1, "state": "x"}], [{"time_s": True}]]
+    "document",
+    [
+        None,
+        5,
+        {},
+        [5],
+        [{}],
+        [{"time_s": "1", "state": DONE}],
+        [{"time_s": 1, "state": "x"}],
+        [{"time_s": True}],
+    ],
 )
 def test_a_document_of_any_form_is_read(document: Any) -> None:
     trail = AuditTrail()

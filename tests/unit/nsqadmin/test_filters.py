@@ -77,7 +77,9 @@ def test_paths_that_do_not(path: str) -> None:
     assert not parse_json_path(path).matches(ORDER)
 
 
-@pytest.mark.parametrize("path", ["", "= 4", "$.a =", "$.a b", "$.a[", "$.a[x]", '$["a', '$["\\x"]', "$a", "a" * 1001, "$..a"])
+@pytest.mark.parametrize(
+    "path", ["", "= 4", "$.a =", "$.a b", "$.a[", "$.a[x]", '$["a', '$["\\x"]', "$a", "a" * 1001, "$..a"]
+)
 def test_what_is_no_path(path: str) -> None:
     with pytest.raises(BadFilter):
         parse_json_path(path)

@@ -62,7 +62,12 @@ def test_clients_are_near_first() -> None:
 
     far, near, adjacent = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
     elsewhere = client("b", "r", "z")
-    assert sorted([elsewhere, far, near, adjacent], key=go_json.by_node_and_nearness) == [adjacent, near, far, elsewhere]
+    assert sorted([elsewhere, far, near, adjacent], key=go_json.by_node_and_nearness) == [
+        adjacent,
+        near,
+        far,
+        elsewhere,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,10 @@ def test_clients_are_near_first() -> None:
 )
 def test_versions(older: str, newer: str) -> None:
     assert producers.version_key(older) < producers.version_key(newer)
-    nodes = [producers.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]
+    nodes = [
+        producers.producer({"version": version, "tcp_port": port})
+        for port, version in enumerate((older, newer))
+    ]
     merged = producers.merged_producers({"l": nodes})
     assert {node["version"]: node["out_of_date"] for node in merged} == {older: True, newer: False}
 

@@ -20,7 +20,9 @@ ORDERS = Key("orders")
 
 
 def same(one: list[float], other: list[float]) -> bool:
-    return len(one) == len(other) and all(a == b or isnan(a) and isnan(b) for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(
+        a == b or isnan(a) and isnan(b) for a, b in zip(one, other, strict=True)
+    )
 
 
 # ---- rings
@@ -37,8 +39,13 @@ def test_a_figure_that_never_changes_takes_no_memory() -> None:
     assert same(ring.read(3200, 3202), [nan, 0.0])
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0.0, 0.0, 1.0, 2.5])), max_size=60), st.integers(1, 12))
-def test_a_ring_is_like_a_dictionary_of_its_latest_steps(puts: list[tuple[int, float]], capacity: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0.0, 0.0, 1.0, 2.5])), max_size=60),
+    st.integers(1, 12),
+)
+def test_a_ring_is_like_a_dictionary_of_its_latest_steps(
+    puts: list[tuple[int, float]], capacity: int
+) -> None:
     ring, model, step = Ring(capacity), dict[int, float](), 0
     for ahead, value in puts:
         step += ahead
@@ -160,11 +167,15 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.Capt
     file.close()
     decode(unpack(path.read_bytes()), history)
     assert history.series
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([aside.name, "history.db", "history.db.lock"])
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
+        [aside.name, "history.db", "history.db.lock"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a device"])
-def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_regular_file_is_not_replaced(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """/dev/null is a natural value for "no file", and nsqadmin may run as root."""
     path = tmp_path / "history.db"
     if kind == "pipe":

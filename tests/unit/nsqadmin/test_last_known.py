@@ -92,7 +92,9 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     assert (again.node(102.0, "b")["seen_s"], again.node(102.0, "b")["depth"]) == (EPOCH_S + 10, 7)
 
 
-@pytest.mark.parametrize("document", [None, 5, [5], [{}], [{"address": 5}], [{"address": "a", "seen_s": "x"}]])
+@pytest.mark.parametrize(
+    "document", [None, 5, [5], [{}], [{"address": 5}], [{"address": "a", "seen_s": "x"}]]
+)
 def test_a_file_with_other_states_is_read_as_empty(document: Any) -> None:
     memory = NodeMemory()
     memory.load(document)
@@ -102,7 +104,9 @@ def test_a_file_with_other_states_is_read_as_empty(document: Any) -> None:
 def test_there_are_never_more_than_that() -> None:
     console = Console()
     for number in range(MOST_GONE):
-        console.memory.nodes[str(number)] = LastKnown(str(number), float(number), is_silent=True, is_gone=True)
+        console.memory.nodes[str(number)] = LastKnown(
+            str(number), float(number), is_silent=True, is_gone=True
+        )
     console.say(10.0, a=stats())
     console.vanish(12.0)
     assert len(console.memory.gone()) == MOST_GONE

@@ -38,7 +38,9 @@ class Nsqd:
 
 def numbered(total: int, size: int) -> Nsqd:
     """Batches of `size` messages "0", "1" …"""
-    return Nsqd(*(make_batch(low, *(b"%d" % n for n in range(low, low + size))) for low in range(0, total, size)))
+    return Nsqd(
+        *(make_batch(low, *(b"%d" % n for n in range(low, low + size))) for low in range(0, total, size))
+    )
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -46,7 +48,11 @@ def at_once(work: Callable[[], None]) -> None:
 
 
 def search(
-    nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 100, seq: int = 0, is_late: Callable[[], bool] = lambda: False
+    nsqd: Nsqd,
+    wanted: MessageFilter = ALL,
+    limit: int = 100,
+    seq: int = 0,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> LogSearch:
     found = LogSearch(LogSource(nsqd.read, is_late, at_once), wanted, limit)
     found.run({"seq": str(seq)})
@@ -67,7 +73,10 @@ def test_a_search_ends_when_it_is_late_and_goes_on() -> None:
     found = search(nsqd, MessageFilter("z"), is_late=lambda: next(looks) >= 3)
     assert not found.page.is_end
     assert 0 < found.page.next_seq < 20
-    assert search(nsqd, MessageFilter("z"), seq=found.page.next_seq).page.searched_count == 20 - found.page.next_seq
+    assert (
+        search(nsqd, MessageFilter("z"), seq=found.page.next_seq).page.searched_count
+        == 20 - found.page.next_seq
+    )
 
 
 def test_bodies_that_are_long_or_no_text() -> None:
@@ -85,7 +94,9 @@ def test_a_page_takes_bounded_memory() -> None:
     assert len(search(nsqd, seq=64).page.messages) == 36
 
 
-def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30) -> LogPage:
+def back(
+    nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30
+) -> LogPage:
     left = iter(range(looks))
     return search_back(LogSource(nsqd.read, lambda: next(left, None) is None, at_once), wanted, limit, end)
 
@@ -122,7 +133,9 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
     assert not first.is_start
 
 
-@pytest.mark.parametrize("data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100])
+@pytest.mark.parametrize(
+    "data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100]
+)
 def test_an_answer_that_is_no_log(data: bytes) -> None:
     found = LogSearch(LogSource(lambda query: data, lambda: False, at_once), ALL, 10)
     with pytest.raises(BadLog):
@@ -139,7 +152,12 @@ def test_records_that_lie_about_their_messages() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "name"),
-    [(("x" * 1001,), "text"), (("", "("), "regex"), (("", "x{1000}{1000}"), "regex"), (("", "", "$."), "path")],
+    [
+        (("x" * 1001,), "text"),
+        (("", "("), "regex"),
+        (("", "x{1000}{1000}"), "regex"),
+        (("", "", "$."), "path"),
+    ],
 )
 def test_what_is_no_filter(fields: tuple[str, ...], name: str) -> None:
     with pytest.raises(BadFilter) as raised:

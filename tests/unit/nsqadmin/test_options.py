@@ -10,7 +10,9 @@ from nsqadmin_py.options import NSQADMIN, check_options, clean_base_path, read_o
 from nsqd_py.settings.declaration import BadOptions
 
 
-@pytest.mark.parametrize(("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")])
+@pytest.mark.parametrize(
+    ("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")]
+)
 def test_base_paths(given: str, clean: str) -> None:
     assert clean_base_path(given) == clean
 
@@ -21,14 +23,26 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"lookupd_http_address": ()}, "--nsqd-http-address or --lookupd-http-address required"),
         ({"nsqd_http_address": ("b:2",)}, "use --nsqd-http-address or --lookupd-http-address not both"),
         ({"lookupd_http_address": ("a:b:c",)}, "failed to resolve --lookupd-http-address .a:b:c."),
-        ({"http_client_tls_key": "x"}, "--http-client-tls-cert and --http-client-tls-key must be given together"),
+        (
+            {"http_client_tls_key": "x"},
+            "--http-client-tls-cert and --http-client-tls-key must be given together",
+        ),
         ({"http_client_tls_root_ca_file": "/nowhere"}, "cannot use --http-client-tls-root-ca-file /nowhere"),
         ({"allow_config_from_cidr": "nonsense"}, "failed to parse --allow-config-from-cidr .nonsense."),
-        ({"acl_http_header_from": ("unix", "10.0.0.0/33")}, "failed to parse --acl-http-header-from .10.0.0.0/33."),
-        ({"topic_permission": ("view orders.*",)}, "failed to parse --topic-permission .view orders.\\*. - expected"),
+        (
+            {"acl_http_header_from": ("unix", "10.0.0.0/33")},
+            "failed to parse --acl-http-header-from .10.0.0.0/33.",
+        ),
+        (
+            {"topic_permission": ("view orders.*",)},
+            "failed to parse --topic-permission .view orders.\\*. - expected",
+        ),
         ({"topic_permission": ("see * ada",)}, "unknown permission see"),
         ({"topic_permission": ("view * group:",)}, "the group has no name"),
-        ({"topic_permission": ("view * ada",)}, "--topic-permission needs --acl-http-header-from or --http-auth-file"),
+        (
+            {"topic_permission": ("view * ada",)},
+            "--topic-permission needs --acl-http-header-from or --http-auth-file",
+        ),
         ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),

@@ -225,7 +225,15 @@ def test_a_restart_repeats_nothing_and_forgets_no_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [None, 5, [5], [{}], [{"problem": {"kind": "x"}, "since_s": 1}], [{"problem": {"kind": "stuck"}, "since_s": "1"}]]
+    "document",
+    [
+        None,
+        5,
+        [5],
+        [{}],
+        [{"problem": {"kind": "x"}, "since_s": 1}],
+        [{"problem": {"kind": "stuck"}, "since_s": "1"}],
+    ],
 )
 def test_a_document_of_any_form_is_read(document: Any) -> None:
     reports = ProblemReports(QUIET_S)

@@ -8,7 +8,14 @@ from nsqadmin_py.upstream import TokenRule
 from nsqd_py.net.http.client import parse_url
 
 SHOWN = {"Authorization": "Bearer s3cret"}
-HOSTS = ("Nsqd1.example", "nsqd2.example:4151", "[2001:db9::1]:4151", "192.0.2.7", "10.1.0.0/16", "2001:db8::/32")
+HOSTS = (
+    "Nsqd1.example",
+    "nsqd2.example:4151",
+    "[2001:db9::1]:4151",
+    "192.0.2.7",
+    "10.1.0.0/16",
+    "2001:db8::/32",
+)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def test_rates_are_of_each_nsqds_own_time() -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t", message_count=100)), b=stats(topic("t", message_count=0)))
     cluster.say(12.0, a=stats(topic("t", message_count=120)))  # 10 a second; b is late
-    cluster.say(14.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))  # and 1 a second
+    cluster.say(
+        14.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4))
+    )  # and 1 a second
     assert cluster.row("t")["message_rate"] == 11.0
     cluster.say(16.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))
     assert cluster.row("t")["message_rate"] == 0.0
@@ -102,7 +104,9 @@ def test_the_first_message_of_an_idle_channel_has_a_rate() -> None:
 def test_a_count_that_began_anew_makes_no_rate(start_time: int) -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t", channel("c", message_count=100), message_count=100)))
-    cluster.say(12.0, a=stats(topic("t", channel("c", message_count=90), message_count=90), start_time=start_time))
+    cluster.say(
+        12.0, a=stats(topic("t", channel("c", message_count=90), message_count=90), start_time=start_time)
+    )
     assert cluster.row("t")["message_rate"] == cluster.row("t")["finish_rate"] == 0.0
     assert views.channel(cluster, "t", "c", 12.0, Findings()).head["message_rate"] == 0.0
 
@@ -114,14 +118,18 @@ def test_emptying_a_channel_is_not_finishing(clients: int) -> None:
     cluster.say(10.0, a=stats(topic("t", channel("c", depth=90, **waiting))))
     cluster.say(12.0, a=stats(topic("t", channel("c", **waiting))))
     assert cluster.row("t")["finish_rate"] == 0.0
-    cluster.say(14.0, a=stats(topic("t", channel("c", **waiting | {"message_count": 104, "finish_count": 14}))))
+    cluster.say(
+        14.0, a=stats(topic("t", channel("c", **waiting | {"message_count": 104, "finish_count": 14})))
+    )
     assert cluster.row("t")["finish_rate"] == 2.0
 
 
 def test_the_oldest_message_of_all_nsqds_counts() -> None:
     cluster = Cluster2()
     ages = [channel("c", depth=1, oldest_timestamp=time_ns) for time_ns in (9_000_000_000, 7_000_000_000)]
-    cluster.say(10.0, a=stats(topic("t", ages[0])), b=stats(topic("t", ages[1])), c=stats(topic("t", channel("c"))))
+    cluster.say(
+        10.0, a=stats(topic("t", ages[0])), b=stats(topic("t", ages[1])), c=stats(topic("t", channel("c")))
+    )
     assert views.channel(cluster, "t", "c", 10.0, Findings()).head["oldest_s"] == 7.0
     assert cluster.row("t")["oldest_s"] == 7.0
     cluster.say(12.0, b=stats(topic("t", channel("c"))))
@@ -161,7 +169,9 @@ def timed(value_ns: int) -> dict[str, Any]:
 
 def recorded(cluster: Cluster, key: Key) -> tuple[float, float, tuple[float, ...]]:
     """Both latencies that go into the history, and the quantiles that they are of."""
-    values, quantiles = next((values, quantiles) for found, values, quantiles in records(cluster) if found == key)
+    values, quantiles = next(
+        (values, quantiles) for found, values, quantiles in records(cluster) if found == key
+    )
     return values["latency_0"], values["latency_1"], quantiles
 
 
@@ -207,7 +217,15 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
         stats(topic("t", oldest_timestamp="x")),
         stats(topic("t", depth=2**63)),
         stats(topic("t", message_count=1e308)),
-        stats(topic("t", channel("c", e2e_processing_latency={"count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]}))),
+        stats(
+            topic(
+                "t",
+                channel(
+                    "c",
+                    e2e_processing_latency={"count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]},
+                ),
+            )
+        ),
         stats(topic("t", channel("c", depth=None))),
         stats(topic(["t"])),
         stats(topic("t", channel(""))),  # type: ignore[arg-type]
@@ -223,7 +241,11 @@ def test_what_is_no_answer_of_an_nsqd_is_refused(document: Any) -> None:
 
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
@@ -231,7 +253,9 @@ NAMES = st.sampled_from(["t", "u", "\n", "\u2028", "__proto__"]) | ANYTHING
 LATENCIES = st.fixed_dictionaries(
     {
         "count": st.just(1) | ANYTHING,
-        "percentiles": st.lists(st.fixed_dictionaries({"quantile": st.just(0.99) | ANYTHING, "value": ANYTHING}), max_size=2),
+        "percentiles": st.lists(
+            st.fixed_dictionaries({"quantile": st.just(0.99) | ANYTHING, "value": ANYTHING}), max_size=2
+        ),
     }
 )
 
@@ -245,7 +269,9 @@ def hostile(good: dict[str, Any], **parts: st.SearchStrategy[Any]) -> st.SearchS
 
 OWN = channel("c", finish_count=0, oldest_timestamp=0)
 HOSTILE_CHANNELS = hostile(OWN, channel_name=NAMES, e2e_processing_latency=LATENCIES | ANYTHING)
-HOSTILE_TOPICS = hostile(topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE_CHANNELS, max_size=2) | ANYTHING)
+HOSTILE_TOPICS = hostile(
+    topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE_CHANNELS, max_size=2) | ANYTHING
+)
 HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 
 
@@ -288,7 +314,11 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
             **{
                 address: stats(
                     *(
-                        topic(name, *(channel(key, depth=d, message_count=m) for key, (d, m) in channels.items()), depth=depth)
+                        topic(
+                            name,
+                            *(channel(key, depth=d, message_count=m) for key, (d, m) in channels.items()),
+                            depth=depth,
+                        )
                         for name, (depth, channels) in topics.items()
                     )
                 )
@@ -305,7 +335,9 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
             depth = sum(own + sum(d for d, _ in channels.values()) for own, channels in parts)
             assert cluster.row(name)["depth"] == depth
             assert cluster.topics[name].channels.keys() == {key for _, channels in parts for key in channels}
-        total = sum(own + sum(d for d, _ in chs.values()) for topics in said.values() for own, chs in topics.values())
+        total = sum(
+            own + sum(d for d, _ in chs.values()) for topics in said.values() for own, chs in topics.values()
+        )
         assert views.overview(cluster, now_s, Findings()).head["depth"] == total
 
 

@@ -15,7 +15,9 @@ from tests.unit.fakes import FakeLog
 _BODY = b'{"broadcast_address": "host", "tcp_port": 1, "http_port": 2, "version": "1"}'
 
 
-def test_all_names_of_an_ephemeral_topic_go_if_the_connection_closes_in_the_middle_of_its_unregister() -> None:
+def test_all_names_of_an_ephemeral_topic_go_if_the_connection_closes_in_the_middle_of_its_unregister() -> (
+    None
+):
     registry, hub, log = Registry(0, 0), gevent.get_hub(), FakeLog()
     ours, theirs = socket.socketpair()
     iteration: Any = LoopIteration(hub, log)  # type: ignore[arg-type]

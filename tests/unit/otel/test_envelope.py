@@ -42,7 +42,9 @@ def test_a_damaged_envelope_is_passed_as_it_is(data: bytes) -> None:
     assert unwrap(data) == (data, {})
 
 
-@pytest.mark.parametrize("bad", [{"Name": "a"}, {"": "a"}, {"a": "line\nbreak"}, {"a": "ü"}, {"a": "x" * 65_533}], ids=str)
+@pytest.mark.parametrize(
+    "bad", [{"Name": "a"}, {"": "a"}, {"a": "line\nbreak"}, {"a": "ü"}, {"a": "x" * 65_533}], ids=str
+)
 def test_headers_that_cannot_be_read_are_not_written(bad: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         wrap(b"body", bad)

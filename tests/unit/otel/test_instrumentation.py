@@ -20,7 +20,9 @@ from nsqd_py.otel.envelope import wrap
 from tests.support.aio_client import run_in_new_loop
 
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=600)
-traceparents = printable | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}[ -~]{0,9}", fullmatch=True)
+traceparents = printable | st.from_regex(
+    r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}[ -~]{0,9}", fullmatch=True
+)
 members = st.lists(st.from_regex(r"[a-z0-9_*/@-]{0,9}=[ -~]{0,9}", fullmatch=True), max_size=40)
 SPANS = InMemorySpanExporter()
 PROVIDER = TracerProvider()
@@ -39,7 +41,9 @@ class Message:
 @given(traceparents, printable | members.map(",".join))
 def test_hostile_contexts_never_raise(traceparent: str, tracestate: str) -> None:
     telemetry = Instrumentation(tracer_provider=PROVIDER)
-    message = Message(wrap(b"body", {"traceparent": traceparent, "tracestate": tracestate} if traceparent else {}))
+    message = Message(
+        wrap(b"body", {"traceparent": traceparent, "tracestate": tracestate} if traceparent else {})
+    )
     with telemetry.processing(message):
         assert message.body == b"body"
 

@@ -39,7 +39,14 @@ def test_answers_split_rows_and_keep_their_place() -> None:
         (Responses, b"_heartbeat_", 1),
         (Responses, b"OK", 1),
     ]
-    assert [isinstance(item, IncomingMessages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
+    assert [isinstance(item, IncomingMessages) for item in FrameParser().feed(data)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,10 @@ def test_answers_split_rows_and_keep_their_place() -> None:
         (pack(">ii", -1, 0), "says to be -1 bytes long"),
         (pack(">ii", 3, 0), "says to be 3 bytes long"),
         (pack(">ii", 29, frames.MESSAGE), "says to be 29 bytes long"),
-        (pack(">ii", 1031, frames.MESSAGE), "a message of 1001 bytes, but max_msg_size of this client is 1000"),
+        (
+            pack(">ii", 1031, frames.MESSAGE),
+            "a message of 1001 bytes, but max_msg_size of this client is 1000",
+        ),
         (pack(">ii", 65537, frames.RESPONSE), "an answer of 65537 bytes .limit 65536"),
         (pack(">ii", 65537, frames.ERROR), "an answer of 65537 bytes .limit 65536"),
         (pack(">ii", 10, 3), "unknown kind 3"),

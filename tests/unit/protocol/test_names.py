@@ -5,7 +5,9 @@ import pytest
 from nsqd_py.protocol.names import MAX_NAME_LENGTH, is_ephemeral, is_valid_name, quote
 
 
-@pytest.mark.parametrize("name", [b"a", b"A-Z_0.9", b".", b"-", b"x" * 64, b"log#ephemeral", b"x" * 54 + b"#ephemeral"])
+@pytest.mark.parametrize(
+    "name", [b"a", b"A-Z_0.9", b".", b"-", b"x" * 64, b"log#ephemeral", b"x" * 54 + b"#ephemeral"]
+)
 def test_valid(name: bytes) -> None:
     assert is_valid_name(name)
 

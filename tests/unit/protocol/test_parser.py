@@ -39,9 +39,15 @@ def one_pub(body: bytes) -> Command:
         (b"NOP\n", [NOP]),
         (sub("t", "c"), [PermissionRequest("SUB", b"t", b"c", Sub(b"t", b"c"))]),
         (pub("t", b"1"), [PermissionRequest("PUB", b"t", b"", one_pub(b"1"))]),
-        (dpub("t", 5, b"1"), [PermissionRequest("DPUB", b"t", b"", Publish(DPUB, b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
+        (
+            dpub("t", 5, b"1"),
+            [PermissionRequest("DPUB", b"t", b"", Publish(DPUB, b"t", int32(1) + b"1", 1, 5, 5_000_000))],
+        ),
         (b"MPUB t\n", [PermissionRequest("MPUB", b"t", b"", None)]),
-        (mpub("t", [b"1"]), [PermissionRequest("MPUB", b"t", b"", None), Publish(MPUB, b"t", int32(1) + b"1", 1, 5)]),
+        (
+            mpub("t", [b"1"]),
+            [PermissionRequest("MPUB", b"t", b"", None), Publish(MPUB, b"t", int32(1) + b"1", 1, 5)],
+        ),
     ],
 )
 def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
@@ -87,7 +93,8 @@ def acted_on(found: Iterable[Command]) -> list[tuple[bytes, bytes]]:
 
 
 PUBLISHES = st.lists(
-    st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([pub, None]), st.binary(min_size=1, max_size=5)), max_size=8
+    st.tuples(st.sampled_from(["t", "u"]), st.sampled_from([pub, None]), st.binary(min_size=1, max_size=5)),
+    max_size=8,
 )
 
 
@@ -139,7 +146,9 @@ class Revoked:
 
 REVOKE = None
 ANY_INPUT = st.one_of(
-    st.sampled_from([pub("t", b"1"), pub("u", b"22") * 2, dpub("t", 1, b"1"), b"NOP\n", b"PUB t\n", int32(1) + b"x"]),
+    st.sampled_from(
+        [pub("t", b"1"), pub("u", b"22") * 2, dpub("t", 1, b"1"), b"NOP\n", b"PUB t\n", int32(1) + b"x"]
+    ),
     st.binary(max_size=8),
 )
 

@@ -126,7 +126,9 @@ def test_half_a_surrogate_pair_is_replaced(field: str) -> None:
 def test_the_http_port_is_for_clients_that_ask_for_it() -> None:
     """Clients may expect exactly the keys of Go's nsqd."""
     for asked in {}, {"wants_http_port": False}, {"wants_http_port": True}:
-        answer = json.loads(session().identify(json.dumps({"feature_negotiation": True, **asked}).encode(), 4151))
+        answer = json.loads(
+            session().identify(json.dumps({"feature_negotiation": True, **asked}).encode(), 4151)
+        )
         assert answer.get("http_port") == (4151 if asked.get("wants_http_port") else None)
 
 

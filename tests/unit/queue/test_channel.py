@@ -86,7 +86,9 @@ def test_attempts_stay_within_their_field(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("delay_ns", [0, SECOND])
-def test_after_a_seek_a_requeued_message_does_not_wait_for_older_ones_further_back(bench: Bench, delay_ns: int) -> None:
+def test_after_a_seek_a_requeued_message_does_not_wait_for_older_ones_further_back(
+    bench: Bench, delay_ns: int
+) -> None:
     last = 3 * MOST_AHEAD - 1
     bench.release(*numbered(last + 1))
     consumer = bench.consumer(rdy=last + 1)
@@ -179,7 +181,11 @@ def test_a_channel_is_stalled_while_its_consumers_finish_nothing(bench: Bench) -
     clock.now_ns += 9 * SECOND
     assert channel.stalled_ns == 0
     clock.now_ns += 2 * SECOND
-    assert (channel.stalled_ns >= began_ns, channel.stalled_ns < clock.now_ns, channel.ready_count) == (True, True, 1)
+    assert (channel.stalled_ns >= began_ns, channel.stalled_ns < clock.now_ns, channel.ready_count) == (
+        True,
+        True,
+        1,
+    )
     channel.pause()
     assert channel.stalled_ns == 0
     channel.unpause()
@@ -228,8 +234,12 @@ def are_requeued(bench: Bench) -> None:
     bench.run()
 
 
-@pytest.mark.parametrize("begin", [become_due, come_back_after_a_seek, time_out_after_their_consumer_has_left, are_requeued])
-def test_old_messages_that_begin_to_wait_are_not_stalled_yet(bench: Bench, begin: Callable[[Bench], None]) -> None:
+@pytest.mark.parametrize(
+    "begin", [become_due, come_back_after_a_seek, time_out_after_their_consumer_has_left, are_requeued]
+)
+def test_old_messages_that_begin_to_wait_are_not_stalled_yet(
+    bench: Bench, begin: Callable[[Bench], None]
+) -> None:
     """They are much older than ten seconds, and nothing was finished since; but until now nothing waited."""
     begin(bench)
     channel, clock = bench.channel, bench.world.clock

@@ -177,7 +177,9 @@ def test_settings_by_topic() -> None:
         ]
     )
     assert policy_of(options, "orders") == TopicPolicy(HOUR_NS, 1000, 5, "target")
-    assert policy_of(options, "logs.debug") == TopicPolicy(24 * HOUR_NS, 1000, 0, "logs.debug.dead", 48 * HOUR_NS)
+    assert policy_of(options, "logs.debug") == TopicPolicy(
+        24 * HOUR_NS, 1000, 0, "logs.debug.dead", 48 * HOUR_NS
+    )
     assert policy_of(options, "x").max_bytes == 7
 
 
@@ -185,14 +187,18 @@ def test_the_last_value_for_all_counts() -> None:
     assert read_options(["--max-attempts=3", "--max-attempts=9"]).max_attempts == ByTopic(9)
 
 
-@pytest.mark.parametrize("text", ['retention_time = ["1h", "logs.*=24h"]', 'retention_time = "1h"', "retention_time = 3600000"])
+@pytest.mark.parametrize(
+    "text", ['retention_time = ["1h", "logs.*=24h"]', 'retention_time = "1h"', "retention_time = 3600000"]
+)
 def test_in_a_config_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "nsqd.toml"
     path.write_text(text)
     assert read_options(["--config", str(path)]).retention_time_ns.of("orders") == HOUR_NS
 
 
-@pytest.mark.parametrize("flag", ["--retention-time=logs=5", "--retention-time==5s", "--max-attempts=logs=many"])
+@pytest.mark.parametrize(
+    "flag", ["--retention-time=logs=5", "--retention-time==5s", "--max-attempts=logs=many"]
+)
 def test_not_understood(flag: str) -> None:
     with pytest.raises(SystemExit):
         read_options([flag])

@@ -61,7 +61,9 @@ class Room:
     def written_bytes(self) -> int:
         if not hasattr(self, "life"):
             return 0
-        return sum(topic.log.size_bytes for topic in self.life.broker.topics.values() if topic.log is not None)
+        return sum(
+            topic.log.size_bytes for topic in self.life.broker.topics.values() if topic.log is not None
+        )
 
     @property
     def refusals_told(self) -> int:

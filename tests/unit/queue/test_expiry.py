@@ -19,7 +19,9 @@ class ExpiryBench(Bench):
     """A broker whose messages live for a minute."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        super().__init__(directory, **{"message_ttl_ns": ByTopic(TTL_NS), "max_attempts": ByTopic(0)} | options)
+        super().__init__(
+            directory, **{"message_ttl_ns": ByTopic(TTL_NS), "max_attempts": ByTopic(0)} | options
+        )
 
     def counts(self) -> tuple[int, int, int, int]:
         """depth, in flight, deferred, expired"""

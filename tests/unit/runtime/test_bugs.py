@@ -59,7 +59,9 @@ def check_line(lines: Lines, number: str) -> None:
 
 
 def test_an_http_handler(lines: Lines) -> None:
-    request = SimpleNamespace(app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x")
+    request = SimpleNamespace(
+        app=SimpleNamespace(admin_guard=None), route=SimpleNamespace(handler=fail), url="/x"
+    )
     reply = perform(request, "127.0.0.1:1", lines.log)
     assert reply.status == 500
     check_line(lines, number_in(reply.body.decode()))

@@ -34,7 +34,8 @@ def test_lag_is_by_how_much_the_alarm_rings_too_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "ordered", "expected"), [(1.0, [1, 2, 3], 3), (0.5, list(range(100)), 50), (0.95, [7], 7), (0.99, [], 0)]
+    ("part", "ordered", "expected"),
+    [(1.0, [1, 2, 3], 3), (0.5, list(range(100)), 50), (0.95, [7], 7), (0.99, [], 0)],
 )
 def test_percentiles_of_few_values(part: float, ordered: list[int], expected: int) -> None:
     assert memory.percentile(part, ordered) == expected

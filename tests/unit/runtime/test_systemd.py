@@ -119,15 +119,21 @@ def test_a_service_runs_an_entry_point_with_flags_that_exist(name: str, program:
 def test_one_nsqd_for_each_core_shares_nothing_with_another() -> None:
     one, template = (read_unit(f"{name}.service")["Service"] for name in ("nsqd", "nsqd@"))
     assert {key for key, _ in set(one) ^ set(template)} == {"Environment", "ExecStart", "StateDirectory"}
-    line, folder = (dict(template)[key].replace("${HOST_NUMBER}", "0") for key in ("ExecStart", "StateDirectory"))
+    line, folder = (
+        dict(template)[key].replace("${HOST_NUMBER}", "0") for key in ("ExecStart", "StateDirectory")
+    )
     _, _, *flags = line.split()
     options = [NSQD.read([flag.replace("%i", i) for flag in flags]) for i in "01"]
     assert [each.node_id for each in options] == [0, 1]
     assert [each.data_path for each in options] == [f"/var/lib/{folder}".replace("%i", i) for i in "01"]
-    assert [(each.tcp_address, each.http_address) for each in options] == [(f"0.0.0.0:42{i}0", f"0.0.0.0:42{i}1") for i in "01"]
+    assert [(each.tcp_address, each.http_address) for each in options] == [
+        (f"0.0.0.0:42{i}0", f"0.0.0.0:42{i}1") for i in "01"
+    ]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze checks the units of this test")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze checks the units of this test"
+)
 @pytest.mark.parametrize("name", sorted(path.name for path in UNITS.iterdir()))
 def test_systemd_takes_the_unit(tmp_path: Path, name: str) -> None:
     for path in UNITS.iterdir():  # a unit whose program is not installed is refused

@@ -175,8 +175,12 @@ def test_an_nsqd_that_ends_leaves_no_threads_behind(tmp_path: Path, script: str)
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")])
-def test_an_error_of_a_thread_is_raised_and_not_printed(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")]
+)
+def test_an_error_of_a_thread_is_raised_and_not_printed(
+    error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
     threads, fail = serving(1), Mock(side_effect=error)
     for call in (threads.apply, partial(in_thread, threads), partial(in_thread, ThreadPool(1))):
         with pytest.raises(type(error)) as raised:
@@ -185,7 +189,9 @@ def test_an_error_of_a_thread_is_raised_and_not_printed(error: Exception, capfd:
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     threads = serving(2)
 
     refuse = Mock(side_effect=RuntimeError("can't start new thread"))

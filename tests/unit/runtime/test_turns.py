@@ -49,7 +49,9 @@ def crowd() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("address", "kind"), [("192.0.2.1", "GET /ping"), ("192.0.2.2", "GET /a")])
-def test_who_asks_for_something_else_or_from_elsewhere_is_next(crowd: Served, address: str, kind: str) -> None:
+def test_who_asks_for_something_else_or_from_elsewhere_is_next(
+    crowd: Served, address: str, kind: str
+) -> None:
     crowd.ask("neighbour", address, kind)
     assert crowd.place_of("neighbour") <= SOON
     assert sorted(crowd.order) == sorted(["neighbour", *(f"crowd{number}" for number in range(CROWD))])

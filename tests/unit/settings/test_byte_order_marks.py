@@ -20,7 +20,9 @@ from nsqd_py.standby.group import secrets
 MARK = b"\xef\xbb\xbf"
 
 
-@pytest.mark.parametrize(("name", "text"), [("nsqd.toml", b"node_id = 7\r\n"), ("nsqd.yaml", b"node_id: 7\r\n")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("nsqd.toml", b"node_id = 7\r\n"), ("nsqd.yaml", b"node_id: 7\r\n")]
+)
 def test_of_config_files(tmp_path: Path, name: str, text: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(MARK + text)
@@ -31,7 +33,10 @@ def test_of_files_with_secrets(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(MARK + b"https://user:password@host/\r\n")
     assert read_secret(f"@{path}") == "https://user:password@host/"
-    assert from_environment("nsqd", NSQD.settings, {"NSQD_LEASE_FILE": str(path)})["lease"] == "https://user:password@host/"
+    assert (
+        from_environment("nsqd", NSQD.settings, {"NSQD_LEASE_FILE": str(path)})["lease"]
+        == "https://user:password@host/"
+    )
 
 
 def test_of_files_with_users_and_tokens(tmp_path: Path) -> None:
@@ -53,4 +58,6 @@ def test_of_the_token_of_nsqadmin(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_bytes(MARK + b"a-token\r\n")
     options = NSQADMIN.defaults(nsqd_http_address=("127.0.0.1:4151",), http_client_token_file=str(path))
-    assert headers_for(options)(parse_url("http://127.0.0.1:4151/stats")) == {"Authorization": "Bearer a-token"}
+    assert headers_for(options)(parse_url("http://127.0.0.1:4151/stats")) == {
+        "Authorization": "Bearer a-token"
+    }

@@ -27,7 +27,9 @@ class Flow(Options, title="Flow"):
 
 
 class Topics(Options):
-    topic: str = setting(STRING, "", "Its name.", check=lambda name: "must be without @" if "@" in name else None, short="t")
+    topic: str = setting(
+        STRING, "", "Its name.", check=lambda name: "must be without @" if "@" in name else None, short="t"
+    )
     percentile: tuple[float, ...] = setting(FLOATS, (), "Which.")
 
 
@@ -124,7 +126,9 @@ WRONG_VALUES = [
 
 
 @pytest.mark.parametrize(("flag", "complaint"), WRONG_VALUES)
-def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_value_ends_with_2_and_one_line(
+    flag: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         read(flag)
     out, err = capsys.readouterr()
@@ -138,9 +142,14 @@ def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsy
 def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
     """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
     python = ".".join(map(str, sys.version_info[:3]))
-    assert re.fullmatch(r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump"))  # as clients' tests parse it
+    assert re.fullmatch(
+        r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump")
+    )  # as clients' tests parse it
     compiled = "-compiled" if batch.__file__.endswith(".so") else ""
-    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python}{compiled})"
+    assert (
+        version_string("pump")
+        == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python}{compiled})"
+    )
 
 
 # --- config files
@@ -190,8 +199,16 @@ def test_a_missing_ambiguous_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadOptions, match="/nonexistent/pump.cfg - No such file"):
         read("--config=/nonexistent/pump.cfg")
     for name, text, complaint in (
-        ("twice.YAML", "topic: a\nmode: fast\nmode: safe\n", ' - the key "mode" is there twice (at line 3, column 1)'),
-        ("minutes.yml", "msg_timeout: 1:30\n", ': invalid value \'1:30\' for "msg_timeout": "1:30" is not a duration'),
+        (
+            "twice.YAML",
+            "topic: a\nmode: fast\nmode: safe\n",
+            ' - the key "mode" is there twice (at line 3, column 1)',
+        ),
+        (
+            "minutes.yml",
+            "msg_timeout: 1:30\n",
+            ': invalid value \'1:30\' for "msg_timeout": "1:30" is not a duration',
+        ),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(BadOptions, match=re.escape(name + complaint)):

@@ -23,14 +23,19 @@ _NSQD = f"""
     {_TLS} e2e_processing_latency_percentiles e2e_processing_latency_window_time http_client_connect_timeout
     http_client_request_timeout statsd_udp_packet_size id log_level
 """
-_NSQLOOKUPD = "broadcast_address http_address tcp_address inactive_producer_timeout tombstone_lifetime log_level"
+_NSQLOOKUPD = (
+    "broadcast_address http_address tcp_address inactive_producer_timeout tombstone_lifetime log_level"
+)
 _NSQADMIN = """graphite_url http_address notification_http_endpoint nsqd_http_addresses nsqlookupd_http_addresses
     proxy_graphite statsd_counter_format statsd_gauge_format statsd_interval statsd_prefix log_prefix base_path
     http_client_connect_timeout http_client_request_timeout http_client_tls_insecure_skip_verify
     http_client_tls_root_ca_file http_client_tls_cert http_client_tls_key allow_config_from_cidr acl_http_header
     admin_users log_level"""
 # Keys with another spelling, and keys without effect, whose values may be wrong today, with the lines that users read.
-_EVERYWHERE = {"log-level": "is read as log_level; use this spelling", "verbose": "has no effect: use log_level"}
+_EVERYWHERE = {
+    "log-level": "is read as log_level; use this spelling",
+    "verbose": "has no effect: use log_level",
+}
 _OLD_NSQD = _EVERYWHERE | {
     "node_id": "is read as id; use this spelling",
     "worker_id": "has no effect: use id",
@@ -47,7 +52,9 @@ _OLD_NSQADMIN = _EVERYWHERE | {
     ("program", "keys", "old"),
     [(NSQD, _NSQD, _OLD_NSQD), (NSQLOOKUPD, _NSQLOOKUPD, _EVERYWHERE), (NSQADMIN, _NSQADMIN, _OLD_NSQADMIN)],
 )
-def test_the_keys_of_every_release_of_nsq_are_accepted(program: Program, keys: str, old: dict[str, str], tmp_path: Path) -> None:
+def test_the_keys_of_every_release_of_nsq_are_accepted(
+    program: Program, keys: str, old: dict[str, str], tmp_path: Path
+) -> None:
     """Releases v0.2.15 to v1.3.0."""
     assert {setting.key for setting in program.settings} >= set(keys.split())
     values = {"log-level": "debug", "node_id": 7}

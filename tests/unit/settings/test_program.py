@@ -40,7 +40,9 @@ def other_value(setting: Setting) -> Any:
         case float():
             return 0.25
         case tuple():
-            return (0.5, 0.25) if setting.usage.endswith("float,...") else ('a "b"', "c,\\d", "é\x7f\U0001f600")
+            return (
+                (0.5, 0.25) if setting.usage.endswith("float,...") else ('a "b"', "c,\\d", "é\x7f\U0001f600")
+            )
     return 'a "quoted" \\ tab\t, é\x7f\U0001f600\n'
 
 
@@ -67,13 +69,28 @@ ACCEPTED = {
     "nsqd": ("--auth-http-address=user:pass4567@127.0.0.1:4180", "--msg-timeout=90s"),
     "nsqlookupd": ("--http-address=127.0.0.1:0",),
     "nsqadmin": (LOOKUPD, "--notification-http-endpoint=http://127.0.0.1/?key=pass4567"),
-    "nsq_tail": (LOOKUPD, "--topic=orders", "--consumer-opt=auth_secret,pass4567", "--consumer-opt=msg_timeout,30s"),
+    "nsq_tail": (
+        LOOKUPD,
+        "--topic=orders",
+        "--consumer-opt=auth_secret,pass4567",
+        "--consumer-opt=msg_timeout,30s",
+    ),
     "nsq_stat": ("--lookupd-http-address=127.0.0.1:4161",),
     "nsq_to_file": (LOOKUPD, "--topic=orders", "--output-dir=."),
-    "nsq_to_http": (LOOKUPD, "--topic=orders", "--post=http://127.0.0.1/?key=pass4567", "--header=A: pass4567"),
+    "nsq_to_http": (
+        LOOKUPD,
+        "--topic=orders",
+        "--post=http://127.0.0.1/?key=pass4567",
+        "--header=A: pass4567",
+    ),
     "nsq_to_nsq": (LOOKUPD, "--topic=orders", "--destination-nsqd-tcp-address=127.0.0.1:4150"),
     "to_nsq": ("--topic=orders", "--nsqd-tcp-address=127.0.0.1:4150", "--producer-opt=auth_secret,pass4567"),
-    "spark_replay": ("--dry-run", "--topic=orders", "--conf=spark.hadoop.fs.s3a.secret.key=pass4567", "archive"),
+    "spark_replay": (
+        "--dry-run",
+        "--topic=orders",
+        "--conf=spark.hadoop.fs.s3a.secret.key=pass4567",
+        "archive",
+    ),
 }
 
 

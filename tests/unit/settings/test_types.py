@@ -10,7 +10,15 @@ from nsqd_py.settings.types import parse_size
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("0", 0), ("1000", 1000), ("64k", 64_000), ("10MB", 10_000_000), ("64KiB", 65_536), ("1GiB", 1 << 30), ("2Ti", 2 << 40)],
+    [
+        ("0", 0),
+        ("1000", 1000),
+        ("64k", 64_000),
+        ("10MB", 10_000_000),
+        ("64KiB", 65_536),
+        ("1GiB", 1 << 30),
+        ("2Ti", 2 << 40),
+    ],
 )
 def test_a_size(text: str, size_bytes: int, tmp_path: Path) -> None:
     assert parse_size(text) == size_bytes

@@ -22,7 +22,15 @@ from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, 
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
 from nsqd_py.settings.durations import parse_time
-from tests.support.archives import BASE_NS, Published, TopicLogFile, compressed, finished_file, framed, messages
+from tests.support.archives import (
+    BASE_NS,
+    Published,
+    TopicLogFile,
+    compressed,
+    finished_file,
+    framed,
+    messages,
+)
 
 LINE = b'{"timestamp":1700000000,"id":"0123","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}\n'
 LOG = TopicLogFile("orders", first_seq=7)
@@ -59,13 +67,19 @@ def write(tmp_path: Path, **files: bytes) -> None:
         ("x.parquet", b"PAR1....PAR1", Format.PARQUET, "x"),
     ],
 )
-def test_a_file_is_recognised(tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression) -> None:
+def test_a_file_is_recognised(
+    tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression
+) -> None:
     suffix = {Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}.get(compression, "")
     path = tmp_path / (name + suffix)
     path.write_bytes(compressed(data, compression))
     (info,) = list_files([str(path)], Storage())
     assert (info.format, info.compression, info.topic) == (form, compression, topic)
-    assert (info.path, info.size_bytes, info.modified_ns) == (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+    assert (info.path, info.size_bytes, info.modified_ns) == (
+        str(path),
+        path.stat().st_size,
+        path.stat().st_mtime_ns,
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +111,9 @@ def test_a_name_with_a_compression_of_what_compresses_its_parts(tmp_path: Path) 
 
 def test_hints_know_better(tmp_path: Path) -> None:
     write(tmp_path, **{"archive__topic=clicks__part-1.log": LINE})
-    (info,) = list_files([str(tmp_path)], Storage(), Hints(format="lines", topic_from_name=r"topic=(?P<topic>[^/]+)/"))
+    (info,) = list_files(
+        [str(tmp_path)], Storage(), Hints(format="lines", topic_from_name=r"topic=(?P<topic>[^/]+)/")
+    )
     assert (info.format, info.topic) == (Format.LINES, "clicks")
     (info,) = list_files([str(tmp_path)], Storage(), Hints(topic="other"))
     assert (info.format, info.topic) == (Format.JSONL, "other")
@@ -120,7 +136,10 @@ def test_hints_that_are_none(tmp_path: Path, hints: Hints, text: str) -> None:
 
 
 def test_paths_globs_and_directories(tmp_path: Path) -> None:
-    write(tmp_path, **{"a__x.log": b"1\n", "a__deep__y.log": b"2\n", "b__x.log": b"3\n", "b__odd[1].log": b"4\n"})
+    write(
+        tmp_path,
+        **{"a__x.log": b"1\n", "a__deep__y.log": b"2\n", "b__x.log": b"3\n", "b__odd[1].log": b"4\n"},
+    )
     assert names(tmp_path) == ["a/deep/y.log", "a/x.log", "b/odd[1].log", "b/x.log"]
     assert names(tmp_path, "a") == ["a/deep/y.log", "a/x.log"]
     assert names(tmp_path, "*/x.*") == ["a/x.log", "b/x.log"]
@@ -149,35 +168,54 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_is_not_there(tmp_path: Path, path: str, topics: tuple[str, ...], text: str) -> None:
-    write(tmp_path, **{"a.host.log": b"1\n", "b.host.log.gz": b"1\n", "started.log": b"", "other__README": b"1"})
+    write(
+        tmp_path, **{"a.host.log": b"1\n", "b.host.log.gz": b"1\n", "started.log": b"", "other__README": b"1"}
+    )
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArchiveError, match=text) if text else nullcontext():
         list_files([str(tmp_path / path)], Storage(), None, Wanted(frozenset(topics) or None))
 
 
 def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, _manifest=b"{}\n", _temporary__x=b"1\n", empty=b"", **{".hidden": b"1\n", ".dir__x": b"1\n"})
+    write(
+        tmp_path, _manifest=b"{}\n", _temporary__x=b"1\n", empty=b"", **{".hidden": b"1\n", ".dir__x": b"1\n"}
+    )
     write(tmp_path, **{"nsqd.dat": b"{}", "orders:c.cursor": b"1", "orders.spare": b"1", "a.log.gone": b"1"})
     write(tmp_path, **{"a.5.damaged": b"1", "q.diskqueue.meta.dat": b"1", "q.diskqueue.000001.dat.bad": b"1"})
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    write(tmp_path, **{"data.log": b"1\n", "README.txt": b"1\n", "old.log.bak": b"1\n", "sums__x.md5": b"1\n"})
+    write(
+        tmp_path, **{"data.log": b"1\n", "README.txt": b"1\n", "old.log.bak": b"1\n", "sums__x.md5": b"1\n"}
+    )
     assert names(tmp_path) == ["data.log"]
     listing = survey([str(tmp_path)], Storage())
     assert listing.skipped == [str(tmp_path / name) for name in ("README.txt", "old.log.bak", "sums/x.md5")]
     assert survey([str(tmp_path / "README.txt"), str(tmp_path / "data.log")], Storage()).skipped == []
     assert len(list_files([str(tmp_path)], Storage(), Hints(format="lines"))) > 4
     with pytest.raises(
-        ArchiveError, match=r"\*.txt matches no file with the name of an archive \(format takes others\): README.txt"
+        ArchiveError,
+        match=r"\*.txt matches no file with the name of an archive \(format takes others\): README.txt",
     ):
         names(tmp_path, "*.txt")
 
 
 def test_a_topic_may_begin_with_an_underscore(tmp_path: Path) -> None:
     write(tmp_path, **{"_orders.host.log": b"1\n", "_orders.host.jsonl": b'{"body":"1"}\n'})
-    write(tmp_path, **{"_manifest.jsonl": b"{}\n", "_nsq_manifest": b"{}\n", "_SUCCESS": b"1", "_temporary__x.log": b"1\n"})
+    write(
+        tmp_path,
+        **{
+            "_manifest.jsonl": b"{}\n",
+            "_nsq_manifest": b"{}\n",
+            "_SUCCESS": b"1",
+            "_temporary__x.log": b"1\n",
+        },
+    )
     write(tmp_path, **{"_clicks__host.log": b"1\n", "_delta_log__5.parquet": b"PAR1"})
-    assert names(tmp_path) == names(tmp_path, "_*") == ["_clicks/host.log", "_orders.host.jsonl", "_orders.host.log"]
+    assert (
+        names(tmp_path)
+        == names(tmp_path, "_*")
+        == ["_clicks/host.log", "_orders.host.jsonl", "_orders.host.log"]
+    )
 
 
 def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
@@ -209,7 +247,9 @@ def test_the_last_log_of_a_topic_may_be_written_to(tmp_path: Path) -> None:
         log = TopicLogFile(topic, first_seq)
         log.add(Published([b"x"]))
         log.write(tmp_path)
-    found = {Path(info.path).name: (info.topic, info.is_live) for info in list_files([str(tmp_path)], Storage())}
+    found = {
+        Path(info.path).name: (info.topic, info.is_live) for info in list_files([str(tmp_path)], Storage())
+    }
     assert found == {
         "a.00000000000000000000.log": ("a", False),
         "a.00000000000000000100.log": ("a", True),
@@ -247,8 +287,12 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
         list(read(split, Storage()))
 
 
-@pytest.mark.parametrize("spelling", ["link/../out", "link/../out/", "./link/../out", "file:{here}/link/../out"])
-def test_a_way_back_from_a_symbolic_link(tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "spelling", ["link/../out", "link/../out/", "./link/../out", "file:{here}/link/../out"]
+)
+def test_a_way_back_from_a_symbolic_link(
+    tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`..` is the parent of where the link leads to, as for the system; not what remains of the text."""
     here = tmp_path / "here"
     for directory in (here, here / "out", tmp_path / "far" / "away", tmp_path / "far" / "out"):
@@ -293,7 +337,9 @@ def archive(tmp_path: Path) -> Path:
     for name, some in contents.items():
         (tmp_path / f"{name}.framed").write_bytes(framed([some]))
     add_to_manifest(tmp_path, entry(tmp_path / "early.framed"))
-    add_to_manifest(tmp_path, entry(tmp_path / "late.framed", first_timestamp=BASE_NS + 100, last_timestamp=BASE_NS + 199))
+    add_to_manifest(
+        tmp_path, entry(tmp_path / "late.framed", first_timestamp=BASE_NS + 100, last_timestamp=BASE_NS + 199)
+    )
     add_to_manifest(tmp_path, entry(tmp_path / "clicks.framed", "clicks"))
     return tmp_path
 
@@ -395,7 +441,11 @@ def test_a_manifest_that_is_damaged(archive: Path) -> None:
     odd = [{**orjson.loads(lines.splitlines()[0]), "path": value} for value in ([], {}, 7, None)]
     path.write_bytes(b"[]\n\xff\n" + b"".join(orjson.dumps(line) + b"\n" for line in odd) + lines[:-40])
     assert read_from(archive, EARLY) == 200
-    assert [info.is_unwanted for info in list_files([str(archive)], Storage(), None, EARLY)] == [False, False, True]
+    assert [info.is_unwanted for info in list_files([str(archive)], Storage(), None, EARLY)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 # ---- times of files without timestamps: those in their names
@@ -410,7 +460,12 @@ def at(text: str) -> int:
 def bodies(directory: Path, wanted: Wanted | None = None, hints: Hints | None = None) -> list[bytes]:
     storage = Storage()
     splits = plan_splits(survey([str(directory)], storage, hints).files, wanted=wanted)
-    return [body for split in splits for chunk in read(split, storage, wanted) for body in chunk.bodies.to_pylist()]
+    return [
+        body
+        for split in splits
+        for chunk in read(split, storage, wanted)
+        for body in chunk.bodies.to_pylist()
+    ]
 
 
 # ---- times
@@ -434,7 +489,9 @@ def test_the_hour_is_that_of_a_zone() -> None:
     summer = time_in("x.2024-07-01_13.log", zone_of("Europe/Rome"))
     assert summer == (at("2024-07-01T11:00:00Z"), at("2024-07-01T12:00:00Z"))
     for name in ("Rome", "+25:00", "UTC-99:99"):
-        with pytest.raises(ArchiveError, match=f"'{re.escape(name)}' is no time zone; it has to be a name such as UTC"):
+        with pytest.raises(
+            ArchiveError, match=f"'{re.escape(name)}' is no time zone; it has to be a name such as UTC"
+        ):
             zone_of(name)
 
 
@@ -456,7 +513,12 @@ def test_the_hours_of_a_change_of_clocks(name: str, first: str, last: str) -> No
     "name",
     [
         *("orders.log", "orders.2024-13-01_00.log", "orders.12024-01-01.log", "2024-01.log"),
-        *("orders.9999-12-31_23.log", "orders.9999-12-31.log", "orders.0001-01-01_00.log", "orders.0000-00-00.log"),
+        *(
+            "orders.9999-12-31_23.log",
+            "orders.9999-12-31.log",
+            "orders.0001-01-01_00.log",
+            "orders.0000-00-00.log",
+        ),
     ],
 )
 @pytest.mark.parametrize("zone", [zone_of("UTC"), zone_of("Europe/Rome"), None])
@@ -479,7 +541,9 @@ def test_files_of_lines_are_taken_by_the_hours_in_their_names(tmp_path: Path) ->
 def test_a_time_of_files_that_tell_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "orders.log").write_bytes(b"1\n")
     assert bodies(tmp_path, Wanted()) == [b"1"]
-    with pytest.raises(ArchiveError, match=r"orders\.log: files of lines keep no times.* no hour such as 2024-01-31_13"):
+    with pytest.raises(
+        ArchiveError, match=r"orders\.log: files of lines keep no times.* no hour such as 2024-01-31_13"
+    ):
         bodies(tmp_path, Wanted(start_ns=1))
     assert bodies(tmp_path, Wanted(frozenset(("other",)), start_ns=1)) == []
 

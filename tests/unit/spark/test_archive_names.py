@@ -41,7 +41,12 @@ def topics(*paths: Path, hints: Hints | None = None, wanted: Wanted | None = Non
 
 def bodies(directory: Path, wanted: Wanted | None = None, hints: Hints | None = None) -> list[bytes]:
     splits = plan_splits(list_files([str(directory)], Storage(), hints, wanted), wanted=wanted)
-    return [body for split in splits for chunk in read(split, Storage(), wanted) for body in chunk.bodies.to_pylist()]
+    return [
+        body
+        for split in splits
+        for chunk in read(split, Storage(), wanted)
+        for body in chunk.bodies.to_pylist()
+    ]
 
 
 # ---- the topics that a name may mean
@@ -92,7 +97,9 @@ def test_the_topic_of_the_manifest_wins_over_the_name(tmp_path: Path) -> None:
     assert topics(tmp_path) == ["clicks", "orders.eu", "orders.us"]
     assert bodies(tmp_path, Wanted(frozenset({"orders.us"}))) == [b"us"]
     assert bodies(tmp_path, Wanted(topic_pattern=r"^orders\.")) == [b"eu", b"us"]
-    with pytest.raises(ArchiveError, match=r"there is no topic orders in .*; there are clicks, orders\.eu, orders\.us$"):
+    with pytest.raises(
+        ArchiveError, match=r"there is no topic orders in .*; there are clicks, orders\.eu, orders\.us$"
+    ):
         topics(tmp_path, wanted=Wanted(frozenset({"orders"})))
 
 
@@ -115,7 +122,10 @@ def test_a_file_that_the_manifest_does_not_describe_wholly_has_its_topic_too(tmp
 def test_lines_of_two_topics_in_one_file(tmp_path: Path) -> None:
     path = lines_of(tmp_path, "orders.eu", "2026-11-28_20.log", b"eu\n")
     lines_of(tmp_path, "orders.us", path.name, b"eu\nus\n", offset=3, bytes=3)
-    with pytest.raises(ArchiveError, match=r"2026-11-28_20\.log has lines of the topics orders\.eu, orders\.us, .*defaultTopic"):
+    with pytest.raises(
+        ArchiveError,
+        match=r"2026-11-28_20\.log has lines of the topics orders\.eu, orders\.us, .*defaultTopic",
+    ):
         topics(tmp_path)
     lines_of(tmp_path, "clicks", "clicks.log", b"1\n")
     assert bodies(tmp_path, Wanted(frozenset({"clicks"}))) == [b"1"]
@@ -139,7 +149,9 @@ def test_a_name_that_fits_two_topics_is_an_error_that_says_what_to_do(tmp_path: 
     with pytest.raises(ArchiveError) as refused:
         topics(tmp_path)
     text = str(refused.value)
-    assert text.startswith(f"{tmp_path / ORDERS}: its name fits the topics orders, orders.eu, and no manifest says which")
+    assert text.startswith(
+        f"{tmp_path / ORDERS}: its name fits the topics orders, orders.eu, and no manifest says which"
+    )
     assert "defaultTopic" in text and "--default-topic" in text
     pattern = text.split("topicFromName='")[1].split("'")[0]
     assert topics(tmp_path, hints=Hints(topic_from_name=pattern)) == ["clicks", "orders.eu", "orders.us"]
@@ -162,9 +174,15 @@ def test_a_topic_by_name_decides_where_it_can(tmp_path: Path) -> None:
 
 
 def test_directories_with_the_names_of_topics(tmp_path: Path) -> None:
-    without_manifest(tmp_path, **{"orders.eu__2026-11-28_20.log": b"1\n", "orders.us__2026-11-28_20.web1.log": b"1\n"})
+    without_manifest(
+        tmp_path, **{"orders.eu__2026-11-28_20.log": b"1\n", "orders.us__2026-11-28_20.web1.log": b"1\n"}
+    )
     assert topics(tmp_path) == topics(tmp_path / "*" / "*.log") == ["orders.eu", "orders.us"]
-    assert topics(tmp_path / "orders.eu") == topics(tmp_path / "orders.eu" / "2026-11-28_20.log") == ["orders.eu"]
+    assert (
+        topics(tmp_path / "orders.eu")
+        == topics(tmp_path / "orders.eu" / "2026-11-28_20.log")
+        == ["orders.eu"]
+    )
 
 
 def test_an_empty_file_is_of_no_topic_in_doubt(tmp_path: Path) -> None:
@@ -177,8 +195,12 @@ def test_messages_without_a_topic_in_a_file_whose_name_fits_two(tmp_path: Path) 
     own = b'{"timestamp":1,"id":"i","attempts":1,"topic":"orders.eu","body":"own"}\n'
     without_manifest(tmp_path, **{"orders.eu.web1.2026-11-28_20.jsonl": own})
     assert bodies(tmp_path) == [b"own"]
-    without_manifest(tmp_path, **{"orders.eu.web1.2026-11-28_20.jsonl": own + own.replace(b'"topic":"orders.eu",', b"")})
-    with pytest.raises(ArchiveError, match=r"has messages without a topic, and its name fits several: .*defaultTopic"):
+    without_manifest(
+        tmp_path, **{"orders.eu.web1.2026-11-28_20.jsonl": own + own.replace(b'"topic":"orders.eu",', b"")}
+    )
+    with pytest.raises(
+        ArchiveError, match=r"has messages without a topic, and its name fits several: .*defaultTopic"
+    ):
         bodies(tmp_path)
     assert bodies(tmp_path, hints=Hints(topic="orders.eu")) == [b"own", b"own"]
 
@@ -199,7 +221,9 @@ def hourly(directory: Path, hours: range, zone_h: int) -> None:
     for hour in hours:
         time_ns = at(f"2026-11-21T{hour}:20:00Z")
         name = f"orders.web1.2026-11-21_{hour + zone_h:02}.log"
-        path = lines_of(directory, "orders", name, b"%d\n" % hour, first_timestamp=time_ns, last_timestamp=time_ns)
+        path = lines_of(
+            directory, "orders", name, b"%d\n" % hour, first_timestamp=time_ns, last_timestamp=time_ns
+        )
         os.utime(path, ns=(time_ns, time_ns))
 
 
@@ -225,16 +249,24 @@ def test_a_file_of_several_parts_has_the_times_of_all(tmp_path: Path) -> None:
     first, last = at("2026-11-21T12:00:00Z"), at("2026-11-21T18:00:00Z")
     name = "orders.web1.2026-11-20_00.log"
     lines_of(tmp_path, "orders", name, b"1\n", first_timestamp=first, last_timestamp=first)
-    lines_of(tmp_path, "orders", name, b"1\n2\n", offset=2, bytes=2, first_timestamp=last, last_timestamp=last)
+    lines_of(
+        tmp_path, "orders", name, b"1\n2\n", offset=2, bytes=2, first_timestamp=last, last_timestamp=last
+    )
     assert bodies(tmp_path, between("2026-11-21T17:00:00Z", "2026-11-21T19:00:00Z")) == [b"1", b"2"]
     assert bodies(tmp_path, between("2026-11-21T11:00:00Z", "2026-11-21T12:00:01Z")) == [b"1", b"2"]
     assert bodies(tmp_path, between("2026-11-21T19:00:00Z", "2026-11-21T20:00:00Z")) == []
 
 
-@pytest.mark.parametrize("changes", [{"first_timestamp": None, "last_timestamp": None}, {"bytes": 1}, {"damaged_bytes": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"first_timestamp": None, "last_timestamp": None}, {"bytes": 1}, {"damaged_bytes": 1}]
+)
 def test_names_decide_where_the_manifest_does_not_know(tmp_path: Path, changes: dict[str, Any]) -> None:
     lines_of(
-        tmp_path, "orders", "orders.web1.2026-11-21_12.log", b"1\n", **{"first_timestamp": 1, "last_timestamp": 1, **changes}
+        tmp_path,
+        "orders",
+        "orders.web1.2026-11-21_12.log",
+        b"1\n",
+        **{"first_timestamp": 1, "last_timestamp": 1, **changes},
     )
     in_utc = Hints(time_zone="UTC")
     assert bodies(tmp_path, between("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z"), in_utc) == [b"1"]
@@ -251,7 +283,9 @@ def test_names_decide_where_the_manifest_does_not_know(tmp_path: Path, changes: 
         ("2026-11-22T02", False),
     ],
 )
-def test_without_a_zone_a_name_is_of_any_zone(tmp_path: Path, hour: str, is_read: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_zone_a_name_is_of_any_zone(
+    tmp_path: Path, hour: str, is_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     without_manifest(tmp_path, **{"orders.web1.2026-11-21_12.log": b"1\n"})
     day, _, number = hour.partition("T")
     wanted = between(f"{day}T{number}:00:00Z", f"{day}T{number}:59:59Z")
@@ -278,7 +312,9 @@ def test_a_name_with_its_zone(name: str, first: str, last: str) -> None:
 
 
 def test_what_was_found_of_files_in_doubt(tmp_path: Path) -> None:
-    without_manifest(tmp_path, **{"orders.web1.2026-11-21_12.log": b"1\n", "orders.web1.2026-11-21_13.log": b"1\n"})
+    without_manifest(
+        tmp_path, **{"orders.web1.2026-11-21_12.log": b"1\n", "orders.web1.2026-11-21_13.log": b"1\n"}
+    )
     wanted = between("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
     assert survey([str(tmp_path)], Storage(), None, wanted).in_any_zone == 2
     assert survey([str(tmp_path)], Storage()).in_any_zone == 0

@@ -96,8 +96,12 @@ def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: p
 def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
     path = written(tmp_path, "orders.host.log", b"a\n\nbc\n")
     (chunk,) = chunks_of(splits_of(path))
-    assert chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqds is None
-    assert reported(chunk) == [Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")]
+    assert (
+        chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqds is None
+    )
+    assert reported(chunk) == [
+        Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")
+    ]
     assert chunk.positions.tolist() == [0, 3 << 20]
 
 
@@ -120,9 +124,13 @@ def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
 def test_ids_that_are_no_text(tmp_path: Path) -> None:
     record = encode_messages(as_columns(messages(1)), 0, SALT)
     raw = as_columns([Message(b"x")])
-    record = encode_messages(type(raw)(raw.topic, "", "", [1], [0], [b"\xff" * 8 + b"12345678"], [b"x"]), 0, SALT)
+    record = encode_messages(
+        type(raw)(raw.topic, "", "", [1], [0], [b"\xff" * 8 + b"12345678"], [b"x"]), 0, SALT
+    )
     path = written(tmp_path, "x.framed", FileHeader(SALT, 0, 0).encode() + record)
-    assert read_messages(splits_of(path)) == [Message(b"x", "orders", None, 1, 0, r"\xff" * 8 + "12345678", None)]
+    assert read_messages(splits_of(path)) == [
+        Message(b"x", "orders", None, 1, 0, r"\xff" * 8 + "12345678", None)
+    ]
 
 
 # ---- what is wanted
@@ -179,7 +187,9 @@ def test_a_record_that_is_being_written(tmp_path: Path, log: TopicLogFile, missi
 
 
 @pytest.mark.parametrize("place", [0, 30, 60])
-def test_several_damaged_records_at_the_end_of_a_live_log(tmp_path: Path, log: TopicLogFile, place: int) -> None:
+def test_several_damaged_records_at_the_end_of_a_live_log(
+    tmp_path: Path, log: TopicLogFile, place: int
+) -> None:
     """The bytes behind the first of them show that it is not the record that is being written."""
     starts = [len(log.data)]
     log.add(Published([b"four"]))
@@ -296,7 +306,9 @@ def test_lines_around_a_member_that_is_lost(tmp_path: Path) -> None:
     members = [compressed(part, "gzip") for part in (b"a\nb\n", b"c\nd\n", b"e\nhal", b"f\ng\n", b"f\nh\n")]
     broken = {1: [b"a", b"b", b"e", b"half", b"g", b"f", b"h"], 3: [b"a", b"b", b"c", b"d", b"e", b"h"]}
     for lost, expected in broken.items():
-        parts = [member[:-9] + b"\xff" + member[-8:] if at == lost else member for at, member in enumerate(members)]
+        parts = [
+            member[:-9] + b"\xff" + member[-8:] if at == lost else member for at, member in enumerate(members)
+        ]
         path = written(tmp_path, f"{lost}.log.gz", b"".join(parts))
         damage = Damage("skip")
         assert bodies_of(splits_of(path), damage) == expected
@@ -370,7 +382,9 @@ def test_a_line_that_is_no_message(tmp_path: Path, line: str) -> None:
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = written(tmp_path, "x.jsonl", lines(FIRST) + b'{"body":"\xff"}\n{"body":"a","topic":"\xff"}\n' + lines(FIRST))
+    path = written(
+        tmp_path, "x.jsonl", lines(FIRST) + b'{"body":"\xff"}\n{"body":"a","topic":"\xff"}\n' + lines(FIRST)
+    )
     damage = Damage("skip")
     assert bodies_of(splits_of(path), damage) == [b"b", b"b"]
     assert damage.counts[str(path)].records == 2
@@ -462,18 +476,29 @@ def unlike(count: int) -> list[Message]:
 
 @pytest.mark.parametrize("name", ["orders.parquet", "orders.jsonl"])
 @pytest.mark.parametrize(
-    "columns", [("body",), ("position",), ("nsqd", "file"), ("timestamp", "attempts"), ("id", "topic", "channel")]
+    "columns",
+    [("body",), ("position",), ("nsqd", "file"), ("timestamp", "attempts"), ("id", "topic", "channel")],
 )
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(topics=frozenset("u")), Wanted(start_ns=BASE_NS + 5, end_ns=BASE_NS + 80)])
-def test_columns_are_the_same_without_others(tmp_path: Path, name: str, columns: tuple[str, ...], wanted: Wanted) -> None:
-    documents = [{**one._asdict(), "body": one.body.decode(), "timestamp": one.timestamp_ns} for one in unlike(100)]
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted(topics=frozenset("u")), Wanted(start_ns=BASE_NS + 5, end_ns=BASE_NS + 80)]
+)
+def test_columns_are_the_same_without_others(
+    tmp_path: Path, name: str, columns: tuple[str, ...], wanted: Wanted
+) -> None:
+    documents = [
+        {**one._asdict(), "body": one.body.decode(), "timestamp": one.timestamp_ns} for one in unlike(100)
+    ]
     if name.endswith(".jsonl"):
         path = written(tmp_path, name, b"".join(orjson.dumps(document) + b"\n" for document in documents))
     else:
-        path = table_file(tmp_path, {"body": pa.array([one.body for one in unlike(100)])} | columns_of(documents))
+        path = table_file(
+            tmp_path, {"body": pa.array([one.body for one in unlike(100)])} | columns_of(documents)
+        )
     rows = [row for chunk in chunks_of(splits_of(path), wanted) for row in chunk.arrow(columns).to_pylist()]
     few = replace(wanted, columns=frozenset(columns))
-    assert [row for chunk in chunks_of(splits_of(path), few) for row in chunk.arrow(columns).to_pylist()] == rows
+    assert [
+        row for chunk in chunks_of(splits_of(path), few) for row in chunk.arrow(columns).to_pylist()
+    ] == rows
     assert len(rows) in (100, 49, 75)
 
 
@@ -522,7 +547,14 @@ def test_rows_without_a_body(tmp_path: Path) -> None:
 
 def test_a_page_that_is_damaged(tmp_path: Path) -> None:
     some = {"body": [b"%064d" % number for number in range(3000)]}
-    path = table_file(tmp_path, some, row_group_size=1000, write_page_checksum=True, compression="none", use_dictionary=False)
+    path = table_file(
+        tmp_path,
+        some,
+        row_group_size=1000,
+        write_page_checksum=True,
+        compression="none",
+        use_dictionary=False,
+    )
     data = bytearray(path.read_bytes())
     data[data.index(b"%064d" % 1500)] ^= 1
     path.write_bytes(data)
@@ -557,7 +589,9 @@ def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
     damage = Damage("skip")
     assert bodies_of(splits_of(path), damage) == []
     assert damage.counts[str(path)].records == 1
-    with pytest.raises(DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"):
+    with pytest.raises(
+        DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"
+    ):
         bodies_of(splits_of(path))
 
 
@@ -565,9 +599,13 @@ def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
 
 
 def test_readers_need_neither_gevent_nor_spark() -> None:
-    modules = sorted(f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/nsq_spark/archive").glob("[a-z]*.py"))
+    modules = sorted(
+        f"nsq_spark.archive.{path.stem}" for path in (ROOT / "spark/nsq_spark/archive").glob("[a-z]*.py")
+    )
     assert "nsq_spark.archive.read" in modules
     code = "\n".join(f"import {name}" for name in [*modules, "sys"])
     code += "\nprint(sorted({'gevent', 'greenlet', 'pyspark'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert run.stdout.strip() == "[]"

@@ -30,7 +30,11 @@ def test_a_large_file_is_split_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole", [info("a", 100, compression=Compression.GZIP), info("a", 100, Format.LINES, compression=Compression.ZSTD)]
+    "whole",
+    [
+        info("a", 100, compression=Compression.GZIP),
+        info("a", 100, Format.LINES, compression=Compression.ZSTD),
+    ],
 )
 def test_some_files_cannot_be_split(whole: FileInfo) -> None:
     assert ranges(plan_splits([whole], 10)) == [("a", 0, 100)]
@@ -44,7 +48,10 @@ def test_files_of_other_topics_are_not_read() -> None:
     ]
     wanted = Wanted(topics=frozenset({"orders"}))
     assert [split.path for split in plan_splits(files, MIB, wanted)] == ["log", "framed"]
-    assert [split.path for split in plan_splits(files, MIB, Wanted(topic_pattern="^cl"))] == ["lines", "framed"]
+    assert [split.path for split in plan_splits(files, MIB, Wanted(topic_pattern="^cl"))] == [
+        "lines",
+        "framed",
+    ]
 
 
 def test_a_group_holds_what_it_may() -> None:

@@ -86,7 +86,8 @@ def test_each_bucket_has_its_own_settings() -> None:
 @pytest.mark.parametrize("path", ["http://127.0.0.1:4151", "https://host/x.log"])
 def test_an_address_is_no_path(path: str) -> None:
     with pytest.raises(
-        ArchiveError, match=f"^{path} is an address; an archive is a path: .* the option nsqd reads a running nsqd$"
+        ArchiveError,
+        match=f"^{path} is an address; an archive is a path: .* the option nsqd reads a running nsqd$",
     ):
         list_files([path], Storage())
 

@@ -89,10 +89,17 @@ def add(table: Table, name: str, topic: str) -> None:
 ALL = [f"{topic}{number}".encode() for topic in ("orders", "payments") for number in range(3)]
 
 
-def by_spark_readers(*paths: str, storage: Storage | None = None, wanted: Wanted | None = None) -> list[bytes]:
+def by_spark_readers(
+    *paths: str, storage: Storage | None = None, wanted: Wanted | None = None
+) -> list[bytes]:
     storage = storage or Storage()
     splits = plan_splits(list_files(paths, storage, wanted=wanted), wanted=wanted)
-    return sorted(body for split in splits for chunk in read(split, storage, wanted) for body in chunk.bodies.to_pylist())
+    return sorted(
+        body
+        for split in splits
+        for chunk in read(split, storage, wanted)
+        for body in chunk.bodies.to_pylist()
+    )
 
 
 def by_nsq_cat(*paths: str) -> list[bytes]:
@@ -127,18 +134,28 @@ def test_rewritten_rows_are_read_once(flag: str, archive: MakeTable) -> None:
     assert sorted(table.arrow()["body"].to_pylist()) == LEFT
     for path in table.root, f"{table.root}/", str(Path(table.root).parent):
         assert by_spark_readers(path) == by_nsq_cat(path) == LEFT
-    assert by_spark_readers(table.root, wanted=Wanted(topics=frozenset(["orders"]))) == [b"orders0", b"orders2"]
+    assert by_spark_readers(table.root, wanted=Wanted(topics=frozenset(["orders"]))) == [
+        b"orders0",
+        b"orders2",
+    ]
 
 
 @pytest.mark.parametrize("flag", KINDS)
-def test_tables_in_a_store(flag: str, endpoint: str, archive: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_in_a_store(
+    flag: str, endpoint: str, archive: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
     table = archive(flag, f"{make_bucket(endpoint)}/archive")
     rewrite(table)
     for name in environment_of(endpoint):
         monkeypatch.delenv(name)
-    settings = {"endpoint": endpoint, "access.key": "key", "secret.key": "secret", "endpoint.region": "us-east-1"}
+    settings = {
+        "endpoint": endpoint,
+        "access.key": "key",
+        "secret.key": "secret",
+        "endpoint.region": "us-east-1",
+    }
     storage = Storage({f"fs.s3a.{name}": value for name, value in settings.items()})
     for path in table.root, table.root.replace("s3:", "s3a:"):
         assert by_spark_readers(path, storage=storage) == LEFT
@@ -226,12 +243,21 @@ def test_a_part_of_a_table(flag: str, archive: MakeTable) -> None:
 
 def add_to_log(root: str, *actions: dict[str, Any]) -> None:
     log = Path(root, "_delta_log")
-    (log / f"{len(list(log.glob('*.json'))):020d}.json").write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    (log / f"{len(list(log.glob('*.json'))):020d}.json").write_text(
+        "".join(f"{json.dumps(action)}\n" for action in actions)
+    )
 
 
 def protocol(*features: str) -> dict[str, Any]:
     names = list(features)
-    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": names, "writerFeatures": names}}
+    return {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": names,
+            "writerFeatures": names,
+        }
+    }
 
 
 def test_deletion_vectors(archive: MakeTable) -> None:
@@ -240,11 +266,20 @@ def test_deletion_vectors(archive: MakeTable) -> None:
     assert by_spark_readers(table.root) == ALL, "it may have them, and has none"
     lines = Path(table.root, "_delta_log/00000000000000000001.json").read_text().splitlines()
     (added,) = (line["add"] for line in map(json.loads, lines) if "add" in line)
-    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40, "cardinality": 1}
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "offset": 4,
+        "sizeInBytes": 40,
+        "cardinality": 1,
+    }
     gone = {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
     add_to_log(table.root, {"remove": gone}, {"add": {**added, "deletionVector": vector}})
     for read_all in by_spark_readers, by_nsq_cat:
-        with pytest.raises(Exception, match=r"Delta table in .* has deletion vectors.*REORG TABLE delta\.`.*` APPLY \(PURGE\)"):
+        with pytest.raises(
+            Exception,
+            match=r"Delta table in .* has deletion vectors.*REORG TABLE delta\.`.*` APPLY \(PURGE\)",
+        ):
             read_all(table.root)
 
 
@@ -255,7 +290,10 @@ def test_features_that_readers_of_files_do_not_know(feature: str, archive: MakeT
     (metadata,) = (line["metaData"] for line in map(json.loads, lines) if "metaData" in line)
     schema = json.loads(metadata["schemaString"])
     for number, field in enumerate(schema["fields"], 1):
-        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"col-{number}",
+        }
     if feature == "columnMapping":
         metadata["schemaString"] = json.dumps(schema)
         metadata["configuration"] = {"delta.columnMapping.mode": "name"}
@@ -270,7 +308,9 @@ def test_a_table_whose_columns_are_in_the_names_of_directories(tmp_path: Path) -
         by_spark_readers(str(tmp_path))
 
 
-def test_deletes_of_iceberg_in_files_of_their_own(archive: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_of_iceberg_in_files_of_their_own(
+    archive: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = archive(KINDS[1])
     real = StaticTable.scan
 
@@ -286,7 +326,9 @@ def test_deletes_of_iceberg_in_files_of_their_own(archive: MakeTable, monkeypatc
 def test_two_versions_of_which_one_was_not_committed(archive: MakeTable) -> None:
     table = archive(KINDS[1])
     location = Path(table.catalog.load_table(TABLE).metadata_location.removeprefix("file://"))
-    (location.parent / f"{location.name.partition('-')[0]}-other.metadata.json").write_bytes(location.read_bytes())
+    (location.parent / f"{location.name.partition('-')[0]}-other.metadata.json").write_bytes(
+        location.read_bytes()
+    )
     with pytest.raises(ArchiveError, match="two files of version"):
         by_spark_readers(table.root)
 
@@ -295,7 +337,9 @@ def test_a_file_of_the_table_that_is_gone(archive: MakeTable) -> None:
     table = archive("delta")
     Path(table.root, "topic=orders/a b.parquet").unlink()
     for read_all in by_spark_readers, by_nsq_cat:
-        with pytest.raises(Exception, match=r"table in .* lists .*topic=orders/a b\.parquet, which is not there"):
+        with pytest.raises(
+            Exception, match=r"table in .* lists .*topic=orders/a b\.parquet, which is not there"
+        ):
             read_all(table.root)
 
 

@@ -119,7 +119,9 @@ def test_a_file_that_is_another_one_is_refused(archive: Path) -> None:
         opened(job_of(archive), archive)
 
 
-def test_a_job_without_a_checkpoint_opens_no_file_of_its_archive(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_without_a_checkpoint_opens_no_file_of_its_archive(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a job that goes on asks whether they are the same files. On S3, each costs a request."""
     job = replace(job_of(archive), checkpoint=None)
     files = files_of(archive / ARCHIVE)
@@ -138,7 +140,9 @@ def test_a_checkpoint_of_another_version_is_refused(archive: Path) -> None:
 # ---- between two steps
 
 
-def test_a_kill_while_it_is_forgotten_leaves_nothing_to_another_job(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_it_is_forgotten_leaves_nothing_to_another_job(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = opened(job_of(archive), archive)
     replayed(first.job, first.files, PlayedNsqd(), first)
     unlink = Path.unlink
@@ -164,7 +168,9 @@ def test_ledgers_without_their_job_are_not_another_jobs(archive: Path) -> None:
         opened(job_of(archive, limit=3), archive)
 
 
-def test_tasks_that_a_killed_driver_has_left_behind_are_asked_to_end(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_a_killed_driver_has_left_behind_are_asked_to_end(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 10.0)
     first = opened(job_of(archive), archive)
     ledger = first.ledgers.ledger(0, 0)  # of a task at work
@@ -190,7 +196,11 @@ def test_a_full_disk_ends_a_task_and_is_named(archive: Path, file: str) -> None:
     nsqd = refusing(some[17].body)
     with closing(opened(job_of(archive), archive)) as checkpoint, largest_file(limit_bytes):
         results = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
-    path = archive / "checkpoint" / {"acks": "acks-000001-00000-0.log", "refused": "refused-000001-00000-0.jsonl"}[file]
+    path = (
+        archive
+        / "checkpoint"
+        / {"acks": "acks-000001-00000-0.log", "refused": "refused-000001-00000-0.jsonl"}[file]
+    )
     assert [result.errors[-1] for result in results] == [f"{path} cannot be written: File too large"]
     with closing(opened(job_of(archive), archive)) as checkpoint:
         (result,) = replayed(checkpoint.job, checkpoint.files, nsqd, checkpoint, slice_bytes=10**6)
@@ -211,11 +221,15 @@ def largest_file(size_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("step", [Checkpoint.completed, partial(Checkpoint.remember_schema, schema="a INT")])
-def test_a_directory_that_cannot_be_written_is_named(archive: Path, step: Callable[[Checkpoint], None]) -> None:
+def test_a_directory_that_cannot_be_written_is_named(
+    archive: Path, step: Callable[[Checkpoint], None]
+) -> None:
     with closing(opened(job_of(archive), archive)) as checkpoint:
         for name in "complete", "job.json.tmp":
             (checkpoint.directory / name).symlink_to("/nowhere")
-        with pytest.raises(CheckpointError, match="checkpoint cannot be used: is a symbolic link, which is not followed"):
+        with pytest.raises(
+            CheckpointError, match="checkpoint cannot be used: is a symbolic link, which is not followed"
+        ):
             step(checkpoint)
 
 
@@ -232,7 +246,9 @@ def test_a_checkpoint_without_a_task_is_free_for_another_job(archive: Path) -> N
 # ---- executors
 
 
-def test_it_is_not_read_while_an_executor_still_writes(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_read_while_an_executor_still_writes(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 0.1)
     (archive / "checkpoint").mkdir()
     with (archive / "checkpoint" / "acks-000001-00000-0.log").open("wb") as file:
@@ -301,14 +317,24 @@ def test_what_nsqd_refused_is_kept_and_nothing_is_sent_again(archive: Path, is_o
     assert nsqd.counts() == {message.body: 1 for message in some if message not in (some[17], some[29])}
     lines = (archive / "checkpoint" / "refused.jsonl").read_text().splitlines()
     kept = sorted((json.loads(line) for line in lines), key=lambda line: int(line["timestamp"]))
-    rows = {row["id"]: row for batch in rows_of(job, checkpoint.files, columns=ROW) for row in batch.to_pylist()}
+    rows = {
+        row["id"]: row for batch in rows_of(job, checkpoint.files, columns=ROW) for row in batch.to_pylist()
+    }
     for line, message in zip(kept, (some[17], some[29]), strict=True):
         row = rows[message.id]
-        assert (line["topic"], line["timestamp"], line["body"]) == ("orders", message.timestamp_ns, message.body.decode())
+        assert (line["topic"], line["timestamp"], line["body"]) == (
+            "orders",
+            message.timestamp_ns,
+            message.body.decode(),
+        )
         assert [line[name] for name in ("id", "nsqd", "file", "position")] == [row[name] for name in ROW[:4]]
         assert "E_BAD_MESSAGE" in line["error"]
     again = PlayedNsqd()
-    replayed(replace(job, checkpoint=None, by_time=False), files_of(archive / "checkpoint" / "refused.jsonl"), again)
+    replayed(
+        replace(job, checkpoint=None, by_time=False),
+        files_of(archive / "checkpoint" / "refused.jsonl"),
+        again,
+    )
     assert sorted(again.bodies) == [some[17].body, some[29].body]
 
 
@@ -317,7 +343,12 @@ def test_a_limit_counts_messages_that_nsqd_refused(archive: Path) -> None:
     job = job_of(archive, limit=20)
     for _ in range(2):
         with closing(opened(job, archive)) as checkpoint:
-            left = replace(job, selection=Selection(limit=20 - checkpoint.earlier.counts.messages - checkpoint.earlier.refused))
+            left = replace(
+                job,
+                selection=Selection(
+                    limit=20 - checkpoint.earlier.counts.messages - checkpoint.earlier.refused
+                ),
+            )
             replayed(left, checkpoint.files, nsqd, checkpoint)
     assert len(nsqd.bodies) == 19
 
@@ -330,7 +361,9 @@ def test_executors_that_do_not_see_the_directory_return_what_nsqd_refused(archiv
     assert json.loads((archive / "refused.jsonl").read_text())["id"] == messages(30)[3].id
 
 
-def test_refused_messages_of_many_slices_are_found_in_one_reading(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_messages_of_many_slices_are_found_in_one_reading(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nsq_spark.replay.task.SLICE_MESSAGES", 10)
     readings = []
 
@@ -361,7 +394,9 @@ def test_refused_messages_of_many_slices_are_found_in_one_reading(archive: Path,
 def test_a_kill_sends_at_most_a_slice_again(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsq_spark.replay.task.SLICE_MESSAGES", 10)
     write_framed(archive / ARCHIVE, messages(300))
-    (archive / ARCHIVE).with_suffix(".framed.gz").write_bytes(compressed((archive / ARCHIVE).read_bytes(), "gzip"))
+    (archive / ARCHIVE).with_suffix(".framed.gz").write_bytes(
+        compressed((archive / ARCHIVE).read_bytes(), "gzip")
+    )
     (archive / ARCHIVE).unlink()
     (archive / ARCHIVE).with_suffix(".framed.gz").rename(archive / ARCHIVE)
     found: Counter[bytes] = Counter()

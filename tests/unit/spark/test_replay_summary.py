@@ -58,7 +58,10 @@ def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
 
 
 def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
-    assert summary.summary(outcome()) == "sent: matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
+    assert (
+        summary.summary(outcome())
+        == "sent: matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
+    )
     found = outcome(7, damage={"/a\x1b": Skipped(2, 1500)}, before=1, errors=["no\nsqd"], is_failed=True)
     assert summary.summary(found).splitlines() == [
         "partly sent: matched 1,500, sent 1,500, failed 0, skipped 2, 150.0 kB, 3.00 s (500/s)",
@@ -121,7 +124,9 @@ def test_the_command_for_refused_messages_sends_them_where_the_others_were_sent(
 
 def test_the_command_for_refused_messages_has_what_a_config_file_says_of_sending(tmp_path: Path) -> None:
     config = tmp_path / "replay.toml"
-    config.write_text('nsqd_tcp_address = ["127.0.0.1:4150"]\ntopic = ["orders"]\nproducer_opt = ["auth_secret,hush"]\n')
+    config.write_text(
+        'nsqd_tcp_address = ["127.0.0.1:4150"]\ntopic = ["orders"]\nproducer_opt = ["auth_secret,hush"]\n'
+    )
     given = ["/archive", f"--config={config}", "--to-topic=again", "--yes"]
     words = words_to_repeat(PROGRAM.read(given), given)
     found = outcome(refused=1, refused_file="refused.jsonl")
@@ -172,7 +177,11 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
     ]
     assert report["topics"] == {"orders": 1500} and report["possible_duplicates"] == 1
     assert report["damage"] == {"/a": {"records": 2, "size_bytes": 1500}}
-    assert (report["start"], report["end"], report["checkpoint"]) == ("2023-11-14T22:13:20Z", None, "/checkpoint")
+    assert (report["start"], report["end"], report["checkpoint"]) == (
+        "2023-11-14T22:13:20Z",
+        None,
+        "/checkpoint",
+    )
 
 
 def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,12 @@ def test_of_two_paces_the_slower_one_counts() -> None:
 
 def test_a_task_that_is_tried_again_goes_on_at_once(tmp_path: Path) -> None:
     path = write_framed(tmp_path / "orders.framed", messages(3))
-    job = Job((str(path),), destination=Destination(("played:1",)), speed=1.0, checkpoint=str(tmp_path / "checkpoint"))
+    job = Job(
+        (str(path),),
+        destination=Destination(("played:1",)),
+        speed=1.0,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
     paces = {0: Pace(speed=1.0, origin_ns=BASE_NS - 3600 * SECOND_NS)}  # it would wait for an hour
     nsqd = PlayedNsqd()
     with closing(open_checkpoint(str(tmp_path / "checkpoint"), job, files_of(path))) as checkpoint:

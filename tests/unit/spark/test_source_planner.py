@@ -48,7 +48,9 @@ class Log:
         seq = max(seq, self.dropped)
         is_empty = seq >= len(self.ids)
         end = Position(self.ids[-1] if self.ids else 0, len(self.ids), self.epoch)
-        first = Position(end.message_id if is_empty else self.ids[seq] - 1, min(seq, len(self.ids)), self.epoch)
+        first = Position(
+            end.message_id if is_empty else self.ids[seq] - 1, min(seq, len(self.ids)), self.epoch
+        )
         return Kept(b"" if is_empty else b" " * 100, first, end, len(self.ids), self.dropped, self.ended)
 
 
@@ -168,7 +170,12 @@ class Streams(RuleBasedStateMachine):
 
     @initialize(has_location=st.booleans(), parts=st.integers(1, 3))
     def begin(self, has_location: bool, parts: int) -> None:
-        options = {"nsqd": "a:4151,b:4151", "topic": TOPIC, "path": str(self.world.directory), "giveUpAfter": "0s"}
+        options = {
+            "nsqd": "a:4151,b:4151",
+            "topic": TOPIC,
+            "path": str(self.world.directory),
+            "giveUpAfter": "0s",
+        }
         location = {"checkpointLocation": str(self.remembered)} if has_location else {}
         self.options = live_options({**options, **location, "minPartitions": str(parts)}, 0)
         self.restart()
@@ -214,7 +221,9 @@ class Streams(RuleBasedStateMachine):
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
         self.restart()  # what was listed is not there any more
-        self.world.compact(data.draw(st.lists(st.sampled_from(sorted(self.world.files)), unique=True, min_size=1)))
+        self.world.compact(
+            data.draw(st.lists(st.sampled_from(sorted(self.world.files)), unique=True, min_size=1))
+        )
 
     @precondition(lambda self: self.offset is not None)
     @rule(nsqd=st.sampled_from(NSQDS))
@@ -252,7 +261,9 @@ class Streams(RuleBasedStateMachine):
             if isinstance(part, TopicPartition):
                 found += self.of_log(part)
             elif isinstance(part, ArchivePartition):
-                found += [int(one, 16) for batch in read_partition(part) for one in batch.column(0).to_pylist()]
+                found += [
+                    int(one, 16) for batch in read_partition(part) for one in batch.column(0).to_pylist()
+                ]
         return found
 
     def of_log(self, part: TopicPartition) -> list[int]:
@@ -289,7 +300,9 @@ class LossyStreams(Streams):
     """
 
     def lost(self) -> set[int]:
-        archived = {int(str(message.id), 16) for messages in self.world.files.values() for message in messages}
+        archived = {
+            int(str(message.id), 16) for messages in self.world.files.values() for message in messages
+        }
         kept = {one for log in self.world.logs.values() for one in log.ids[log.dropped :]}
         return set(self.world.published) - archived - kept
 

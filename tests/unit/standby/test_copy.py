@@ -15,7 +15,16 @@ from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.options import read_options
 from nsqd_py.standby.copy import BadFileName, Copy
 from nsqd_py.standby.follower import Follower
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicListing
+from nsqd_py.standby.messages import (
+    BEGIN,
+    COMMIT,
+    PART,
+    REMOVE,
+    WRITE,
+    BadStandbyMessage,
+    FileMessage,
+    TopicListing,
+)
 from tests.unit.fakes import FakeThreadPool, make_batch
 
 CREATED = (Epoch(100, 0),)
@@ -138,7 +147,9 @@ def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("was_primary", "count"), [(False, 0), (True, 2)])
-def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(tmp_path: Path, was_primary: bool, count: int) -> None:
+def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(
+    tmp_path: Path, was_primary: bool, count: int
+) -> None:
     copy = copy_of(tmp_path, TWO, was_primary=was_primary)
     copy.end_list()
     assert copy.alone_count == count
@@ -148,7 +159,11 @@ def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(tmp_path: 
 
 def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
     """Directories that are older go when the next one is made; what this nsqd had alone stays."""
-    for name in ("standby-removed-20010101", "standby-removed-20010101T000000Z", "standby-alone-20010101T000000Z"):
+    for name in (
+        "standby-removed-20010101",
+        "standby-removed-20010101T000000Z",
+        "standby-alone-20010101T000000Z",
+    ):
         (tmp_path / name).mkdir()
     copy = copy_of(tmp_path, TWO)
     copy.take(REMOVE)
@@ -156,7 +171,10 @@ def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
     assert copy.set_aside_count == 2
     assert copy.end_round(4.0) == copy.alone_count == copy.set_aside_count == 2
     (kept,) = tmp_path.glob(f"standby-removed-*/{LOG}")
-    assert {path.name for path in tmp_path.glob("standby-*")} == {"standby-alone-20010101T000000Z", kept.parent.name}
+    assert {path.name for path in tmp_path.glob("standby-*")} == {
+        "standby-alone-20010101T000000Z",
+        kept.parent.name,
+    }
 
 
 @pytest.mark.parametrize("finished", [0, 1, 2])
@@ -195,7 +213,9 @@ def test_a_new_version_must_begin(tmp_path: Path, kind: int) -> None:
         Copy(tmp_path, "now", was_primary=False).apply(FileMessage(kind, LOG, 0, memoryview(b"x")))
 
 
-def test_what_a_failed_sync_was_to_cover_is_written_again_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_failed_sync_was_to_cover_is_written_again_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was forgotten, so that the next round was acknowledged as if it were on the disk."""
     copy = Copy(tmp_path, "now", was_primary=False)
     copy.list_topic(TopicListing("t", CREATED))

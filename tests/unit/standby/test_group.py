@@ -12,7 +12,13 @@ from nsqd_py.standby.group import check_group, secrets
 
 LOCAL = ("--tcp-address=127.0.0.1:4150", "--http-address=[::1]:4151", "--broadcast-address=localhost")
 NAMES = "--standby-tls-allowed-names=b"
-CERTIFICATES = ("--tls-cert=c", "--tls-key=k", "--tls-root-ca-file=r", "--standby-tls", "--standby-tls-cert=c")
+CERTIFICATES = (
+    "--tls-cert=c",
+    "--tls-key=k",
+    "--tls-root-ca-file=r",
+    "--standby-tls",
+    "--standby-tls-cert=c",
+)
 
 
 @pytest.fixture
@@ -23,17 +29,25 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "flag", ["--accept-standbys", "--standby-acks=1", "--standby-of=127.0.0.1:1", "--lease=etcd://127.0.0.1:1/x"]
+    "flag",
+    ["--accept-standbys", "--standby-acks=1", "--standby-of=127.0.0.1:1", "--lease=etcd://127.0.0.1:1/x"],
 )
 def test_without_a_secret_all_addresses_must_be_loopback(flag: str, path: Path) -> None:
     assert check_group(read_options([flag, *LOCAL])).startswith(f"STANDBY: {flag.partition('=')[0]} without")
     assert check_group(read_options([flag, f"--standby-secret-file={path}"])) == ""
-    for other in ("tcp-address=0.0.0.0:1", "http-address=:1", "broadcast-address=b", "tcp-address=127.0.0.1.nip.io:1"):
+    for other in (
+        "tcp-address=0.0.0.0:1",
+        "http-address=:1",
+        "broadcast-address=b",
+        "tcp-address=127.0.0.1.nip.io:1",
+    ):
         with pytest.raises(BadOptions, match=f"^{flag.partition('=')[0]} needs --standby-secret-file or"):
             check_group(read_options([flag, *LOCAL, f"--{other}"]))
 
 
-@pytest.mark.parametrize("flag", ["--standby-of=b:1", "--lease=etcd://127.0.0.1:1,b:1/x", "--standby-of=[::2]:1"])
+@pytest.mark.parametrize(
+    "flag", ["--standby-of=b:1", "--lease=etcd://127.0.0.1:1,b:1/x", "--standby-of=[::2]:1"]
+)
 def test_the_others_must_be_loopback_too(flag: str) -> None:
     with pytest.raises(BadOptions, match="is no loopback address"):
         check_group(read_options([flag, *LOCAL]))

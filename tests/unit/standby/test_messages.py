@@ -27,8 +27,12 @@ from nsqd_py.standby.messages import (
     encode_offer,
 )
 
-FILES = TopicListing("t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"])
-OFFER = Offer(200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.00000000000000000000.log": OfferedFile(7, 99, 3)})})
+FILES = TopicListing(
+    "t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"]
+)
+OFFER = Offer(
+    200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.00000000000000000000.log": OfferedFile(7, 99, 3)})}
+)
 
 
 def test_logs_that_do_not_fit_are_left_out() -> None:
@@ -68,7 +72,9 @@ NONCE, OTHER_NONCE = bytes(NONCE_BYTES), b"\x01" * NONCE_BYTES
 WRONG = "the proof of membership is wrong"
 
 
-def caller(*, secret: bytes = OLD, purpose: str = FOLLOW, asked: str = A, reached: str = "10.0.0.1:4150") -> Caller:
+def caller(
+    *, secret: bytes = OLD, purpose: str = FOLLOW, asked: str = A, reached: str = "10.0.0.1:4150"
+) -> Caller:
     return Caller(secret, purpose, asked, reached, NONCE)
 
 
@@ -123,7 +129,9 @@ def test_nothing_else_comes_after_the_proofs() -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=70),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["format", "purpose", "asked", "nonce"]), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["format", "purpose", "asked", "nonce"]), inner)
+    ),
 )
 
 

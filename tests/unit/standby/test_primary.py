@@ -30,7 +30,9 @@ def begin(tmp_path: Path, *copies: str, election: Any = None, **options: Any) ->
     life = Life(tmp_path / "primary", lambda *_: None, **{"lease": "", "standby_acks": 0} | TIMEOUT | options)
     life.broker.get_topic(f"{TOPIC}.dead").is_started = True
     life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
+    life.broker.replication = replication = Standbys(
+        life.broker, tmp_path / "primary", FakeThreadPool(), election=election
+    )
     return life, replication
 
 
@@ -59,7 +61,9 @@ def move(life: Life, consumer: FakeConsumer, message: Received) -> None:
 
 def life_after_first_round(sent: list[bytes | None], path: Path) -> Life:
     """A broker on the copy that the first round makes."""
-    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
+    first_round = next(
+        end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round)
+    )
     return life_after(sent[:first_round], path)
 
 
@@ -69,7 +73,9 @@ def life_after(sent: list[bytes | None], path: Path) -> Life:
     return Life(path, lambda *_: None)
 
 
-def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_acknowledges_nothing_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
     life, replication = begin(tmp_path, "0", "1")
     closed = []
@@ -181,7 +187,9 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
 
 
 @pytest.mark.parametrize("is_backup", [False, True])
-def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_path: Path, *, is_backup: bool) -> None:
+def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(
+    tmp_path: Path, *, is_backup: bool
+) -> None:
     life, replication = begin(tmp_path, "copy")
     life.publish(b"finished")
     for name in CHANNELS:
@@ -228,7 +236,11 @@ def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp
 
     def move(frame: bytes) -> None:
         message = decode(frame[8:])
-        if second in log.files and isinstance(message, FileMessage) and message.name == log.files[0].path.name:
+        if (
+            second in log.files
+            and isinstance(message, FileMessage)
+            and message.name == log.files[0].path.name
+        ):
             housekeeper.run()
             assert log.files[0].end_seq == second.end_seq and second not in log.files
 

@@ -9,7 +9,16 @@ from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.stats.collect import Stats, collect, render_json
 
 NONE = dict.fromkeys(
-    ["dead_letter_count", "lost_count", "finish_count", "oldest_ns", "most_attempts", "stalled_ns", "ready_count"], 0
+    [
+        "dead_letter_count",
+        "lost_count",
+        "finish_count",
+        "oldest_ns",
+        "most_attempts",
+        "stalled_ns",
+        "ready_count",
+    ],
+    0,
 )
 
 
@@ -44,7 +53,9 @@ def make_topic(name: str, *channels: Any, **statistics: Any) -> Any:
         "first_in_memory": 8,
         "log": None,
     }
-    return SimpleNamespace(**{"name": name} | settings | statistics, channels={channel.name: channel for channel in channels})
+    return SimpleNamespace(
+        **{"name": name} | settings | statistics, channels={channel.name: channel for channel in channels}
+    )
 
 
 def make_broker(*topics: Any, left_percent: int = 100) -> Any:
@@ -72,7 +83,11 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     topic = make_topic("t", channel, make_channel("plain"), expired_count=4)
     topics = rows(topic, make_topic("t.dead", dead_letters=[died]))
     (first, plain), own = topics[0]["channels"], {"dead_letter_count", "expired_count", "unreadable_count"}
-    assert {key: first[key] for key in own} == {"dead_letter_count": 1, "expired_count": 2, "unreadable_count": 3}
+    assert {key: first[key] for key in own} == {
+        "dead_letter_count": 1,
+        "expired_count": 2,
+        "unreadable_count": 3,
+    }
     assert not own & plain.keys()
     assert topics[0]["expired_count"] == 4
     assert topics[1]["dead_letters"] == [died]
@@ -83,7 +98,9 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
 def test_a_scarce_disk_shows_before_the_topics() -> None:
     document = render_json(make_broker(left_percent=19), Stats([], None), include_memory=False)
     assert (list(document)[4:6], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
-    assert "disk_left_percent" not in render_json(make_broker(left_percent=20), Stats([], None), include_memory=False)
+    assert "disk_left_percent" not in render_json(
+        make_broker(left_percent=20), Stats([], None), include_memory=False
+    )
 
 
 def test_the_bytes_of_a_log_show_and_without_one_there_are_none() -> None:
@@ -94,7 +111,13 @@ def test_the_bytes_of_a_log_show_and_without_one_there_are_none() -> None:
 
 def test_a_damaged_log_shows() -> None:
     topic = make_topic("t")
-    none = {"bytes_found": 0, "bytes_repaired": 0, "missing_count": 0, "removed_files": 0, "restored_files": 0}
+    none = {
+        "bytes_found": 0,
+        "bytes_repaired": 0,
+        "missing_count": 0,
+        "removed_files": 0,
+        "restored_files": 0,
+    }
     topic.log = SimpleNamespace(damage=SimpleNamespace(**none), size_bytes=4096)
     assert "damaged_bytes" not in rows(topic)[0]
     topic.log.damage.bytes_found = 77

@@ -10,7 +10,9 @@ import gevent
 from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
 
 
-def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **statistics: Any) -> dict[str, Any]:
+def make_channel(
+    name: str, messages: int = 0, *percentiles: tuple[float, float], **statistics: Any
+) -> dict[str, Any]:
     return {
         "channel_name": name,
         "depth": 1,
@@ -47,7 +49,9 @@ def lines(reports: StatsdReports, *topics: dict[str, Any], memory: Any = None) -
 
 
 def test_keys_and_their_order_are_those_of_go() -> None:
-    topic = make_topic("t", 2, make_channel("c", 3, (0.999, 1e9 + 0.9)), percentiles=((1.0, 7.5), (0.995, 2.0)))
+    topic = make_topic(
+        "t", 2, make_channel("c", 3, (0.999, 1e9 + 0.9)), percentiles=((1.0, 7.5), (0.995, 2.0))
+    )
     assert lines(StatsdReports("p.", exclude_ephemeral=False), topic) == [
         "p.topic.t.message_count:2|c",
         "p.topic.t.message_bytes:20|c",
@@ -69,7 +73,12 @@ def test_keys_and_their_order_are_those_of_go() -> None:
 
 def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
     given = ["a" * 9 + "\n", "b" * 9 + "\n", "c" * 9 + "\n", "d" * 40 + "\n", "e\n"]
-    assert packets(given, 20) == [(given[0] + given[1]).encode(), given[2].encode(), given[3].encode(), b"e\n"]
+    assert packets(given, 20) == [
+        (given[0] + given[1]).encode(),
+        given[2].encode(),
+        given[3].encode(),
+        b"e\n",
+    ]
     assert packets(given, 19)[0] == given[0].encode()
     assert packets(given, 0) == ["".join(given).encode()]
     assert packets([], 20) == []
@@ -79,7 +88,10 @@ def test_after_a_bug_in_a_report_comes_the_next_one() -> None:
     bugs = []
     log = SimpleNamespace(info=print, exception=lambda *line: bugs.append(line))
     options = SimpleNamespace(
-        statsd_prefix="", statsd_exclude_ephemeral=False, statsd_interval_ns=1_000_000, statsd_address="127.0.0.1:8125"
+        statsd_prefix="",
+        statsd_exclude_ephemeral=False,
+        statsd_interval_ns=1_000_000,
+        statsd_address="127.0.0.1:8125",
     )
     broker = SimpleNamespace(options=options, log=log)  # of which a report needs more
     reporter = StatsdReporter(broker)

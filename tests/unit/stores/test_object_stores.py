@@ -17,7 +17,13 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage
 from nsq_tools.to_file.destinations import check_store, check_table, upload
-from nsqd_py.stores.object_stores import azure_arguments, delta_options, iceberg_properties, open_store, s3_arguments
+from nsqd_py.stores.object_stores import (
+    azure_arguments,
+    delta_options,
+    iceberg_properties,
+    open_store,
+    s3_arguments,
+)
 from tests.support.s3 import make_bucket, written_store
 
 ABFSS = "abfss://events@company.dfs.core.windows.net"
@@ -64,9 +70,13 @@ def test_settings_of_s3() -> None:
     insecure = {"fs.s3a.endpoint": "minio", "fs.s3a.connection.ssl.enabled": "false"}
     assert s3_arguments(insecure)["scheme"] == "http"
     assert s3_arguments({}) == {}
-    anonymous = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
+    anonymous = {
+        "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    }
     assert s3_arguments(anonymous) == {"anonymous": True}
-    fs.S3FileSystem(**s3_arguments({**options, **anonymous, "fs.s3a.access.key": "", "fs.s3a.secret.key": ""}))
+    fs.S3FileSystem(
+        **s3_arguments({**options, **anonymous, "fs.s3a.access.key": "", "fs.s3a.secret.key": ""})
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,14 +87,18 @@ def test_settings_of_s3() -> None:
         ({"AWS_ENDPOINT": "http://c:1"}, "http://c:1"),
     ],
 )
-def test_an_endpoint_of_the_environment(given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_of_the_environment(
+    given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     arguments = s3_arguments({}, "bucket")
     assert f"{arguments['scheme']}://{arguments['endpoint_override']}" == expected
     assert delta_options("s3://bucket/x")["aws_endpoint"] == expected
     assert iceberg_properties("s3://bucket/x")["s3.endpoint"] == expected
-    assert s3_arguments({"fs.s3a.endpoint": "https://mine"}, "bucket")["endpoint_override"] == "mine", "a setting comes first"
+    assert s3_arguments({"fs.s3a.endpoint": "https://mine"}, "bucket")["endpoint_override"] == "mine", (
+        "a setting comes first"
+    )
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
@@ -97,7 +111,12 @@ def test_a_region_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_settings_for_tables() -> None:
-    settings = {"access.key": "key", "secret.key": "secret", "session.token": "token", "endpoint": "http://a:1"}
+    settings = {
+        "access.key": "key",
+        "secret.key": "secret",
+        "session.token": "token",
+        "endpoint": "http://a:1",
+    }
     options = delta_options("s3a://bucket/x", {f"fs.s3a.{name}": value for name, value in settings.items()})
     assert options == {
         "aws_access_key_id": "key",

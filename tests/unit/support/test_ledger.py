@@ -17,7 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ledger import CHECKS, EXTRA_CHECKS, History, Operation, compare, judge, name_of, read_history
+from tests.support.ledger import (
+    CHECKS,
+    EXTRA_CHECKS,
+    History,
+    Operation,
+    compare,
+    judge,
+    name_of,
+    read_history,
+)
 from tests.support.ledger.__main__ import main
 from tests.support.ledger.history import Kind
 from tests.support.together import run_in_threads
@@ -54,7 +63,9 @@ class Scene:
 
     def sending(self, *bodies: str, topic: str = TOPIC, defer_ms: int = 0) -> int:
         """Without an answer, its outcome is unknown."""
-        return self.history.sending(topic, map(str.encode, bodies), "publisher", defer_ns=defer_ms * 1_000_000)
+        return self.history.sending(
+            topic, map(str.encode, bodies), "publisher", defer_ns=defer_ms * 1_000_000
+        )
 
     def publish(self, *bodies: str, nsqd: str = "", epoch: int = 0, **sending: Any) -> None:
         self.history.ok(self.sending(*bodies, **sending), nsqd, epoch)
@@ -63,12 +74,25 @@ class Scene:
         self.history.refused(self.sending(body))
 
     def deliver(
-        self, body: str, attempts: str = "1", *, channel: str = CHANNEL, client: str = "consumer", id: int = -1, **served: Any
+        self,
+        body: str,
+        attempts: str = "1",
+        *,
+        channel: str = CHANNEL,
+        client: str = "consumer",
+        id: int = -1,
+        **served: Any,
     ) -> int:
         own = self._ids.setdefault(body, b"%016x" % len(self._ids))
         message_id = own if id < 0 else b"%016x" % id
         return self.history.delivered(
-            TOPIC, channel, body.encode(), client=client, message_id=message_id, attempts=int(attempts), **served
+            TOPIC,
+            channel,
+            body.encode(),
+            client=client,
+            message_id=message_id,
+            attempts=int(attempts),
+            **served,
         )
 
     def fin(self, *delivery: str, **named: Any) -> None:
@@ -196,7 +220,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("rule", "name"), [(rule, name) for rule, stories in BROKEN.items() for name in stories])
+@pytest.mark.parametrize(
+    ("rule", "name"), [(rule, name) for rule, stories in BROKEN.items() for name in stories]
+)
 def test_a_broken_history_is_rejected_by_its_rule_alone(rule: str, name: str) -> None:
     scene = Scene().play(BROKEN[rule][name])
     assert scene.found() == [rule]
@@ -348,7 +374,9 @@ MUTATIONS = {
 
 @settings(max_examples=examples(200))
 @given(st.integers(0, 1 << 30), st.sampled_from(sorted(MUTATIONS, key=lambda mutation: mutation.__name__)))
-def test_each_mutation_of_a_correct_history_is_found(seed: int, mutate: Callable[[Operations, Random], None]) -> None:
+def test_each_mutation_of_a_correct_history_is_found(
+    seed: int, mutate: Callable[[Operations, Random], None]
+) -> None:
     chance = Random(seed)
     operations = a_life(chance, chance.randrange(10, 20))
     assert judge(operations).findings == []
@@ -376,7 +404,9 @@ def test_a_killed_writer_leaves_a_history_that_can_be_read(tmp_path: Path) -> No
 
 def test_a_history_is_the_same_in_memory_and_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    in_memory, in_a_file = (Scene(place).play(ONE_OF_EVERYTHING).history.operations() for place in (None, path))
+    in_memory, in_a_file = (
+        Scene(place).play(ONE_OF_EVERYTHING).history.operations() for place in (None, path)
+    )
     assert in_memory == in_a_file
     with pytest.raises(FileExistsError):
         History(path)
@@ -392,12 +422,25 @@ def test_threads_that_write_at_once_leave_whole_lines_in_order(tmp_path: Path) -
     run_in_threads([partial(write, f"t{number}") for number in range(4)])
     operations = history.operations()
     assert [operation.number for operation in operations] == list(range(1600))
-    assert [operation.at_ns for operation in operations] == sorted(operation.at_ns for operation in operations)
+    assert [operation.at_ns for operation in operations] == sorted(
+        operation.at_ns for operation in operations
+    )
     assert (history.sent, history.acknowledged) == (800, 800)
 
 
 def test_names_tell_bodies_apart() -> None:
-    bodies = [b"", b"1", b"\n", b"\\n", "é".encode(), b"\xff", b"x" * 40, b"x" * 41, b"x" * 40 + b"y", b"x" * 24 + b"~41~"]
+    bodies = [
+        b"",
+        b"1",
+        b"\n",
+        b"\\n",
+        "é".encode(),
+        b"\xff",
+        b"x" * 40,
+        b"x" * 41,
+        b"x" * 40 + b"y",
+        b"x" * 24 + b"~41~",
+    ]
     assert len(set(map(name_of, bodies))) == len(bodies)
     assert name_of(b"short text") == "short text"
     assert name_of(b"x" * 41).startswith("x" * 24 + "~41~")

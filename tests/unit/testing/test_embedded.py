@@ -52,7 +52,10 @@ def test_a_refused_publish_tells_the_answer(daemon: Nsqd) -> None:
 
 @pytest.mark.parametrize(
     "flag",
-    ["--log-level=error", *(pytest.param(flag, marks=pytest.mark.slow) for flag in ("--log-format=json", "--log-prefix=[x] "))],
+    [
+        "--log-level=error",
+        *(pytest.param(flag, marks=pytest.mark.slow) for flag in ("--log-format=json", "--log-prefix=[x] ")),
+    ],
 )
 def test_a_log_of_any_kind(flag: str) -> None:
     """Addresses do not come from its text."""
@@ -103,12 +106,17 @@ def test_a_cluster_is_ready_when_it_is_returned() -> None:
     with nsqd_py.embedded("--log-level=error", lookupd=True, nsqds=2) as cluster:
         assert isinstance(cluster, EmbeddedCluster)
         producers = cluster.lookupd.get("/nodes")["producers"]
-        assert sorted(f"127.0.0.1:{each['tcp_port']}" for each in producers) == sorted(cluster.nsqd_tcp_addresses)
+        assert sorted(f"127.0.0.1:{each['tcp_port']}" for each in producers) == sorted(
+            cluster.nsqd_tcp_addresses
+        )
         assert cluster.lookupd_http_address == cluster.lookupd.http_address
 
 
 def test_a_cluster_without_nsqlookupd_says_so() -> None:
-    with nsqd_py.embedded(nsqds=2) as cluster, pytest.raises(RuntimeError, match="start it with lookupd=True"):
+    with (
+        nsqd_py.embedded(nsqds=2) as cluster,
+        pytest.raises(RuntimeError, match="start it with lookupd=True"),
+    ):
         _ = cluster.lookupd_http_address
     with pytest.raises(ValueError, match="nsqds must be at least 1, got 0"):
         nsqd_py.embedded(nsqds=0)
@@ -136,7 +144,10 @@ def _removed(folder: str) -> bool:
 @pytest.mark.parametrize("then", ["time.sleep(60)", "sys.exit()", "raise SystemError"])
 def test_it_ends_with_its_owner(then: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER.format(then=then)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", OWNER.format(then=then)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as owner:
         address, folder = owner.stdout.readline().split()
         if "sleep" in then:

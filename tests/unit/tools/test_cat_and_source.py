@@ -41,7 +41,9 @@ def by_cat(path: Path) -> tuple[Found, int]:
     with path.open("rb") as file:
         batches = list(messages_in(file, str(path), damaged.append))
     found = [
-        (batch.topic, time_ns, body) for batch in batches for time_ns, body in zip(batch.timestamps_ns, batch.bodies, strict=True)
+        (batch.topic, time_ns, body)
+        for batch in batches
+        for time_ns, body in zip(batch.timestamps_ns, batch.bodies, strict=True)
     ]
     return found, len(damaged)
 
@@ -49,7 +51,8 @@ def by_cat(path: Path) -> tuple[Found, int]:
 def by_source(path: Path) -> tuple[Found, int]:
     damage = Damage("skip")
     found = [
-        (message.topic, message.timestamp_ns or 0, message.body) for message in read_messages(splits_of(path), damage=damage)
+        (message.topic, message.timestamp_ns or 0, message.body)
+        for message in read_messages(splits_of(path), damage=damage)
     ]
     return found, sum(part.records for part in damage.counts.values())
 
@@ -116,7 +119,11 @@ def test_a_long_first_line_with_sorted_keys(tmp_path: Path) -> None:
 def test_a_byte_order_mark_of_lines_is_of_the_first_body(tmp_path: Path) -> None:
     path = tmp_path / "lines.log"
     path.write_bytes(MARK + b"one\n\ntwo\n")
-    assert [body for _, _, body in by_cat(path)[0]] == [body for _, _, body in by_source(path)[0]] == [MARK + b"one", b"two"]
+    assert (
+        [body for _, _, body in by_cat(path)[0]]
+        == [body for _, _, body in by_source(path)[0]]
+        == [MARK + b"one", b"two"]
+    )
 
 
 @pytest.mark.parametrize("first", [b"", b"\n", SORTED[:20]])
@@ -206,7 +213,9 @@ def test_a_damaged_row_group(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     bodies = [b"%064d" % number for number in range(300)]
     table = pyarrow.table({"timestamp_ns": [BASE_NS] * 300, "topic": ["t"] * 300, "body": bodies})
-    parquet.write_table(table, path, row_group_size=100, write_page_checksum=True, compression="none", use_dictionary=False)
+    parquet.write_table(
+        table, path, row_group_size=100, write_page_checksum=True, compression="none", use_dictionary=False
+    )
     data = path.read_bytes()
     path.write_bytes(data.replace(bodies[150], bytes(64), 1))
     found, damaged = both(path)
@@ -215,6 +224,8 @@ def test_a_damaged_row_group(tmp_path: Path) -> None:
 
 def test_rows_without_a_body(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    table = pyarrow.table({"timestamp_ns": [BASE_NS] * 4, "topic": ["t"] * 4, "body": [b"a", None, None, b"d"]})
+    table = pyarrow.table(
+        {"timestamp_ns": [BASE_NS] * 4, "topic": ["t"] * 4, "body": [b"a", None, None, b"d"]}
+    )
     parquet.write_table(table, path)
     assert both(path) == ([("t", BASE_NS, b"a"), ("t", BASE_NS, b"d")], 1)

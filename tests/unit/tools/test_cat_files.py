@@ -13,7 +13,10 @@ from nsq_tools.cat.files import files_of
 
 
 def named(*paths: Path) -> list[tuple[str, str]]:
-    return [(name, "" if failure is None else str(failure)) for name, failure in files_of([str(path) for path in paths])]
+    return [
+        (name, "" if failure is None else str(failure))
+        for name, failure in files_of([str(path) for path in paths])
+    ]
 
 
 def test_a_directory_that_cannot_be_read_is_reported_and_the_others_are_read(
@@ -32,7 +35,11 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_are_read(
 
     monkeypatch.setattr(os, "scandir", answer)
     found = named(tmp_path)
-    assert found == [(f"{tmp_path}/a/x.log", ""), (f"{tmp_path}/z/x.log", ""), (f"{tmp_path}/closed", "Permission denied")]
+    assert found == [
+        (f"{tmp_path}/a/x.log", ""),
+        (f"{tmp_path}/z/x.log", ""),
+        (f"{tmp_path}/closed", "Permission denied"),
+    ]
 
 
 def test_claims_that_come_and_go_while_a_directory_is_listed(tmp_path: Path) -> None:
@@ -65,7 +72,9 @@ def test_a_relative_name_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [name for name, _ in files_of(["day/", "day"])] == ["day/x.log"]
 
 
-@pytest.mark.parametrize("name", ["nsqd.dat", "nsqd.stop", "nsqd.clock", "nsqd.epochs", "nsqd.member", "nsqd.standbys"])
+@pytest.mark.parametrize(
+    "name", ["nsqd.dat", "nsqd.stop", "nsqd.clock", "nsqd.epochs", "nsqd.member", "nsqd.standbys"]
+)
 def test_files_of_nsqd_are_passed_over_among_several_names(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"1")
     (tmp_path / "x.log").write_bytes(b"1\n")

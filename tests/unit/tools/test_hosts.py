@@ -145,7 +145,10 @@ def lines_of(every: int, hosts: tuple[str, ...], count: int) -> list[str]:
 
 def test_the_line_is_that_of_gos_tools() -> None:
     took_s = [number / 1000 for number in range(1, 101)]
-    assert host_module.status_line(list(reversed(took_s))) == "finished 100 - 99th: 100.00ms - 95th: 97.00ms - avg: 50.50ms"
+    assert (
+        host_module.status_line(list(reversed(took_s)))
+        == "finished 100 - 99th: 100.00ms - 95th: 97.00ms - avg: 50.50ms"
+    )
 
 
 def test_a_line_for_each_host_and_one_for_all() -> None:

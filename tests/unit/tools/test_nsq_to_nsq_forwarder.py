@@ -257,7 +257,12 @@ def test_portions_are_cut_where_they_would_be_too_large() -> None:
 
 # ---- which JSON messages nsq-to-nsq passes on, and which of their fields
 
-PASS, DROP, UNREADABLE, INCOMPLETE = FilterResult.PASS, FilterResult.DROP, FilterResult.UNREADABLE, FilterResult.INCOMPLETE
+PASS, DROP, UNREADABLE, INCOMPLETE = (
+    FilterResult.PASS,
+    FilterResult.DROP,
+    FilterResult.UNREADABLE,
+    FilterResult.INCOMPLETE,
+)
 
 
 def verdict(body: bytes, field: str = "", value: str = "", allowed: tuple[str, ...] = ()) -> FilterResult:
@@ -377,7 +382,11 @@ def test_only_allowed_fields_pass(body: bytes, expected: bytes) -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )

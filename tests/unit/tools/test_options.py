@@ -17,7 +17,11 @@ from nsq_tools.to_http.requests import check as check_to_http
 from nsq_tools.to_http.requests import headers_of, make_requests
 from nsqd_py.settings.program import Program
 
-TOPIC, SOURCE, DESTINATION = "--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--destination-nsqd-tcp-address=127.0.0.1:2"
+TOPIC, SOURCE, DESTINATION = (
+    "--topic=t",
+    "--nsqd-tcp-address=127.0.0.1:1",
+    "--destination-nsqd-tcp-address=127.0.0.1:2",
+)
 ITSELF = DESTINATION.replace(":2", ":1")
 HTTP = (TOPIC, SOURCE, "--post=http://127.0.0.1:1/")
 NSQ = (TOPIC, SOURCE, DESTINATION)
@@ -38,12 +42,20 @@ LINES = [
     (nsq_to_http, [*HTTP, "--sample=x"], "expected a number"),
     (nsq_to_http, [*HTTP, "--n=0"], "--n must be at least 1"),
     (nsq_to_http, [*HTTP, "--mode=x"], "expected one of round-robin, hostpool, epsilon-greedy, all"),
-    (nsq_to_http, [*HTTP, "--post=127.0.0.1:80"], "--post 127.0.0.1:80: a URL must begin with http:// or https://"),
+    (
+        nsq_to_http,
+        [*HTTP, "--post=127.0.0.1:80"],
+        "--post 127.0.0.1:80: a URL must begin with http:// or https://",
+    ),
     (nsq_to_http, [*HTTP, "--http-client-tls-root-ca-file=/nowhere"], "No such file"),
     (nsq_to_nsq, [TOPIC, "--channel="], "--topic and --channel are required"),
     (nsq_to_nsq, [TOPIC, "--topic=a b"], "--topic 'a b' is not a valid name"),
     (nsq_to_nsq, [TOPIC, "--destination-topic=a b"], "--destination-topic 'a b' is not a valid name"),
-    (nsq_to_nsq, [*NSQ, "--lookupd-http-address=x:1"], "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    (
+        nsq_to_nsq,
+        [*NSQ, "--lookupd-http-address=x:1"],
+        "use --nsqd-tcp-address or --lookupd-http-address not both",
+    ),
     (nsq_to_nsq, [TOPIC, SOURCE], "--destination-nsqd-tcp-address required"),
     (nsq_to_nsq, [TOPIC, SOURCE, "--destination-nsqd-tcp-address=x"], "--destination-nsqd-tcp-address: "),
     (nsq_to_nsq, [*NSQ, "--mode=all"], "expected one of round-robin, hostpool, epsilon-greedy"),
@@ -72,8 +84,16 @@ LINES = [
     (to_nsq, [SOURCE, TOPIC, "--producer-opt=nothing,1"], "--producer-opt: "),
     (to_nsq, [SOURCE, TOPIC, "--retry-timeout=5ms"], "--retry-timeout must be at least 1s"),
     (nsq_stat, [], "--nsqd-http-address or --lookupd-http-address required"),
-    (nsq_stat, [NSQD, "--lookupd-http-address=x:1"], "use --nsqd-http-address or --lookupd-http-address not both"),
-    (nsq_stat, ["--lookupd-http-address=http://x:1"], "--lookupd-http-address error - address should not contain scheme"),
+    (
+        nsq_stat,
+        [NSQD, "--lookupd-http-address=x:1"],
+        "use --nsqd-http-address or --lookupd-http-address not both",
+    ),
+    (
+        nsq_stat,
+        ["--lookupd-http-address=http://x:1"],
+        "--lookupd-http-address error - address should not contain scheme",
+    ),
     (nsq_stat, [NSQD, "-interval", "-2s"], "--interval must be positive"),
     (nsq_stat, [NSQD, "--count=0"], "--count must be at least 1, got 0"),
     (nsq_stat, [NSQD, "--once", "--count=1"], "use --once or --count not both"),
@@ -107,7 +127,11 @@ def test_what_nsq_to_http_takes() -> None:
     options = TO_HTTP.read([*HTTP, "--header=a: b", "--post=https://x/y"])
     check_to_http(options)
     headers = headers_of(options)
-    assert headers == {"User-Agent": "nsq_to_http v1.3.0", "Content-Type": "application/octet-stream", "a": "b"}
+    assert headers == {
+        "User-Agent": "nsq_to_http v1.3.0",
+        "Content-Type": "application/octet-stream",
+        "a": "b",
+    }
     assert list(make_requests(options, headers)) == ["http://127.0.0.1:1/", "https://x/y"]
     assert list(headers_of(TO_HTTP.read([*HTTP[:2], "--get=http://x/%s"]))) == ["User-Agent"]
 

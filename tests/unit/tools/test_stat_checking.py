@@ -52,7 +52,9 @@ TOPICS = (
         (["--channel=mail"], 1, ["warning orders/mail: paused: The channel is paused; 4 messages wait"]),
     ],
 )
-def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], status: int, found: list[str]) -> None:
+def test_the_worst_are_first_and_decide_about_the_status(
+    flags: list[str], status: int, found: list[str]
+) -> None:
     assert lines(*flags, gone=("lost",), a=stats(*TOPICS)) == (status, found)
 
 
@@ -60,7 +62,11 @@ def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], statu
     ("answer", "status", "text"),
     [
         ({"health": "NOK - disk: full"}, 2, "error nsqd a: not healthy: reports: NOK - disk: full"),
-        ({"disk_left_percent": 3}, 1, "warning nsqd a: disk: has 3 % left of its disk, or of the limit that it has been given"),
+        (
+            {"disk_left_percent": 3},
+            1,
+            "warning nsqd a: disk: has 3 % left of its disk, or of the limit that it has been given",
+        ),
         (
             {"draining": True, "drain_messages_left": 12_300, "health": "NOK - draining"},
             0,
@@ -76,11 +82,31 @@ def test_the_worst_are_first_and_decide_about_the_status(flags: list[str], statu
             2,
             "error nsqd a: certificate: has a TLS certificate that ends in 2 d 1 h",
         ),
-        ({"tls_certificate_ends": int(TIME_S) - 60}, 2, "error nsqd a: certificate: has a TLS certificate that ended 1 min ago"),
-        ({"disk_slow_since": int(TIME_S) - 7200}, 1, "warning nsqd a: slow disk: has had a slow disk for 2 h"),
-        ({"auth_failure": "no one"}, 2, "error nsqd a: auth server: gets no answer from its auth servers: no one"),
         (
-            {"standby": {"primary": "p:1", "state": "connecting", "is_complete": True, "is_fenced": True, "error": "E_INVALID"}},
+            {"tls_certificate_ends": int(TIME_S) - 60},
+            2,
+            "error nsqd a: certificate: has a TLS certificate that ended 1 min ago",
+        ),
+        (
+            {"disk_slow_since": int(TIME_S) - 7200},
+            1,
+            "warning nsqd a: slow disk: has had a slow disk for 2 h",
+        ),
+        (
+            {"auth_failure": "no one"},
+            2,
+            "error nsqd a: auth server: gets no answer from its auth servers: no one",
+        ),
+        (
+            {
+                "standby": {
+                    "primary": "p:1",
+                    "state": "connecting",
+                    "is_complete": True,
+                    "is_fenced": True,
+                    "error": "E_INVALID",
+                }
+            },
             1,
             "warning nsqd a: refused: was replaced by p:1, and is not connected to it; it never was; E_INVALID",
         ),
@@ -105,7 +131,9 @@ def test_an_nsqd_says_itself_that_nothing_is_finished() -> None:
     status, found = lines(a=stats(topic("t", channel("c", **stalled))))
     assert (status, found) == (2, [f"error t/c: {text}, perhaps in back-off after errors"])
     (found_again,) = lines(a=stats(topic("t", channel("c", **stalled | {"ready_count": 7}))))[1]
-    assert found_again.endswith("nothing is sent although RDY is 7: 2 consumers take no data from the connection")
+    assert found_again.endswith(
+        "nothing is sent although RDY is 7: 2 consumers take no data from the connection"
+    )
     for other in ({"stalled_timestamp": int((TIME_S - 59) * 1e9)}, {"paused": True}, {"depth": 0}):
         assert "stuck" not in str(lines(a=stats(topic("t", channel("c", **stalled | other)))))
 

@@ -34,10 +34,21 @@ def answer(*clients: Any, producers: Any = None) -> Any:
 
 
 def test_consumers_come_first_and_who_does_not_answer_is_named() -> None:
-    consumer = {"client_id": "w", "remote_address": "h:1", "ready_count": 2, "in_flight_count": 1, "user_agent": "go/1"}
-    publisher = {"hostname": "shop", "pub_counts": [{"topic": "orders", "count": 5}, {"topic": "users", "count": 7}]}
+    consumer = {
+        "client_id": "w",
+        "remote_address": "h:1",
+        "ready_count": 2,
+        "in_flight_count": 1,
+        "user_agent": "go/1",
+    }
+    publisher = {
+        "hostname": "shop",
+        "pub_counts": [{"topic": "orders", "count": 5}, {"topic": "users", "count": 7}],
+    }
     other = {"hostname": "other", "pub_counts": [{"topic": "users", "count": 7}]}
-    found = asked(a=answer(consumer, producers=[publisher, other]), b=answer(consumer | {"client_id": "a\x1b[2J"}))
+    found = asked(
+        a=answer(consumer, producers=[publisher, other]), b=answer(consumer | {"client_id": "a\x1b[2J"})
+    )
     assert found == Clients(
         "orders",
         [
@@ -51,7 +62,8 @@ def test_consumers_come_first_and_who_does_not_answer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [None, [], 7, {"topics": 3}, {"topics": [{"topic_name": "orders", "channels": "x"}]}, answer(3, None)]
+    "bad",
+    [None, [], 7, {"topics": 3}, {"topics": [{"topic_name": "orders", "channels": "x"}]}, answer(3, None)],
 )
 def test_what_is_no_answer_of_an_nsqd_has_no_clients(bad: Any) -> None:
     assert asked(a=bad).listed == []

@@ -65,7 +65,9 @@ def test_the_cursor_stays_with_its_line() -> None:
     assert cursor.index == 0
 
 
-moves = st.lists(st.sampled_from(["up", "down", "j", "k", "g", "G", "page up", "page down", "home", "end"]), max_size=20)
+moves = st.lists(
+    st.sampled_from(["up", "down", "j", "k", "g", "G", "page up", "page down", "home", "end"]), max_size=20
+)
 
 
 @given(moves, st.integers(0, 30), st.integers(0, 12))

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.model import HISTORY_LENGTH, Failure, Model, NodePart, failures_of, node_parts, total_depths
+from nsq_tools.stat.model import (
+    HISTORY_LENGTH,
+    Failure,
+    Model,
+    NodePart,
+    failures_of,
+    node_parts,
+    total_depths,
+)
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.model import Cluster
 
@@ -32,7 +40,9 @@ class Observed(Model):
         self.cluster = Cluster()
         super().__init__(self.cluster, channel=channel, per_node=per_node, **clocks)
 
-    def say(self, address: str, now_s: float, *channels: dict[str, Any], start_time: int = 1, **topic: Any) -> None:
+    def say(
+        self, address: str, now_s: float, *channels: dict[str, Any], start_time: int = 1, **topic: Any
+    ) -> None:
         """Answer as an nsqd with these channels of a topic; with none, as one without topics."""
         row = {"topic_name": "orders", "depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
         topics = [row | {"channels": channels} | topic] if channels or topic else []
@@ -101,7 +111,12 @@ def test_what_leaves_a_topic_is_its_finish_rate() -> None:
     model.say("a", 2.0, depth=5, message_count=11)
     (row,) = model.round()
     assert row.rates is not None
-    assert (row.rates.messages, row.rates.left, row.rates.finished, row.rates.growth) == (5000, 3000, 3000, 2000)
+    assert (row.rates.messages, row.rates.left, row.rates.finished, row.rates.growth) == (
+        5000,
+        3000,
+        3000,
+        2000,
+    )
 
 
 def test_the_size_of_a_log_is_known_if_all_nsqds_report_it() -> None:
@@ -116,7 +131,10 @@ def test_the_size_of_a_log_is_known_if_all_nsqds_report_it() -> None:
     rows = model.round()
     assert [row.log_bytes for row in rows] == [None, None]
     assert total_depths(rows) == [8.0, 3.0, 8.0]
-    assert node_parts(model.cluster, "orders") == [NodePart("a", 3, None, 1000, 0, ""), NodePart("b", 5, 0.0, None, 0, "")]
+    assert node_parts(model.cluster, "orders") == [
+        NodePart("a", 3, None, 1000, 0, ""),
+        NodePart("b", 5, 0.0, None, 0, ""),
+    ]
     assert node_parts(model.cluster, "unknown") == []
 
 
@@ -210,7 +228,10 @@ def test_growth_is_judged_over_some_rounds(depths: tuple[int, ...], grows: bool)
 
 def test_time_outs_are_told_only_when_they_happen() -> None:
     model = Observed()
-    rates = [round_of(model, reading("a", second, timed_out=count)).rates for second, count in enumerate((5, 5, 6, 6))]
+    rates = [
+        round_of(model, reading("a", second, timed_out=count)).rates
+        for second, count in enumerate((5, 5, 6, 6))
+    ]
     assert [rate is not None and rate.timed_out > 0 for rate in rates] == [False, False, True, False]
 
 

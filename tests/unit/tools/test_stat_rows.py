@@ -33,7 +33,13 @@ from tests.unit.tools.stat_rows import row
     ],
 )
 def test_patterns_match_topics_channels_or_both(pattern: str, shown: set[str]) -> None:
-    names = [Name("orders"), Name("orders", "archive"), Name("orders", "mail"), Name("users"), Name("users", "archive")]
+    names = [
+        Name("orders"),
+        Name("orders", "archive"),
+        Name("orders", "mail"),
+        Name("users"),
+        Name("users", "archive"),
+    ]
     assert {str(name) for name in names if Filter([pattern]).shows(name)} == shown
 
 
@@ -102,7 +108,12 @@ def test_gos_command_line_is_read() -> None:
     argv = "-topic t -channel c -interval 3s -count 5 -nsqd-http-address a:1 -nsqd-http-address b:2"
     options = PROGRAM.read(argv.split())
     check_options(options)
-    assert (options.topic, options.channel, options.interval_ns, options.count) == ("t", "c", 3_000_000_000, 5)
+    assert (options.topic, options.channel, options.interval_ns, options.count) == (
+        "t",
+        "c",
+        3_000_000_000,
+        5,
+    )
     assert options.nsqd_http_address == ("a:1", "b:2")
     assert options.http_client_connect_timeout_ns == 2_000_000_000
     assert options.http_client_request_timeout_ns == 5_000_000_000

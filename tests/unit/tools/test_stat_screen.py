@@ -77,7 +77,8 @@ def test_a_sparkline_shows_the_latest_values(values: Sequence[float], bars: str)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")]
+    ("seconds", "text"),
+    [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")],
 )
 def test_time_spans_are_short(seconds: float, text: str) -> None:
     assert short_span(seconds) == text
@@ -106,7 +107,12 @@ def test_no_size_is_wider_than_its_column(value: int) -> None:
 
 @pytest.mark.parametrize(
     ("values", "lines"),
-    [((0, 0), ["    ", "    "]), ((8, 4), ["  █ ", "  ██"]), ((1, 16), ["   █", "  ▁█"]), ((9, 0, 3, 5, 16), ["   █", " ▃▅█"])],
+    [
+        ((0, 0), ["    ", "    "]),
+        ((8, 4), ["  █ ", "  ██"]),
+        ((1, 16), ["   █", "  ▁█"]),
+        ((9, 0, 3, 5, 16), ["   █", " ▃▅█"]),
+    ],
 )
 def test_a_plot_has_lines(values: Sequence[float], lines: list[str]) -> None:
     assert plot(values, 4, 2) == lines
@@ -139,14 +145,22 @@ def test_what_seems_to_come_back_is_no_negative_rate() -> None:
 
 
 def test_disk_is_a_size_of_the_topic() -> None:
-    rows = [replace(row("a"), log_bytes=12_345_678), row("a", "b", messages=7), replace(row("c"), log_bytes=None)]
+    rows = [
+        replace(row("a"), log_bytes=12_345_678),
+        row("a", "b", messages=7),
+        replace(row("c"), log_bytes=None),
+    ]
     lines = drawn(view(rows), width=130)
     end = lines[2].index("disk") + 4
     assert [line[end - 7 : end].strip() for line in lines[3:6]] == ["12.3 MB", "", "-"]
 
 
 def test_rows_say_their_problem_by_letter_and_colour() -> None:
-    seen = replace(view(CHANNELS), severities={Name("orders", "mail"): ERROR, Name("orders"): WARNING}, problems=PROBLEMS[:1])
+    seen = replace(
+        view(CHANNELS),
+        severities={Name("orders", "mail"): ERROR, Name("orders"): WARNING},
+        problems=PROBLEMS[:1],
+    )
     lines = draw(seen, 80, 24)
     assert [line.plain[:2] for line in lines[3:6]] == ["W ", "  ", "E "]
     assert [str(line.style) for line in lines[3:6]] == ["yellow", "", "bold red"]
@@ -198,7 +212,9 @@ keys = st.lists(st.sampled_from(["j", "k", "G", "g", "page down", "page up"]), m
     st.integers(0, 6),
     keys,
 )
-def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int, pressed: list[str]) -> None:
+def test_it_fits_any_terminal(
+    rows: list[Row], width: int, height: int, failed: int, pressed: list[str]
+) -> None:
     seen = view(rows, failures=[Failure("nsqd", "x", "no")] * failed)
     lines = drawn(seen, width, height)
     for key in pressed:
@@ -225,16 +241,24 @@ facts = TopicFacts(
     2.0,
     [NodePart("10.0.0.1:4151", 12, 3.0, 9_999), NodePart("10.0.0.2:4151", failure="Connection refused")],
     Clients(
-        "orders", [Client("mail", "worker", "10.0.0.9:50000", "10.0.0.1:4151", 2, 1, 7, connected_s=10)], 9, ["10.0.0.2:4151"]
+        "orders",
+        [Client("mail", "worker", "10.0.0.9:50000", "10.0.0.1:4151", 2, 1, 7, connected_s=10)],
+        9,
+        ["10.0.0.2:4151"],
     ),
     70.0,
 )
 
 
 @given(
-    st.sampled_from([("p",), ("?",), ("enter",), ("p", "enter"), ("?", "p", "G")]), st.integers(1, 250), st.integers(1, 60), keys
+    st.sampled_from([("p",), ("?",), ("enter",), ("p", "enter"), ("?", "p", "G")]),
+    st.integers(1, 250),
+    st.integers(1, 60),
+    keys,
 )
-def test_each_view_fits_any_terminal(opened: tuple[str, ...], width: int, height: int, pressed: list[str]) -> None:
+def test_each_view_fits_any_terminal(
+    opened: tuple[str, ...], width: int, height: int, pressed: list[str]
+) -> None:
     seen = replace(view(CHANNELS, [Failure("nsqd", "x", "no")]), problems=PROBLEMS, topic=facts)
     drawn(seen, width, height)
     for key in (*opened, *pressed):

@@ -20,7 +20,10 @@ class Watched:
     def round(self, after_s: float, **answers: dict[str, Any]) -> list[str]:
         self.cluster.say(NOW_S + after_s, **answers)
         self.watch.note_round(NOW_S + after_s, TIME_S + after_s)
-        return [f"{problem.kind} {problem.topic}/{problem.channel}{problem.node}" for problem in self.watch.problems]
+        return [
+            f"{problem.kind} {problem.topic}/{problem.channel}{problem.node}"
+            for problem in self.watch.problems
+        ]
 
 
 def test_the_worst_are_first_and_rows_have_their_worst_severity() -> None:
@@ -72,4 +75,7 @@ def test_an_nsqd_that_ends_is_listed_when_it_lasts_and_a_clean_stop_is_no_error(
 
 def test_many_starts() -> None:
     watched = Watched()
-    assert [watched.round(10 * start, a=stats(start_time=int(TIME_S) + start)) for start in range(4)][2:] == [[], ["restarts /a"]]
+    assert [watched.round(10 * start, a=stats(start_time=int(TIME_S) + start)) for start in range(4)][2:] == [
+        [],
+        ["restarts /a"],
+    ]

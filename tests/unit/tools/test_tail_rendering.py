@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_tools.tail.options import PROGRAM
-from nsq_tools.tail.rendering import MessageLimit, Renderer, compile_search, for_terminal, for_terminal_line, in_line, parse_path
+from nsq_tools.tail.rendering import (
+    MessageLimit,
+    Renderer,
+    compile_search,
+    for_terminal,
+    for_terminal_line,
+    in_line,
+    parse_path,
+)
 from nsqd_py.settings.regex import values_at
 
 # --- paths
@@ -34,7 +42,9 @@ def test_a_path_is_read_as_jq_reads_it(text: str, path: tuple[object, ...]) -> N
     assert parse_path(text) == path
 
 
-@pytest.mark.parametrize("text", ["", "a", "..", ".a.", ".a[", ".a[x]", '.["a]', "[0]", ".a b", ".a[]", '["\\q"]'])
+@pytest.mark.parametrize(
+    "text", ["", "a", "..", ".a.", ".a[", ".a[x]", '.["a]', "[0]", ".a b", ".a[]", '["\\q"]']
+)
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a path|is not a JSON string"):
         parse_path(text)
@@ -166,12 +176,21 @@ def test_an_object_has_everything_about_a_message_and_does_not_control_the_termi
     messages.ids[1] = b"\x1b[2J\xc2\x9b\n"
     line = renderer_of(True, jsonl=True).render(messages, [1])
     assert not set(line[:-1]) & {0x1B, 0x0A, 0x9B}
-    expected = {"timestamp": 10**9, "attempts": 2, "topic": "orders", "channel": "tail", "nsqd": "127.0.0.1:4150", "body": "two"}
+    expected = {
+        "timestamp": 10**9,
+        "attempts": 2,
+        "topic": "orders",
+        "channel": "tail",
+        "nsqd": "127.0.0.1:4150",
+        "body": "two",
+    }
     assert json.loads(line).items() > expected.items()
 
 
 def test_picked_values_stand_in_columns() -> None:
-    assert shown(b'{"a":"x y","b":[1]}', b'{"b":[{"c":2}]}', pick=(".a", ".b[0]")) == b'x y\t1\nnull\t{"c":2}\n'
+    assert (
+        shown(b'{"a":"x y","b":[1]}', b'{"b":[{"c":2}]}', pick=(".a", ".b[0]")) == b'x y\t1\nnull\t{"c":2}\n'
+    )
 
 
 def test_bodies_that_are_no_json_are_counted() -> None:

@@ -111,7 +111,9 @@ def names(directory: Path) -> list[str]:
 
 @EACH_KIND
 @pytest.mark.parametrize("in_work_dir", [False, True])
-def test_what_is_finished_is_in_a_file(harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool) -> None:
+def test_what_is_finished_is_in_a_file(
+    harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool
+) -> None:
     archive = harness.archive(form, codec, work_dir=harness.work if in_work_dir else harness.output)
     first, second = FakeBatch(b"one", b"two"), FakeBatch(b"three")
     store(archive, first, sync=False)
@@ -134,11 +136,16 @@ def test_the_checksum_is_that_of_the_file(harness: ArchiveHarness) -> None:
     archive = harness.archive(codec="gzip")
     store(archive, FakeBatch(b"one"))
     (name,) = close(archive)
-    assert manifest(harness.output)[0]["crc32c"] == f"{google_crc32c.value((harness.output / name).read_bytes()):08x}"
+    assert (
+        manifest(harness.output)[0]["crc32c"]
+        == f"{google_crc32c.value((harness.output / name).read_bytes()):08x}"
+    )
 
 
 @pytest.mark.parametrize(("form", "size_bytes"), [("lines", 10), ("framed", 8)])
-def test_a_file_ends_with_the_message_that_goes_beyond_its_size(harness: ArchiveHarness, form: str, size_bytes: int) -> None:
+def test_a_file_ends_with_the_message_that_goes_beyond_its_size(
+    harness: ArchiveHarness, form: str, size_bytes: int
+) -> None:
     """What is synced with the old file is finished."""
     archive = harness.archive(form, rotation=Rotation(size_bytes=size_bytes))
     batches = [FakeBatch(b"12345", b"1234"), FakeBatch(b"1", b"x" * 100, b"2", b"3"), FakeBatch(b"y")]
@@ -193,7 +200,9 @@ def test_the_hour_in_a_name_is_local_unless_utc_is_asked_for(
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        plan = harness.plan(template=template, datetime_format=Layout(options).datetime_format, is_utc=options.datetime_utc)
+        plan = harness.plan(
+            template=template, datetime_format=Layout(options).datetime_format, is_utc=options.datetime_utc
+        )
         assert plan.name(BASE_NS) == name
     finally:
         monkeypatch.undo()
@@ -301,10 +310,17 @@ def test_a_full_disk_loses_nothing_and_leaves_nothing_torn(
     answer(archive)
     assert (unsynced.finished, set(refused.finished)) == (unsynced.ids, set(refused.ids))
     (name,) = close(archive)
-    assert bodies(harness.output / name) == [*before.bodies, b"unsynced", refused.bodies[0], refused.bodies[0]]
+    assert bodies(harness.output / name) == [
+        *before.bodies,
+        b"unsynced",
+        refused.bodies[0],
+        refused.bodies[0],
+    ]
 
 
-def test_a_file_that_could_not_be_begun_uses_up_no_name(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_could_not_be_begun_uses_up_no_name(
+    harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = harness.archive()
     with monkeypatch.context() as patch:
         FullDisk(patch, 0)
@@ -315,7 +331,9 @@ def test_a_file_that_could_not_be_begun_uses_up_no_name(harness: ArchiveHarness,
     assert close(archive) == ["topic-000000.00.log"]
 
 
-def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_sync_that_failed_all_is_written_again(
+    harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system forgets what it could not write: another sync alone would say that all is well."""
     archive = harness.archive()
     store(archive, FakeBatch(b"synced"))
@@ -338,7 +356,9 @@ def test_after_a_sync_that_failed_all_is_written_again(harness: ArchiveHarness, 
     assert bodies(harness.output / close(archive)[0]) == [b"synced", b"one"]
 
 
-def test_what_cannot_be_written_can_be_given_back(harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_can_be_given_back(
+    harness: ArchiveHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     FullDisk(monkeypatch, 0)
     archive = harness.archive()
     batch = FakeBatch(b"one")
@@ -359,13 +379,19 @@ def killed(archive: Archive) -> None:
 
 @EACH_KIND
 @pytest.mark.parametrize("in_work_dir", [False, True])
-def test_a_torn_file_is_repaired_and_finished(harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool) -> None:
+def test_a_torn_file_is_repaired_and_finished(
+    harness: ArchiveHarness, form: str, codec: str, in_work_dir: bool
+) -> None:
     archive = harness.archive(form, codec, work_dir=harness.work if in_work_dir else harness.output)
     store(archive, FakeBatch(b"one", b"two"))
     killed(archive)
     directory = harness.work if in_work_dir else harness.output
     (torn,) = [path for path in directory.iterdir() if path.suffix != ".json"]
-    interrupted = CODECS[codec].compress(b"three", 3)[:8] if FORMATS[form].is_appendable and codec != "none" else b"NSQrtorn"
+    interrupted = (
+        CODECS[codec].compress(b"three", 3)[:8]
+        if FORMATS[form].is_appendable and codec != "none"
+        else b"NSQrtorn"
+    )
     with torn.open("ab") as file:
         file.write(interrupted)
     (name,) = harness.repair_all()
@@ -514,7 +540,9 @@ def interrupt(patch: pytest.MonkeyPatch, step: str, moment: str) -> None:
 # --- one file
 
 
-def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = OutputFile(tmp_path / "file")
     output.append(b"one\n")
     with monkeypatch.context() as patch:
@@ -551,7 +579,9 @@ def test_the_page_says_how_many_files_a_day_each_setting_makes(harness: ArchiveH
         rotation = Rotation(interval_ns=parse_duration(given.get("rotate-interval", "0s")))
         plan = harness.plan(datetime_format=given.get("datetime-format", "%Y-%m-%d_%H"))
         name, opened_ns, files = "", 0, 0
-        for now_ns in range(1_700_006_400 * SECOND_NS, 1_700_092_800 * SECOND_NS, SECOND_NS):  # a day, from midnight on
+        for now_ns in range(
+            1_700_006_400 * SECOND_NS, 1_700_092_800 * SECOND_NS, SECOND_NS
+        ):  # a day, from midnight on
             if not name or rotation.reason(name, plan.name(now_ns), 1, now_ns - opened_ns):
                 name, opened_ns, files = plan.name(now_ns), now_ns, files + 1
         assert files == int(count), settings

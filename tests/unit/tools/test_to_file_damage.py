@@ -66,7 +66,9 @@ def repair_all(harness: ArchiveHarness) -> list[ManifestEntry]:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_damaged_record_is_not_converted_and_its_file_is_kept(harness: ArchiveHarness, which: int, is_killed: bool) -> None:
+def test_a_damaged_record_is_not_converted_and_its_file_is_kept(
+    harness: ArchiveHarness, which: int, is_killed: bool
+) -> None:
     archive = three_records(harness, "parquet")
     source = work_file(harness)
     start, end = record_ranges(source)[which]
@@ -85,7 +87,11 @@ def test_a_damaged_record_is_not_converted_and_its_file_is_kept(harness: Archive
     assert entry.original.startswith(ORIGINAL)
     assert original.read_bytes() == damaged
     (listed,) = manifest(harness.output)
-    assert (listed["messages"], listed["damaged_bytes"], listed["original"]) == (2, end - start, entry.original)
+    assert (listed["messages"], listed["damaged_bytes"], listed["original"]) == (
+        2,
+        end - start,
+        entry.original,
+    )
     assert leftovers(harness.root) == []
     assert os.listdir(harness.work) == [entry.original]
     assert repair_all(harness) == [], "the next start does not find it again"
@@ -128,7 +134,9 @@ def test_a_file_that_cannot_be_read_at_all_is_not_removed(harness: ArchiveHarnes
     assert kept.read_bytes() == garbage
 
 
-@pytest.mark.parametrize(("form", "codec"), [("framed", "none"), ("framed", "zstd"), ("lines", "gzip"), ("jsonl", "zstd")])
+@pytest.mark.parametrize(
+    ("form", "codec"), [("framed", "none"), ("framed", "zstd"), ("lines", "gzip"), ("jsonl", "zstd")]
+)
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_repair_cuts_no_damage_off(harness: ArchiveHarness, form: str, codec: str, which: int) -> None:
     """What was synced was finished, so nsqd does not deliver it again; only an incomplete write was not."""
@@ -150,7 +158,9 @@ def test_a_repair_cuts_no_damage_off(harness: ArchiveHarness, form: str, codec: 
         assert (entry.messages, entry.damaged_ranges) == (2, [[start, ends[which]]])
 
 
-@pytest.mark.parametrize(("form", "codec"), [("framed", "none"), ("lines", "gzip"), ("jsonl", "zstd"), ("parquet", "none")])
+@pytest.mark.parametrize(
+    ("form", "codec"), [("framed", "none"), ("lines", "gzip"), ("jsonl", "zstd"), ("parquet", "none")]
+)
 def test_an_incomplete_write_is_no_damage(harness: ArchiveHarness, form: str, codec: str) -> None:
     archive = three_records(harness, form, codec)
     killed(archive)
@@ -164,7 +174,9 @@ def test_an_incomplete_write_is_no_damage(harness: ArchiveHarness, form: str, co
 
 
 @pytest.mark.parametrize("form", ["framed", "lines"])
-def test_a_copy_that_differs_leaves_the_original(harness: ArchiveHarness, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_differs_leaves_the_original(
+    harness: ArchiveHarness, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file was changed after it was synced: its checksum is that of the bytes that were written."""
     real_link = os.link
 
@@ -185,7 +197,8 @@ def test_a_copy_that_differs_leaves_the_original(harness: ArchiveHarness, form: 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
-    "step", ["place", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"]
+    "step",
+    ["place", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"],
 )
 def test_a_kill_between_any_two_steps_keeps_the_original(
     harness: ArchiveHarness, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
@@ -226,7 +239,9 @@ def test_a_placed_file_that_was_taken_away_is_made_again_from_the_original(
     archive.close()
     (file,) = taken(archive.finished)
     with monkeypatch.context() as patch:
-        patch.setattr(finishing, "add_to_manifest", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        patch.setattr(
+            finishing, "add_to_manifest", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no"))
+        )
         with pytest.raises(OSError, match="no"):
             file.finish()
     (placed,) = harness.output.glob("*.parquet")

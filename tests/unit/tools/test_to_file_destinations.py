@@ -32,11 +32,15 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(params=["delta", f"iceberg:{TABLE}", "delta in a store"])
-def table(request: pytest.FixtureRequest, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+def table(
+    request: pytest.FixtureRequest, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Table:
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
     flag, _, in_store = request.param.partition(" ")
-    return make_table(tmp_path, flag, f"{make_bucket(endpoint)}/archive" if in_store else f"{tmp_path}/archive", monkeypatch)
+    return make_table(
+        tmp_path, flag, f"{make_bucket(endpoint)}/archive" if in_store else f"{tmp_path}/archive", monkeypatch
+    )
 
 
 def closed(table: Table, directory: Path) -> FinishedFile:
@@ -87,7 +91,9 @@ def test_a_file_that_is_placed_is_committed_later(table: Table, tmp_path: Path, 
     entry = file.claim.details.entry
     Claim.make(tmp_path / "work", file.claim.token, replace(details, entry=entry)).drop()
     if is_uploaded and details.store:
-        upload(tmp_path / "work" / placed, details.store, details.name.replace("<REV>", f"-{file.claim.token}"))
+        upload(
+            tmp_path / "work" / placed, details.store, details.name.replace("<REV>", f"-{file.claim.token}")
+        )
     (name,) = next_start(tmp_path)
     assert table.files() == table.stored() == [name]
     assert table.arrow().num_rows == 2
@@ -104,14 +110,18 @@ def test_a_file_whose_snapshot_has_expired(tmp_path: Path, monkeypatch: pytest.M
     assert table.files() == names
 
 
-@pytest.mark.parametrize(("schema", "parts"), [(parquet_schema(), ["topic"]), (parquet_schema().remove(6), [])])
+@pytest.mark.parametrize(
+    ("schema", "parts"), [(parquet_schema(), ["topic"]), (parquet_schema().remove(6), [])]
+)
 def test_a_table_that_cannot_have_our_files(schema: pa.Schema, parts: list[str], tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path), schema, partition_by=parts)
     with pytest.raises(OSError, match="is partitioned, or its columns are not those of nsq-to-file"):
         check_table("delta", str(tmp_path))
 
 
-def test_a_file_that_is_neither_here_nor_in_the_store(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_neither_here_nor_in_the_store(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(OSError, match="neither .*gone nor the object gone is there"):
@@ -140,11 +150,15 @@ def commit_small_files(table: Table, numbers: range) -> None:
         name = f"{number}.parquet"
         pq.write_table(parquet_schema().empty_table(), Path(table.root) / name)
         size_bytes = (Path(table.root) / name).stat().st_size
-        entry = ManifestEntry(name, "t", "c", "parquet", "none", 1, None, None, 0, size_bytes, "", False, 0, time.time_ns())
+        entry = ManifestEntry(
+            name, "t", "c", "parquet", "none", 1, None, None, 0, size_bytes, "", False, 0, time.time_ns()
+        )
         commit(table.flag, table.root, entry, f"token {number}", is_repeated=False)
 
 
-def test_metadata_of_iceberg_do_not_grow_with_the_square_of_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_of_iceberg_do_not_grow_with_the_square_of_the_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(tmp_path, f"iceberg:{TABLE}", f"{tmp_path}/archive", monkeypatch)
     Path(table.root).mkdir()
     commit_small_files(table, range(25))
@@ -172,7 +186,9 @@ def test_delta_forgets_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert kept == ["token 1"]
 
 
-def test_a_file_whose_transaction_delta_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_transaction_delta_has_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(tmp_path, "delta", f"{tmp_path}/archive", monkeypatch)
     now = time.time_ns()
     with monkeypatch.context() as month_ago:

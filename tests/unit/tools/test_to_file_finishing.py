@@ -123,7 +123,9 @@ def written(work: Path, output: Path | None = None, form: str = "lines") -> Fini
     return file
 
 
-def killed_before_the_manifest(work: Path, output: Path, monkeypatch: pytest.MonkeyPatch, form: str = "lines") -> str:
+def killed_before_the_manifest(
+    work: Path, output: Path, monkeypatch: pytest.MonkeyPatch, form: str = "lines"
+) -> str:
     """The name of a file that is placed, and has its name in the work-dir still."""
     file = written(work, output, form)
     with monkeypatch.context() as patch:
@@ -179,7 +181,10 @@ def test_a_file_with_the_name_of_one_that_was_taken_away_is_listed(work: Path) -
     second.claim.drop()
     (file,) = the_rest(work)
     file.finish()
-    assert [(entry["path"], entry["repaired"]) for entry in manifest(work)] == [("x-000000.log", False), ("x-000000.log", True)]
+    assert [(entry["path"], entry["repaired"]) for entry in manifest(work)] == [
+        ("x-000000.log", False),
+        ("x-000000.log", True),
+    ]
 
 
 def test_a_line_that_is_far_from_the_end_of_the_manifest_is_not_added_again(
@@ -235,14 +240,18 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
     name = place(source, output, NAME, 0, "token")
     read: list[Path] = []
     assert not remove_other_names(source, output, name, "token", lambda path: bool(read.append(path)))
-    assert remove_other_names(source, output, name, "token", lambda path: path.read_bytes() == source.read_bytes())
+    assert remove_other_names(
+        source, output, name, "token", lambda path: path.read_bytes() == source.read_bytes()
+    )
     assert (name, read) == ("x-000001.log", [output / "x-000001.log"])
     assert all_bodies(output) == [b"mine", b"one"]
     assert not source.exists()
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_without_links_a_file_is_finished(work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_links_a_file_is_finished(
+    work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     NoLinks(monkeypatch)
     written(work, output, form).finish()
     assert all_bodies(output) == [b"one"]
@@ -263,7 +272,11 @@ def test_without_links_no_file_is_replaced(source: Path, work: Path, monkeypatch
 
 def elsewhere() -> Path:
     other = Path("/dev/shm")
-    if not other.is_dir() or not os.access(other, os.W_OK) or other.stat().st_dev == Path("/tmp").stat().st_dev:
+    if (
+        not other.is_dir()
+        or not os.access(other, os.W_OK)
+        or other.stat().st_dev == Path("/tmp").stat().st_dev
+    ):
         pytest.skip("needs another file system")
     return other
 
@@ -380,7 +393,10 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
         ([*SOURCE, "--filename-format="], "must name a file in the output-dir, got '.'"),
         ([*SOURCE, "--filename-format=/x/<TOPIC>"], "must name a file in the output-dir, got '/x/<TOPIC>'"),
         ([*SOURCE, "--filename-format=x/../../y"], "must name a file in the output-dir, got 'x/../../y'"),
-        ([*SOURCE, "--filename-format=<DATETIME>", "--datetime-format=/%H"], "must name a file in the output-dir, got '/%H'"),
+        (
+            [*SOURCE, "--filename-format=<DATETIME>", "--datetime-format=/%H"],
+            "must name a file in the output-dir, got '/%H'",
+        ),
         ([*SOURCE, "--format=framed", "--filename-format=x"], "missing <REV>"),
         ([*SOURCE, "--format=framed", "--gzip"], "none or zstd"),
         ([*SOURCE, "--gzip", "--compress=zstd"], "contradict"),

@@ -58,7 +58,9 @@ def test_an_empty_file_is_whole(form: FileFormat, codec: Codec, tmp_path: Path) 
 
 
 @EACH_KIND
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(BLOCKS, st.data())
 def test_torn_anywhere_it_is_whole_up_to_what_was_written_last(
     form: FileFormat, codec: Codec, blocks: list[list[bytes]], data: st.DataObject
@@ -134,7 +136,10 @@ def test_a_record_for_each_nsqd(tmp_path: Path) -> None:
     batches = (FakeBatch(b"1", nsqd="a:1"), FakeBatch(b"2", nsqd="b:1"), FakeBatch(b"3", nsqd="a:1"))
     path = tmp_path / "x.framed"
     path.write_bytes(encoder.header + encoder.encode(batches).data)
-    assert [(record.nsqd, record.bodies) for record in records(path)] == [("a:1", [b"1", b"3"]), ("b:1", [b"2"])]
+    assert [(record.nsqd, record.bodies) for record in records(path)] == [
+        ("a:1", [b"1", b"3"]),
+        ("b:1", [b"2"]),
+    ]
 
 
 def test_damage_in_the_middle_is_not_cut_off() -> None:

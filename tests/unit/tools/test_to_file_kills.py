@@ -43,7 +43,9 @@ class Way(NamedTuple):
         harness = ArchiveHarness(root)
         template = "a/topic.log" if self.is_shared else None
         changes: dict[str, object] = {"template": template} if template else {}
-        return harness.archive(self.form, self.codec, work_dir=root / self.work_dir, is_shared=self.is_shared, **changes)
+        return harness.archive(
+            self.form, self.codec, work_dir=root / self.work_dir, is_shared=self.is_shared, **changes
+        )
 
 
 WAYS = (
@@ -81,7 +83,10 @@ def before_each_call(do: Callable[[int, Callable[[], object]], None]) -> Iterato
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal made
             made += 1
-            do(made - 1, lambda: name == "write" and real(arguments[0], arguments[1][: len(arguments[1]) // 2]))
+            do(
+                made - 1,
+                lambda: name == "write" and real(arguments[0], arguments[1][: len(arguments[1]) // 2]),
+            )
             return real(*arguments, **named)
 
         return call

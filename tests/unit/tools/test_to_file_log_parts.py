@@ -81,19 +81,29 @@ def answering(**headers: str) -> Iterator[tuple[int, list[str]]]:
     ("headers", "place"),
     [
         ({"Before_Id": f"{4:016x}", "First_Seq": "20", "End_Seq": "30", "Epoch": "7"}, (7, 20)),
-        ({"Before_Id": f"{5:016x}", "First_Seq": "20", "End_Seq": "30", "Epoch": "7"}, (None, None)),  # it was dropped
-        ({"Before_Id": f"{4:016x}", "First_Seq": "30", "End_Seq": "30", "Epoch": "7"}, (None, None)),  # it is not there
+        (
+            {"Before_Id": f"{5:016x}", "First_Seq": "20", "End_Seq": "30", "Epoch": "7"},
+            (None, None),
+        ),  # it was dropped
+        (
+            {"Before_Id": f"{4:016x}", "First_Seq": "30", "End_Seq": "30", "Epoch": "7"},
+            (None, None),
+        ),  # it is not there
         ({"First_Seq": "20", "End_Seq": "30", "Epoch": "7"}, (None, None)),  # ids do not rise
         ({}, (None, None)),  # Go's nsqd
     ],
 )
-def test_the_place_of_the_first_message(headers: dict[str, str], place: tuple[int | None, int | None]) -> None:
+def test_the_place_of_the_first_message(
+    headers: dict[str, str], place: tuple[int | None, int | None]
+) -> None:
     parts: list[LogPart] = []
     places = LogPlaces("orders", ClientOptions())
     with answering(**headers) as (port, asked):
         for first_id in 5, 6:
             places.note(parts, [FakeBatch(b"body", first_id=first_id, http_port=port)])  # type: ignore[list-item]
-        assert asked == [f"/topic/read?topic=orders&id={4:016x}&max_bytes=1"], "one that does not say is left alone for a time"
+        assert asked == [f"/topic/read?topic=orders&id={4:016x}&max_bytes=1"], (
+            "one that does not say is left alone for a time"
+        )
     (part,) = parts
     assert (part.epoch, part.first_seq, part.count) == (*place, 2)
     others: list[LogPart] = []
@@ -106,7 +116,12 @@ def test_a_topic_that_was_created_again_is_another_part() -> None:
     parts: list[LogPart] = []
     places = LogPlaces("orders", ClientOptions())
     for first_id, epoch, seq in ((5, 1, 20), (7, 1, 22), (9, 2, 0)):
-        place = {"Before_Id": f"{first_id - 1:016x}", "First_Seq": str(seq), "End_Seq": "99", "Epoch": str(epoch)}
+        place = {
+            "Before_Id": f"{first_id - 1:016x}",
+            "First_Seq": str(seq),
+            "End_Seq": "99",
+            "Epoch": str(epoch),
+        }
         with answering(**place) as (port, _):
             batch = FakeBatch(b"1", b"2", first_id=first_id, http_port=port)
             batch.connection = object()

@@ -12,7 +12,9 @@ import pytest
 
 from nsq_tools.to_file.output import Claim, ClaimDetails, left_behind
 
-DETAILS = ClaimDetails("t", "c", "lines", "gzip", "x<REV>.log.gz", 0, "x-000000.log.gz", "/output", is_shared=False)
+DETAILS = ClaimDetails(
+    "t", "c", "lines", "gzip", "x<REV>.log.gz", 0, "x-000000.log.gz", "/output", is_shared=False
+)
 
 
 def test_the_old_claim_is_not_written_to(tmp_path: Path) -> None:
@@ -45,7 +47,9 @@ def test_a_new_claim_that_no_process_writes_is_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
-def test_a_claim_that_could_not_be_synced_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_could_not_be_synced_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file gets another claim, and would be listed twice."""
 
     def fail(directory: Path) -> None:

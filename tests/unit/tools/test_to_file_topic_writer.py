@@ -36,7 +36,9 @@ def test_a_bug_while_writing_ends_the_tool(tmp_path: Path) -> None:
     assert writer.has_failed
 
 
-def test_a_consumer_that_fails_to_stop_does_not_keep_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_fails_to_stop_does_not_keep_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: Any = PROGRAM.read(["--nsqd-tcp-address=127.0.0.1:1", "--topic=topic"])
     writer = TopicWriter(ArchiveHarness(tmp_path).plan(), options, BrokenPool(), print, Log("[test] "), print)
     monkeypatch.setattr(Consumer, "stop", None)
@@ -65,7 +67,9 @@ class StubFile:
         return ""
 
 
-def test_a_file_that_cannot_be_put_in_its_place_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_put_in_its_place_does_not_keep_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("nsq_tools.to_file.topic_writer._RETRY_S", (0.001,))
     finisher = Finisher("topic/channel", gevent.get_hub().threadpool, Log("[test] "))
     placed: list[str] = []

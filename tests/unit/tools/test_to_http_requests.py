@@ -24,7 +24,9 @@ def test_a_header_has_a_name_and_a_value(text: str) -> None:
         parse_header(text)
 
 
-@pytest.mark.parametrize("text", ["a b: c", "a: b\r\nc: d", "ä: b", "a: \x00b", "Content-Length: 7", "trailer: x"])
+@pytest.mark.parametrize(
+    "text", ["a b: c", "a: b\r\nc: d", "ä: b", "a: \x00b", "Content-Length: 7", "trailer: x"]
+)
 def test_headers_that_would_break_the_request_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--header"):
         parse_header(text)
@@ -70,11 +72,14 @@ def test_a_message_is_escaped_as_go_does() -> None:
     every_byte = bytes(range(256))
     escaped = target(get("http://h/%s"), every_byte).removeprefix("/")
     kept = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~"
-    assert escaped == "".join(chr(b) if chr(b) in kept else "+" if b == 32 else f"%{b:02X}" for b in every_byte)
+    assert escaped == "".join(
+        chr(b) if chr(b) in kept else "+" if b == 32 else f"%{b:02X}" for b in every_byte
+    )
 
 
 @pytest.mark.parametrize(
-    ("address", "message", "expected"), [("http://h/%s", b"%s%%", "/%25s%25%25"), ("http://h/a%%20b?%s", b"c", "/a%20b?c")]
+    ("address", "message", "expected"),
+    [("http://h/%s", b"%s%%", "/%25s%25%25"), ("http://h/a%%20b?%s", b"c", "/a%20b?c")],
 )
 def test_percent_signs(address: str, message: bytes, expected: str) -> None:
     assert target(get(address), message) == expected
@@ -91,7 +96,8 @@ def test_spaces_in_an_address_do_not_break_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "host"), [("http://h:80/", "h"), ("https://h/", "h"), ("https://h:80/", "h:80"), ("http://[::1]:81/", "[::1]:81")]
+    ("address", "host"),
+    [("http://h:80/", "h"), ("https://h/", "h"), ("https://h:80/", "h:80"), ("http://[::1]:81/", "[::1]:81")],
 )
 def test_the_host_is_named_without_its_usual_port(address: str, host: str) -> None:
     assert headers_of(HttpRequest(POST, address, {}))["Host"] == host
@@ -119,7 +125,9 @@ def test_a_get_follows_redirects_as_it_is(status: int) -> None:
     assert following.server == Server(False, "h", 80)
 
 
-@pytest.mark.parametrize(("status", "follows"), [(301, False), (302, False), (303, False), (307, True), (308, True)])
+@pytest.mark.parametrize(
+    ("status", "follows"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
+)
 def test_a_post_follows_only_where_the_message_goes_along(status: int, follows: bool) -> None:
     following = HttpRequest(POST, "http://h/a", {}).redirected(b"m", status, "https://other:444/b")
     assert (following is not None) is follows
@@ -134,7 +142,12 @@ def test_other_answers_are_no_redirects(status: int, location: str) -> None:
 
 
 def test_secrets_stay_with_the_host_they_are_for() -> None:
-    headers = {"Authorization": "secret", "cookie": "secret", "X-Api-Key": "secret", "content-type": "text/plain"}
+    headers = {
+        "Authorization": "secret",
+        "cookie": "secret",
+        "X-Api-Key": "secret",
+        "content-type": "text/plain",
+    }
     request = HttpRequest(POST, "https://h/a", headers)
     same = request.redirected(b"", 307, "https://h:81/b")
     assert same

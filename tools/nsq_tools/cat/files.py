@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from nsqd_py.stores.directories import POINTERS, LocalFiles, is_go_queue, is_kept_beside, is_passed_over, sorted_by_name
+from nsqd_py.stores.directories import (
+    POINTERS,
+    LocalFiles,
+    is_go_queue,
+    is_kept_beside,
+    is_passed_over,
+    sorted_by_name,
+)
 from nsqd_py.stores.tables import UnreadableTable, rewritten_files, walk
 
 STANDARD_INPUT = "-"
@@ -46,7 +53,10 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
         for path in paths:
             found.add(os.path.realpath(path))
             is_queue = is_go_queue(os.path.basename(path))
-            yield path, NoMessages("a queue of Go's nsqd: see docs/take-over.md to import it") if is_queue else None
+            yield (
+                path,
+                NoMessages("a queue of Go's nsqd: see docs/take-over.md to import it") if is_queue else None,
+            )
         while failures:
             failure = failures.pop(0)
             found.add(str(failure.filename))

@@ -26,7 +26,15 @@ from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.stores.compression import Codec, is_padding, next_whole
 from nsqd_py.stores.directories import hive_topic
 from nsqd_py.stores.files import FileWindow, LocalFile
-from nsqd_py.stores.formats import COLUMNS, HEAD_BYTES, LONGEST_LINE_BYTES, Format, codec_of, format_of, name_without_compression
+from nsqd_py.stores.formats import (
+    COLUMNS,
+    HEAD_BYTES,
+    LONGEST_LINE_BYTES,
+    Format,
+    codec_of,
+    format_of,
+    name_without_compression,
+)
 
 _BATCH_ROWS = 10_000
 
@@ -266,7 +274,15 @@ def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
         from pyarrow import parquet
     except ImportError:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
-    unreadable = (OSError, KeyError, TypeError, ValueError, AttributeError, MemoryError, pyarrow.ArrowException)
+    unreadable = (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        MemoryError,
+        pyarrow.ArrowException,
+    )
     try:
         readable = pyarrow.BufferReader(source) if isinstance(source, bytes | mmap.mmap) else source
         file = parquet.ParquetFile(readable, page_checksum_verification=True)
@@ -283,7 +299,9 @@ def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
                     in_ns = batch.column("timestamp").cast(pyarrow.timestamp("ns")).cast(pyarrow.int64())
                     batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", in_ns)
                 rows = batch.to_pylist()
-                messages = [_row({"topic": topic, **row}, row["body"]) for row in rows if row["body"] is not None]
+                messages = [
+                    _row({"topic": topic, **row}, row["body"]) for row in rows if row["body"] is not None
+                ]
                 if len(messages) < len(rows):
                     on_damage(f"parquet: {len(rows) - len(messages)} rows have no body")
                 yield from _grouped(messages)

@@ -208,11 +208,17 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
     }
     rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
     shares = HostShares(options.mode, list(producers), options.max_in_flight * len(options.topic), Random())
-    forwarder = Forwarder(producers, shares, rules, Timings(producers, options.status_every, log), log, monotonic)
+    forwarder = Forwarder(
+        producers, shares, rules, Timings(producers, options.status_every, log), log, monotonic
+    )
     # Each consumer has the full --max-in-flight, as in Go's tool.
     consumers = [
         make_consumer(
-            options, "nsq_to_nsq", topic, log, batch_handler=partial(forwarder.handle, options.destination_topic or topic)
+            options,
+            "nsq_to_nsq",
+            topic,
+            log,
+            batch_handler=partial(forwarder.handle, options.destination_topic or topic),
         )
         for topic in dict.fromkeys(options.topic)
     ]
@@ -243,7 +249,9 @@ def check(options: NsqToNsqOptions) -> None:
         raise BadOptions("--destination-nsqd-tcp-address required")
     _check_destinations(options)
     if options.require_json_value and not options.require_json_field:
-        raise BadOptions("--require-json-value needs --require-json-field: which field is to have this value?")
+        raise BadOptions(
+            "--require-json-value needs --require-json-field: which field is to have this value?"
+        )
     client_options(options.consumer_opt, "consumer-opt")
     client_options(options.producer_opt, "producer-opt")
 

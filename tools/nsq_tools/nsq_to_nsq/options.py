@@ -6,7 +6,14 @@ from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import Strings, choice
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions, channel_setting
+from nsqd_py.tool_options import (
+    CONSUMER_OPT,
+    MAX_IN_FLIGHT,
+    PRODUCER_OPT,
+    TOPICS,
+    SourceOptions,
+    channel_setting,
+)
 
 
 class _Messages(SourceOptions, title="Messages"):
@@ -31,12 +38,16 @@ class _Destinations(Options, title="Destinations"):
 
 
 class _Json(Options, title="JSON"):
-    require_json_field: str = string("Publish only JSON objects with this field. Other messages are finished.")
+    require_json_field: str = string(
+        "Publish only JSON objects with this field. Other messages are finished."
+    )
     require_json_value: str = string(
         "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
         "field is missing, the message is requeued, and finished after five attempts."
     )
-    whitelist_json_field: Strings = strings("Publish only this field of each JSON object (may be given several times).")
+    whitelist_json_field: Strings = strings(
+        "Publish only this field of each JSON object (may be given several times)."
+    )
 
 
 class _Log(LogOptions, title="Log"):

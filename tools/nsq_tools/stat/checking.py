@@ -32,11 +32,15 @@ class _Finder:
         self._options = options
         self._cluster = cluster
         self._filter = Filter(options.filter)
-        self._limits = Limits(options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat")
+        self._limits = Limits(
+            options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat"
+        )
 
     def _find(self, memory: Memory, trends: Trends, now_s: float, time_s: float) -> list[Problem]:
         found = problems(self._cluster, memory, trends, now_s, time_s, self._limits)
-        return [problem for problem in found if not problem.topic or self._shows(problem.topic, problem.channel)]
+        return [
+            problem for problem in found if not problem.topic or self._shows(problem.topic, problem.channel)
+        ]
 
     def _shows(self, topic: str, channel: str) -> bool:
         is_asked = self._options.channel in ("", channel)
@@ -61,12 +65,19 @@ class Checked(_Finder):
     def findings(self, now_s: float, time_s: float) -> Iterator[tuple[str, str]]:
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
         self._cluster.is_settled = True  # there is no other round
-        lines = [(KINDS[problem.kind].severity, line_of(problem)) for problem in self._find(NoMemory(), Trends(), now_s, time_s)]
-        if not (lines or self._cluster.topics or self._gone) and (self._options.topic or self._options.channel):
+        lines = [
+            (KINDS[problem.kind].severity, line_of(problem))
+            for problem in self._find(NoMemory(), Trends(), now_s, time_s)
+        ]
+        if not (lines or self._cluster.topics or self._gone) and (
+            self._options.topic or self._options.channel
+        ):
             lines.append((ERROR, "no nsqd has that topic and channel"))
         for topic in self._gone:
             if self._shows(topic, ""):
-                lines.append((WARNING, f"{one_line(topic)}: no nsqd: listed by an nsqlookupd, but no nsqd has it"))
+                lines.append(
+                    (WARNING, f"{one_line(topic)}: no nsqd: listed by an nsqlookupd, but no nsqd has it")
+                )
         for severity, line in sorted(lines, key=lambda one: SEVERITIES.index(one[0])):
             self.status = max(self.status, _STATUSES.get(severity, 0))
             yield severity, line
@@ -99,7 +110,9 @@ class Watch(_Finder):
         super().__init__(options, cluster, _SLOW_ANSWERS)
         self._memory = SeenNodes()
         self._trends = Trends()
-        self._begun: dict[str, float] | None = None  # when each problem was found first; None before the first round
+        self._begun: dict[str, float] | None = (
+            None  # when each problem was found first; None before the first round
+        )
         self.problems: Problems = ()
         self.severities: dict[Name, str] = {}
 

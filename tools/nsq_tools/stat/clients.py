@@ -44,7 +44,11 @@ def ask_for_clients(upstream: Upstream, topic: str, nodes: Mapping[str, str]) ->
     """Ask nsqds for the clients of a topic. `nodes` has the names to show, by the addresses to ask."""
     query = {"format": "json", "topic": topic, "include_mem": "false"}
     answers = ask_all(nodes, lambda address: upstream.get(address, "/stats", query))
-    found = [client for address, answer in answers.good.items() for client in _clients(answer, topic, nodes[address])]
+    found = [
+        client
+        for address, answer in answers.good.items()
+        for client in _clients(answer, topic, nodes[address])
+    ]
     found.sort(key=lambda client: (not client.channel, client.channel, client.name, client.address))
     failed = [nodes[address] for address in nodes if address not in answers.good]
     return Clients(one_line(topic), found[:MOST_CLIENTS], len(found), failed)
@@ -59,7 +63,9 @@ def _clients(answer: Any, topic: str, node: str) -> Iterator[Client]:
             for client in rows_in(channel, "clients"):
                 yield _client(client, node)._replace(channel=name)
     for client in rows_in(answer, "producers"):
-        published = sum(number_in(row, "count") for row in rows_in(client, "pub_counts") if text_in(row, "topic") == topic)
+        published = sum(
+            number_in(row, "count") for row in rows_in(client, "pub_counts") if text_in(row, "topic") == topic
+        )
         if published:
             yield _client(client, node)._replace(published=published)
 

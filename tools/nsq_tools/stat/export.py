@@ -111,11 +111,17 @@ class Standby(NamedTuple):
 
 def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
     """Return each pair with its troubles. Those in trouble come first."""
-    found = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
+    found = [
+        Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)
+    ]
     standbys = []
     for raw in pairs:
-        pair = raw._replace(primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state))
-        standbys.append(Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)]))
+        pair = raw._replace(
+            primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state)
+        )
+        standbys.append(
+            Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)])
+        )
     return sorted(standbys, key=lambda standby: not standby.troubles)
 
 
@@ -185,7 +191,9 @@ def to_csv(report: Report, *, is_first: bool) -> str:
     if is_first:
         writer.writerow(["time", *fields])
     for row in rows:
-        writer.writerow([f"{report.time_s:.{_RATE_DIGITS}f}", *(_plain(read(row)) for read in fields.values())])
+        writer.writerow(
+            [f"{report.time_s:.{_RATE_DIGITS}f}", *(_plain(read(row)) for read in fields.values())]
+        )
     return text.getvalue()
 
 

@@ -123,7 +123,13 @@ class LiveTable:
             stack.callback(keyboard.close)
             keyboard.open()
             screen = stack.enter_context(
-                Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+                Live(
+                    console=self._console,
+                    screen=True,
+                    auto_refresh=False,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
             )
             acts: dict[signal.Signals, Callable[[], None]] = {
                 signal.SIGWINCH: self._changed.set,

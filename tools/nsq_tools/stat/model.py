@@ -12,7 +12,18 @@ from typing import NamedTuple
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, NO_TOPIC, QUIET, UNKNOWN, ChannelCounts, Part, Rates, TopicPart, sum_of
+from nsqd_py.cluster.statistics import (
+    MILLI,
+    NO_CHANNEL,
+    NO_TOPIC,
+    QUIET,
+    UNKNOWN,
+    ChannelCounts,
+    Part,
+    Rates,
+    TopicPart,
+    sum_of,
+)
 from nsqd_py.runtime.logs import one_line
 
 HISTORY_LENGTH = 120
@@ -54,7 +65,12 @@ class Model:
     """
 
     def __init__(
-        self, cluster: Cluster, *, channel: str = "", per_node: bool = False, wall_clock: Callable[[], int] = wall_ns
+        self,
+        cluster: Cluster,
+        *,
+        channel: str = "",
+        per_node: bool = False,
+        wall_clock: Callable[[], int] = wall_ns,
     ) -> None:
         self._cluster = cluster
         self._wall_clock = wall_clock
@@ -65,7 +81,9 @@ class Model:
 
     def end_round(self) -> None:
         """Compute `rows`, sorted by name, and add their depths to the history."""
-        answering = [node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure]
+        answering = [
+            node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure
+        ]
         rows: list[Row] = []
         if self._per_node:
             for node in answering:
@@ -154,7 +172,9 @@ class NodePart(NamedTuple):
 
 def node_parts(cluster: Cluster, topic: str) -> list[NodePart]:
     """Return the parts of a topic, by the address of the nsqd."""
-    return sorted(_node_part(node, part) for node, part in cluster.parts_of(topic) if isinstance(part, TopicPart))
+    return sorted(
+        _node_part(node, part) for node, part in cluster.parts_of(topic) if isinstance(part, TopicPart)
+    )
 
 
 def _node_part(node: Node, part: TopicPart) -> NodePart:

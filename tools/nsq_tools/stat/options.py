@@ -71,7 +71,11 @@ class _Standbys(Options, title="Standbys"):
 class _Reports(Options, title="Reports"):
     interval_ns: int = setting(DURATION, 2 * SECOND_NS, "Time between two reports.", check=positive)
     count: int | None = setting(
-        INT, None, "Number of reports, after which nsq-stat exits.", default_text="no limit", check=at_least(1)
+        INT,
+        None,
+        "Number of reports, after which nsq-stat exits.",
+        default_text="no limit",
+        check=at_least(1),
     )
     once: bool = switch("Report the current state and exit. There are no rates then; --count=1 shows rates.")
     check: bool = switch(
@@ -116,7 +120,10 @@ PROGRAM = Program(
             "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth",
             'run: until="orders" then="q"',
         ),
-        ("All depths at this moment, for a script", "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
+        (
+            "All depths at this moment, for a script",
+            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json",
+        ),
         (
             "Is anything wrong? Exit status 1 for warnings, 2 for errors; what it is, is on standard error",
             "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'",

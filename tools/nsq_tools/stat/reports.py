@@ -118,7 +118,9 @@ class Reports:
             counts = next((row.counts for row in self.model.rows if row.name == name), None)
             if counts is None:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
-            line = "" if before is None else export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
+            line = (
+                "" if before is None else export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
+            )
             _write((export.HEADER if number % export.REPORTS_PER_HEADER == 0 else "") + line)
             before = counts
 
@@ -203,7 +205,9 @@ def _check_addresses(flag: str, addresses: Sequence[str]) -> None:
 
 def run(options: StatOptions, log: Log) -> int:
     """Show the table or write the reports. Return the exit status. Raises ToolError if nothing can be shown."""
-    form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
+    form = form_of(
+        options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown")
+    )
     upstream = Upstream(replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES))
     cluster = Cluster()
     model = Model(cluster, channel=options.channel, per_node=options.per_node)

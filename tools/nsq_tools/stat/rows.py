@@ -190,4 +190,6 @@ def select(rows: Iterable[Row], chosen: Filter, order: Order) -> list[Row]:
 def select_live(rows: Iterable[Row], chosen: Filter, typed: str, order: Order) -> list[Row]:
     """Return the rows of the live table. `typed` is the text of its own filter."""
     its_own = TypedFilter(typed)
-    return order.arrange((row for row in rows if chosen.shows(row.name) and its_own.shows(row.name)), LIVE_VALUES)
+    return order.arrange(
+        (row for row in rows if chosen.shows(row.name) and its_own.shows(row.name)), LIVE_VALUES
+    )

@@ -28,7 +28,15 @@ from nsq_tools.stat.views import (
 )
 from nsqd_py.runtime.logs import one_line
 
-_KEYS: Sequence[str] = ("q quit", "? help", "Enter open", "/ filter", "p problems", "s next column", "r turn order")
+_KEYS: Sequence[str] = (
+    "q quit",
+    "? help",
+    "Enter open",
+    "/ filter",
+    "p problems",
+    "s next column",
+    "r turn order",
+)
 _KEYS_OF_PROBLEMS = ("q back", "? help", "Enter open the topic", "arrows Page Home End select")
 _KEYS_OF_TEXTS = ("q back", "? help", "p problems", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
@@ -137,7 +145,9 @@ def _foot(view: ScreenView, width: int) -> Text:
     elif navigation.view is not navigation.table:
         keys = _KEYS_OF_TEXTS
     elif navigation.filter:
-        found = f"filter {navigation.filter}: {len(view.rows):,} of {len(view.all_rows):,} rows, Esc clears it"
+        found = (
+            f"filter {navigation.filter}: {len(view.rows):,} of {len(view.all_rows):,} rows, Esc clears it"
+        )
         return Text(shorten(found, width), style="bold")
     return quiet(fitted(keys, width))
 

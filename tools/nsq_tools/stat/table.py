@@ -115,7 +115,9 @@ class Layout:
         name_width = min(rest, max(longest_name, _MIN_NAME_WIDTH), _MAX_NAME_WIDTH)
         most = max(_MIN_TREND_WIDTH, min(_MAX_TREND_WIDTH, width // _TREND_PART))
         trend_width = min(_MIN_TREND_WIDTH + rest - name_width, most)
-        columns = [replace(column, width=trend_width) if column.title == TREND else column for column in fitting]
+        columns = [
+            replace(column, width=trend_width) if column.title == TREND else column for column in fitting
+        ]
         return cls(mark_width, name_width, columns)
 
     def line(self, mark: str, name: Cell, cells: Sequence[Cell], style: str) -> Text:
@@ -152,7 +154,9 @@ def lines_of(rows: Sequence[Row], layout: Layout, severities: Severities, *, is_
         name = f"  {row.name.channel}" if is_below else str(row.name)
         cells = [column.cell(row) for column in layout.columns]
         severity = severities.get(row.name, "")
-        lines.append(layout.line(MARKS.get(severity, ""), (name + _suffix(row), ""), cells, STYLES.get(severity, "")))
+        lines.append(
+            layout.line(MARKS.get(severity, ""), (name + _suffix(row), ""), cells, STYLES.get(severity, ""))
+        )
         topic_above = row.name.topic
     return lines
 

@@ -180,13 +180,28 @@ def _client_lines(clients: Clients | None, now_s: float, width: int) -> Lines:
     if clients is None:
         return [quiet("clients: asking …")]
     rows = [_client_row(client, now_s) for client in clients.listed]
-    titles = ("client", "channel", "RDY", "flight", "fin", "requ", "pub", "since", "nsqd", "address", "program")
+    titles = (
+        "client",
+        "channel",
+        "RDY",
+        "flight",
+        "fin",
+        "requ",
+        "pub",
+        "since",
+        "nsqd",
+        "address",
+        "program",
+    )
     lines = _aligned(titles, rows, width, left=(0, 1, 8, 9, 10))
     if not rows:
         lines.append(quiet("no client"))
     if clients.total > len(rows):
         lines.append(quiet(f"… {clients.total - len(rows):,} more clients"))
-    lines += [Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING) for node in clients.failed]
+    lines += [
+        Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING)
+        for node in clients.failed
+    ]
     return lines
 
 
@@ -206,7 +221,9 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    columns = [padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))]
+    columns = [
+        padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))
+    ]
     longest, *others = (len(column[0]) for column in columns)
     most = max(min(longest, width - sum(others[:3]) - 3), min(longest, 8))
     head, *lines = (
@@ -241,7 +258,9 @@ def problem_table(problems: Problems, selected: int, offset: int, width: int) ->
     lines = [Text(f"{'':8}{title} problem".ljust(width), style="bold reverse")]
     for index, (problem, place) in enumerate(zip(problems, places, strict=True), offset):
         kind = KINDS[problem.kind]
-        line = Text(f"{kind.severity:8}{place} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity])
+        line = Text(
+            f"{kind.severity:8}{place} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity]
+        )
         if index == selected:
             select(line, width)
         lines.append(line)

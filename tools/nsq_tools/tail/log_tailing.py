@@ -66,7 +66,9 @@ class LogReader:
                     low = max(0, self._next_seq - batch.first_seq)
                     self._next_seq = max(self._next_seq, batch.end_seq)
                     if low < batch.count:
-                        yield Messages.of_batch(batch.part(low, batch.count) if low else batch, self._topic, self._address)
+                        yield Messages.of_batch(
+                            batch.part(low, batch.count) if low else batch, self._topic, self._address
+                        )
             is_end = len(data) == FILE_HEADER_BYTES
             if is_end:
                 self._next_seq = max(self._next_seq, header.first_seq)
@@ -90,7 +92,9 @@ class LogReader:
         except BadStatus as error:
             if error.status < 500 and _NO_TOPIC not in error.body:
                 said = error.body[:200].decode("utf-8", "replace")
-                raise ToolError(f"{self._address}: --since and --last need the log of an nsqd-py: {said}") from error
+                raise ToolError(
+                    f"{self._address}: --since and --last need the log of an nsqd-py: {said}"
+                ) from error
             if error.status < 500:
                 self._next, self._next_seq = "seq=earliest", 0  # all of a topic that is created later is new
             self._outage.report("nsqd %s: topic %s: %s", self._address, self._topic, error)
@@ -156,7 +160,9 @@ class LogTail:
         for lookupd in self._options.lookupd_http_address:
             try:
                 answer = self._client.ask(http_url(lookupd, f"/lookup?topic={quote(topic)}"))
-                yield from (join_address(one["broadcast_address"], one["http_port"]) for one in answer["producers"])
+                yield from (
+                    join_address(one["broadcast_address"], one["http_port"]) for one in answer["producers"]
+                )
             except (HttpClientError, KeyError, TypeError) as error:
                 if not (isinstance(error, BadStatus) and _NO_TOPIC in error.body):
                     self._log.error("nsqlookupd %s: %s", hidden_url(lookupd), error)

@@ -62,7 +62,11 @@ PROGRAM = Program(
     "terminal, control characters are escaped. A message is finished after it is written.",
     TailOptions,
     examples=(
-        ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders", 'run: until="paid"'),
+        (
+            "Watch a topic on one nsqd",
+            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
+            'run: until="paid"',
+        ),
         (
             "Two fields of the messages that failed",
             "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",

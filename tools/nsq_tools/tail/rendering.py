@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 _KEPT = "\t\n"
 _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 # Direction marks, embeddings, overrides and isolates (Unicode TR 9), and the line separators.
-_DIRECTIONS = ["\u061c", "\u200e", "\u200f", *map(chr, range(0x2028, 0x202F)), *map(chr, range(0x2066, 0x206A))]
+_DIRECTIONS = [
+    "\u061c",
+    "\u200e",
+    "\u200f",
+    *map(chr, range(0x2028, 0x202F)),
+    *map(chr, range(0x2066, 0x206A)),
+]
 
 
 _ESCAPES = {
@@ -61,7 +67,9 @@ def parse_path(text: str) -> tuple[object, ...]:
     """
     steps, end = path_steps(text)
     if not text.startswith(".") or (end < len(text) and text != ".") or ANY in steps:
-        raise ValueError(f'{text!r} is not a path such as .user.name, .tags[0] or .["a key"] (see its byte {end})')
+        raise ValueError(
+            f'{text!r} is not a path such as .user.name, .tags[0] or .["a key"] (see its byte {end})'
+        )
     return steps
 
 

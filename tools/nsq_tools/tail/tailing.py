@@ -83,7 +83,9 @@ class Tail:
         settings: dict[str, object] = {}
         if 0 < options.n < options.max_in_flight and not options.grep:
             settings["max_in_flight"] = options.n  # no more messages are in flight than are shown
-        return make_consumer(options, "nsq_tail", topic, self._log, settings, channel=channel, batch_handler=self._show)
+        return make_consumer(
+            options, "nsq_tail", topic, self._log, settings, channel=channel, batch_handler=self._show
+        )
 
     # --- start and stop
 
@@ -108,7 +110,9 @@ class Tail:
             batch.requeue(0)
         gevent.joinall(stoppers)
         if self._renderer.not_json_count:
-            self._log.warning("%d bodies were not JSON: no values were picked from them", self._renderer.not_json_count)
+            self._log.warning(
+                "%d bodies were not JSON: no values were picked from them", self._renderer.not_json_count
+            )
 
     # --- messages
 

@@ -232,7 +232,9 @@ class Archive:
         some: list[MessageBatch] = []
         plan = self._plan
         end_bytes = file_bytes + _BLOCK_BYTES
-        while not some or (self.waiting and file_bytes < end_bytes and not plan.rotation.is_too_large(file_bytes)):
+        while not some or (
+            self.waiting and file_bytes < end_bytes and not plan.rotation.is_too_large(file_bytes)
+        ):
             batch = self.waiting.popleft()
             new_bytes = file_bytes + plan.form.size_of(batch)
             if len(batch) > 1 and plan.rotation.is_too_large(new_bytes):
@@ -253,7 +255,9 @@ class Archive:
         for batch in batches:
             current.synced.add(len(batch), batch.timestamps_ns)
         if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
-            current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))  # if the next start finishes it
+            current.claim.update(
+                replace(current.claim.details, nsqds=current.synced.nsqds())
+            )  # if the next start finishes it
 
     def _take_back(self) -> None:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""
@@ -284,7 +288,9 @@ class Archive:
         if not current:
             return "no file is open"
         now_ns = self._clock_ns()
-        return self._plan.rotation.reason(current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns)
+        return self._plan.rotation.reason(
+            current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns
+        )
 
     def _open(self) -> _Current:
         now_ns = self._clock_ns()

@@ -61,7 +61,9 @@ def _os_errors(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
-        reason = str(error).partition("\n")[0].partition(" error_info=")[0]  # Google's client says everything twice
+        reason = (
+            str(error).partition("\n")[0].partition(" error_info=")[0]
+        )  # Google's client says everything twice
         raise OSError(f"{place}: {reason or type(error).__name__}") from error
 
 
@@ -119,7 +121,9 @@ def _delta_table(root: str) -> Any:
     from deltalake import DeltaTable, Schema  # of an extra
 
     options = delta_options(root)
-    table = DeltaTable.create(root, parquet_schema(), mode="ignore", configuration=_DELTA_LIMITS, storage_options=options)
+    table = DeltaTable.create(
+        root, parquet_schema(), mode="ignore", configuration=_DELTA_LIMITS, storage_options=options
+    )
     there = {field.name: field.type for field in table.schema().fields}
     is_ours = all(there.get(field.name) == field.type for field in Schema.from_arrow(parquet_schema()).fields)
     if table.metadata().partition_columns or not is_ours:  # no reader could read it with one of our files

@@ -58,7 +58,9 @@ def host_identifier(given: str, hostname: str) -> str:
 
 def filename_template(filename_format: str, topic: str, host: str, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
-    if topic.startswith((".", MANIFEST, POINTERS)):  # such as `..`, or a claim's name: anybody may publish to these topics
+    if topic.startswith(
+        (".", MANIFEST, POINTERS)
+    ):  # such as `..`, or a claim's name: anybody may publish to these topics
         topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(os.getpid()))
@@ -99,7 +101,9 @@ def _check_links(directory: Path, base: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
 
 
-def place(source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None) -> str:
+def place(
+    source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None
+) -> str:
     """Link `source` to the first free name in the output-dir from `revision` on. Return the name. Raises OSError.
 
     If the output-dir is on another file system, or with `make`, a new file is written first; it gets its name only when
@@ -121,7 +125,9 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     return _link(adjacent, output_dir, name, revision)
 
 
-def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]) -> bool:
+def remove_other_names(
+    source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]
+) -> bool:
     """Remove the other names of a file that was placed. Raises OSError.
 
     Before a name is removed, the inodes must show that the placed file exists and is the same file or a complete copy;
@@ -266,7 +272,11 @@ class FinishedFile:
             self._place()
             if not self._remove_other_names():
                 placed = Path(details.output_dir) / self.entry.path
-                raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(placed))
+                raise OSError(
+                    errno.EBUSY,
+                    "another program has replaced the file that was just placed there",
+                    str(placed),
+                )
         if not details.store:
             add_to_manifest(Path(details.output_dir), self.entry, is_repeated)
         entry = self._hand_over(is_repeated)
@@ -320,7 +330,9 @@ class FinishedFile:
         assert convert is not None
         scan = convert(source, target, details.compress, ("topic",) if details.omits_topic else ())
         if not entry.path:
-            scan.add_damage(scan.end, max(scan.end, entry.bytes))  # the source is shorter than what was written to it
+            scan.add_damage(
+                scan.end, max(scan.end, entry.bytes)
+            )  # the source is shorter than what was written to it
         if scan.damaged:
             self.entry = replace(entry.with_damage(scan.damaged), **_counted(scan.tally, entry.nsqds))
 
@@ -339,7 +351,9 @@ class FinishedFile:
             keep_original(claim.work_path, entry.original)
             if not claim.details.store and not _status(output_dir / entry.path):
                 return False
-        return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, partial(_holds, entry))
+        return remove_other_names(
+            claim.work_path, output_dir, entry.path, claim.token, partial(_holds, entry)
+        )
 
 
 def _with_contents(entry: ManifestEntry, path: Path) -> ManifestEntry:
@@ -365,7 +379,9 @@ def _damaged_parts(details: ClaimDetails, path: Path) -> list[Range]:
 def _scan(details: ClaimDetails, file: BinaryIO, size: int) -> FileScan:
     if size <= details.offset:
         return FileScan(size)
-    return FORMATS[details.format].scan(FileWindow(LocalFile(file.fileno())), CODECS[details.compress], details.offset)
+    return FORMATS[details.format].scan(
+        FileWindow(LocalFile(file.fileno())), CODECS[details.compress], details.offset
+    )
 
 
 def entry_of(
@@ -394,7 +410,10 @@ def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
     There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
     them apart.
     """
-    places = {(part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]} for part in known}
+    places = {
+        (part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]}
+        for part in known
+    }
     nsqds = [part | places.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
     return {
         "messages": tally.messages,
@@ -427,7 +446,10 @@ def repair(claim: Claim) -> FinishedFile | None:
                 return FinishedFile(claim, entry)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
-    except (FileNotFoundError, BlockingIOError):  # if another process writes to it, this claim never owned the name
+    except (
+        FileNotFoundError,
+        BlockingIOError,
+    ):  # if another process writes to it, this claim never owned the name
         pass
     claim.release()
     return None
@@ -443,7 +465,9 @@ def _repaired(claim: Claim, file: BinaryIO) -> ManifestEntry:
         os.ftruncate(file.fileno(), scan.end)
     os.fsync(file.fileno())
     file.seek(details.offset)
-    entry = entry_of(details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end)
+    entry = entry_of(
+        details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end
+    )
     return entry.with_damage(scan.damaged)
 
 

@@ -32,7 +32,16 @@ from nsq_tools.to_file.log_parts import LogPart, last_part
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
 from nsqd_py.diskqueue.ranges import Range
-from nsqd_py.diskqueue.records import CHECKED_FROM, FILE_HEADER_BYTES, MAGIC, Damaged, Data, FileHeader, Incomplete, decode_header
+from nsqd_py.diskqueue.records import (
+    CHECKED_FROM,
+    FILE_HEADER_BYTES,
+    MAGIC,
+    Damaged,
+    Data,
+    FileHeader,
+    Incomplete,
+    decode_header,
+)
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, is_incomplete_write, is_zero
 from nsqd_py.stores.files import FileWindow, LocalFile
 
@@ -45,7 +54,8 @@ NEWLINE_WARNING = (
 )
 # Anchored to the start of a line, so that it never matches inside a body.
 _OBJECT = re.compile(
-    rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",', re.MULTILINE
+    rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",',
+    re.MULTILINE,
 )
 _ROW_GROUP_ROWS = 120_000
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -250,7 +260,9 @@ def _messages_in(data: Data, scan: FileScan) -> Iterator[Messages]:
     try:
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
     except Damaged:
-        salt = FileHeader.unchecked(data[:FILE_HEADER_BYTES]).salt  # the checksums of the records tell if it is right
+        salt = FileHeader.unchecked(
+            data[:FILE_HEADER_BYTES]
+        ).salt  # the checksums of the records tell if it is right
         scan.add_damage(0, FILE_HEADER_BYTES)
     scan.end = FILE_HEADER_BYTES
     for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
@@ -305,7 +317,9 @@ def convert(source: Path, target: Path, codec_name: str, without: Collection[str
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
             for group in _row_groups(_messages_in(FileWindow(file), scan)):
                 writer.write_table(
-                    arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
+                    arrow.concat_tables(
+                        [arrow.Table.from_pydict(_columns(messages), schema) for messages in group]
+                    )
                 )
         out.flush()
         os.fsync(out.fileno())
@@ -378,7 +392,9 @@ FORMATS = {
             ".jsonl",
             (NONE, GZIP, ZSTD),
             150,
-            partial(TextEncoder, lambda batches, warn: b"".join(chain.from_iterable(map(json_lines, batches)))),
+            partial(
+                TextEncoder, lambda batches, warn: b"".join(chain.from_iterable(map(json_lines, batches)))
+            ),
             partial(scan_lines, count=_count_objects),
             is_appendable=True,
         ),

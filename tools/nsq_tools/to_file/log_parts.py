@@ -114,7 +114,9 @@ class LogPlaces:
         host, _ = parse_host_port(part.nsqd)
         path = f"/topic/read?{urlencode({'topic': self._topic, 'id': before_id, 'max_bytes': 1})}"
         headers = self._access.get(join_address(host, http_port), path, _MOST_ANSWER_BYTES)[1].headers
-        epoch, seq, end_seq = (int(headers.get(f"X-Nsq-{name}", "")) for name in ("Epoch", "First-Seq", "End-Seq"))
+        epoch, seq, end_seq = (
+            int(headers.get(f"X-Nsq-{name}", "")) for name in ("Epoch", "First-Seq", "End-Seq")
+        )
         if headers["X-Nsq-Before-Id"] != before_id or seq >= end_seq:
             raise ValueError("the log does not have the message")
         return epoch, seq

@@ -39,7 +39,9 @@ def check_datetime(text: str) -> None:
     """Raise ValueError for an unknown conversion in a --datetime-format."""
     for conversion in re.findall(r"%.?", text, re.DOTALL):
         if conversion[1:] not in _CONVERSIONS:
-            raise ValueError(f"{conversion} is unknown; known are {', '.join(f'%{letter}' for letter in _CONVERSIONS)}")
+            raise ValueError(
+                f"{conversion} is unknown; known are {', '.join(f'%{letter}' for letter in _CONVERSIONS)}"
+            )
 
 
 def check_pattern(text: str) -> None:
@@ -72,7 +74,9 @@ class _Source(SourceOptions, title="Source"):
         "Time between two requests to the nsqlookupds for new topics, if no --topic is given.",
         check=positive,
     )
-    channel: str = channel_setting("nsq_to_file", "NSQ channel.", check=lambda value: None if value else "is required")
+    channel: str = channel_setting(
+        "nsq_to_file", "NSQ channel.", check=lambda value: None if value else "is required"
+    )
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
@@ -113,7 +117,9 @@ class _Files(Options, title="Files"):
         "Iceberg table of pyiceberg's default catalog. The table is made if it is missing.",
         check=check_table_name,
     )
-    skip_empty_files: bool = switch("Create a file only when there is a message for it, as --table does always.")
+    skip_empty_files: bool = switch(
+        "Create a file only when there is a message for it, as --table does always."
+    )
 
 
 class _Contents(Options, title="Contents"):
@@ -136,17 +142,25 @@ class _Contents(Options, title="Contents"):
         check=lambda value: None if value in GZIP_LEVELS else "must be from 1 to 9",
     )
     zstd_level: int = setting(
-        INT, 3, "1 (fastest) to 19 (smallest).", check=lambda value: None if value in ZSTD_LEVELS else "must be from 1 to 19"
+        INT,
+        3,
+        "1 (fastest) to 19 (smallest).",
+        check=lambda value: None if value in ZSTD_LEVELS else "must be from 1 to 19",
     )
 
 
 class _Ends(Options, title="Rotation"):
     rotate_size: int = setting(
-        SIZE, 0, "Start a new file when the current one exceeds this number of bytes, before compression; 0 means no limit."
+        SIZE,
+        0,
+        "Start a new file when the current one exceeds this number of bytes, before compression; 0 means no limit.",
     )
     rotate_interval_ns: int = setting(DURATION, 0, "Start a new file after this time; 0 means never.")
     sync_interval_ns: int = setting(
-        DURATION, 30 * SECOND_NS, "Maximum time until a message is synced to the disk and finished.", check=positive
+        DURATION,
+        30 * SECOND_NS,
+        "Maximum time until a message is synced to the disk and finished.",
+        check=positive,
     )
 
 

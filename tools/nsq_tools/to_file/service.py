@@ -13,7 +13,13 @@ import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.destinations import check_store, check_table, package_of
-from nsq_tools.to_file.finishing import FinishedFile, check_writable, filename_template, host_identifier, repair
+from nsq_tools.to_file.finishing import (
+    FinishedFile,
+    check_writable,
+    filename_template,
+    host_identifier,
+    repair,
+)
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.options import (
     DATETIME,
@@ -133,7 +139,9 @@ def _default_directory(flag: str) -> str:
     home = os.environ.get("HOME") or _home_in_passwd()
     if not os.path.isabs(data):
         if not os.path.isabs(home):
-            raise BadOptions(f"--{flag} required: its default is in the home directory of the user, and this one has none")
+            raise BadOptions(
+                f"--{flag} required: its default is in the home directory of the user, and this one has none"
+            )
         data = os.path.join(home, ".local/share")
     return os.path.join(data, "nsq-to-file")
 
@@ -227,7 +235,9 @@ class Service:
                 file = repair(claim)
             except Exception as error:  # noqa: BLE001 - no file of an earlier run may keep this one from its messages
                 self._finisher.has_failed |= not isinstance(error, OSError)
-                self._log.error("cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error))
+                self._log.error(
+                    "cannot repair %s: %s; it stays as it is", claim.details.work_name, describe(error)
+                )
                 claim.drop()
             else:
                 if file:
@@ -255,7 +265,11 @@ class Service:
         url = http_url(address, "/topics")
         try:
             topics = client.ask(url)["topics"]
-            return [topic for topic in topics if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))]
+            return [
+                topic
+                for topic in topics
+                if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))
+            ]
         except (HttpClientError, TypeError, KeyError) as error:
             self._log.error("could not retrieve topic list from %s: %s", url.place, error)
             return []
@@ -267,7 +281,9 @@ class Service:
             self._seen.add(topic)
             if self._pattern is None or self._pattern.search(topic):
                 plan = self._plan(topic)
-                writer = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log, self._signals.stop)
+                writer = TopicWriter(
+                    plan, self._options, self._threadpool, self._warn_once, self._log, self._signals.stop
+                )
                 self._writers.append(writer)
                 writer.start()
             else:
@@ -281,7 +297,9 @@ class Service:
         return Plan(
             topic=topic,
             channel=options.channel,
-            template=filename_template(layout.filename_format, topic, host, has_revisions=layout.has_revisions),
+            template=filename_template(
+                layout.filename_format, topic, host, has_revisions=layout.has_revisions
+            ),
             datetime_format=layout.datetime_format,
             is_utc=options.datetime_utc,
             work_dir=self._work_dir,

@@ -45,7 +45,13 @@ class TopicWriter:
     """
 
     def __init__(
-        self, plan: Plan, options: ToFileOptions, threadpool: Any, warn: Warn, log: Log, on_bug: Callable[[], object]
+        self,
+        plan: Plan,
+        options: ToFileOptions,
+        threadpool: Any,
+        warn: Warn,
+        log: Log,
+        on_bug: Callable[[], object],
     ) -> None:
         self.has_failed = False
         self._on_bug = on_bug
@@ -61,7 +67,12 @@ class TopicWriter:
         self._log = log
         timeout = f"{options.http_client_request_timeout_ns}ns"
         self._consumer = make_consumer(
-            options, "nsq_to_file", plan.topic, log, {"lookupd_poll_timeout": timeout}, batch_handler=self._on_batch
+            options,
+            "nsq_to_file",
+            plan.topic,
+            log,
+            {"lookupd_poll_timeout": timeout},
+            batch_handler=self._on_batch,
         )
         self._arrived: list[MessageBatch] = []
         self._arrived_bytes = 0
@@ -132,7 +143,9 @@ class TopicWriter:
             return
         is_reopening, self._is_reopening = self._is_reopening, False
         # nsqd may send no more messages before some are finished.
-        is_full = self._unfinished >= self._max_in_flight or (self._unfinished > 0 and self._consumer.is_starved)
+        is_full = self._unfinished >= self._max_in_flight or (
+            self._unfinished > 0 and self._consumer.is_starved
+        )
         is_sync_due = is_tick or is_reopening or self._is_stopping or is_full
         if is_sync_due or (self._arrived and (not self._gathers or self._arrived_bytes >= _GATHERED_BYTES)):
             self._store(is_tick, is_sync_due, is_reopening)
@@ -240,7 +253,9 @@ class Finisher:
                 is_failing = False
             except Exception as error:  # noqa: BLE001 - also after a bug, the file is tried again, as are the next ones
                 if not is_failing or self._stopping.is_set():
-                    self._log.error("[%s] cannot put %s in its place: %s", self._name, file.name, describe(error))
+                    self._log.error(
+                        "[%s] cannot put %s in its place: %s", self._name, file.name, describe(error)
+                    )
                 is_failing = True
                 self._files.append(file)  # behind the others, which may have their places
                 self.has_tried.set()
@@ -257,7 +272,9 @@ class Finisher:
             text = "[%s] finished %s, which an earlier run left behind: %d messages, %d torn bytes cut off"
             self._log.warning(text, self._name, entry.path, entry.messages, entry.cut_bytes)
         else:
-            self._log.info("[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes)
+            self._log.info(
+                "[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes
+            )
         if damage := file.damage_text(entry):
             self.has_failed = True
             self._log.error("[%s] DAMAGED: %s", self._name, damage)

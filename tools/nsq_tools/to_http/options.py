@@ -30,7 +30,9 @@ class _Messages(SourceOptions, title="Messages"):
     topic: str = TOPIC
     channel: str = channel_setting("nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
-    sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
+    sample: float = setting(
+        FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent."
+    )
     consumer_opt: Strings = CONSUMER_OPT
 
 
@@ -47,7 +49,9 @@ class _Requests(Options, title="Requests"):
         "(faster ones more often), all (every address).",
     )
     n: int = setting(INT, 100, "Maximum number of concurrent requests.", check=at_least(1))
-    header: Strings = setting(NAMED_SECRETS, (), "Header of requests, as 'name: value' (may be given several times).")
+    header: Strings = setting(
+        NAMED_SECRETS, (), "Header of requests, as 'name: value' (may be given several times)."
+    )
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 
 

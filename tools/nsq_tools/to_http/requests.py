@@ -82,14 +82,20 @@ class HttpRequest:
         # For logs; without the query, which may hold secrets.
         self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
         fields = "".join(f"{name}: {value}\r\n" for name, value in _fields(url, headers).items())
-        self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(_MARKER.encode())
+        self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(
+            _MARKER.encode()
+        )
         self._has_place = bool(marker)
 
     def encode(self, message: bytes) -> bytes:
         """Return the request with this message, as it is sent."""
         if self.method == POST:
             return b"%bContent-Length: %d\r\n\r\n%b" % (self._before, len(message), message)
-        return b"%b%b%b\r\n" % (self._before, quote_plus(message).encode() if self._has_place else b"", self._after)
+        return b"%b%b%b\r\n" % (
+            self._before,
+            quote_plus(message).encode() if self._has_place else b"",
+            self._after,
+        )
 
     def redirected(self, message: bytes, status: int, location: str) -> HttpRequest | None:
         """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.

@@ -22,7 +22,9 @@ def run(options: ToHttpOptions, log: Log) -> int:
     raise_descriptor_limit()
     sender = HttpSender(http_client(options))
     delivery = HttpDelivery(options, sender, log)
-    consumer = make_consumer(options, "nsq_to_http", options.topic, log, handler=delivery.handle, concurrency=options.n)
+    consumer = make_consumer(
+        options, "nsq_to_http", options.topic, log, handler=delivery.handle, concurrency=options.n
+    )
     with StopSignals() as signals:
         consumer.start()
         signals.wait()
@@ -63,7 +65,10 @@ class HttpDelivery:
                 self._send_to_one(self._shares, message.body, began_s)
         except NotDelivered as failure:
             self._log.of_clients.warning(
-                "%s; message %s is requeued, attempt %d", failure, message.id.decode("latin-1"), message.attempts
+                "%s; message %s is requeued, attempt %d",
+                failure,
+                message.id.decode("latin-1"),
+                message.attempts,
             )
             raise Requeue() from failure
         self._timings.add(monotonic() - began_s, AGGREGATE)

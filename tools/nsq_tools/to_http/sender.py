@@ -88,7 +88,9 @@ class _ServerConnection:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if not self._is_complete and (status >= 200 or status == 101):  # other 1xx responses precede the final one
+        if not self._is_complete and (
+            status >= 200 or status == 101
+        ):  # other 1xx responses precede the final one
             self.status = status
 
     def on_message_complete(self) -> None:
@@ -152,10 +154,14 @@ class HttpSender:
             connection.close()
         return self._exchange(self._connect(request.server), idle, request.encode(message))
 
-    def _exchange(self, connection: _ServerConnection, idle: list[_ServerConnection], request: bytes) -> tuple[int, str]:
+    def _exchange(
+        self, connection: _ServerConnection, idle: list[_ServerConnection], request: bytes
+    ) -> tuple[int, str]:
         try:
             connection.exchange(request)
-        except BaseException:  # also a gevent time-out, which is no Exception: a late response must not be read
+        except (
+            BaseException
+        ):  # also a gevent time-out, which is no Exception: a late response must not be read
             connection.close()
             raise
         if connection.is_reusable:

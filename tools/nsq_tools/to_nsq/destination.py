@@ -47,7 +47,13 @@ class PublishTarget:
     """
 
     def __init__(
-        self, address: str, topic: str, options: ClientOptions, retry_timeout_s: float, log: Log, on_refusal: OnRefusal
+        self,
+        address: str,
+        topic: str,
+        options: ClientOptions,
+        retry_timeout_s: float,
+        log: Log,
+        on_refusal: OnRefusal,
     ) -> None:
         """`on_refusal(address, refusal)` is called for each record that this nsqd refuses. Raises BadAddress."""
         # The producer retries without limit; `_watch` gives up after retry_timeout_s without an acknowledgement.
@@ -163,7 +169,9 @@ class PublishTarget:
 
     def _publish_parts(self, batch: RecordBatch, error: PublishFailed) -> None:
         """Send a batch that was too large, of which nsqd has stored nothing, in parts that fit its limit."""
-        self._count(batch, -1)  # before `send` waits for room: all waiting batches may be split at the same time
+        self._count(
+            batch, -1
+        )  # before `send` waits for room: all waiting batches may be split at the same time
         if named := _TOO_BIG.search(error.text):
             self._limits[named[1]] = int(named[2])
         if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
@@ -201,7 +209,9 @@ class PublishTarget:
             yield batch.part(start, len(batch.records))
 
     def _refuse(self, batch: RecordBatch, index: int, reason: str) -> None:
-        self._on_refusal(self.address, RefusedRecord(batch.lines[index], batch.source, len(batch.records[index]), reason))
+        self._on_refusal(
+            self.address, RefusedRecord(batch.lines[index], batch.source, len(batch.records[index]), reason)
+        )
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason

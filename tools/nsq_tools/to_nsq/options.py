@@ -25,10 +25,15 @@ class _Destination(Options, title="Destination"):
 
 class _Input(Options, title="Input"):
     files: Strings = setting(
-        STRINGS, ("-",), "File to publish, a message for each record; - is standard input (may be given several times)."
+        STRINGS,
+        ("-",),
+        "File to publish, a message for each record; - is standard input (may be given several times).",
     )
     delimiter: str = setting(
-        STRING, "\n", r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.", default_text=r'"\n"'
+        STRING,
+        "\n",
+        r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.",
+        default_text=r'"\n"',
     )
     rate: int = setting(INT, 0, "Maximum number of messages a second; 0 means no limit.")
 
@@ -48,7 +53,10 @@ PROGRAM = Program(
     "Empty records are skipped. It exits when every nsqd has acknowledged every message.",
     ToNsqOptions,
     examples=(
-        ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders orders.jsonl"),
+        (
+            "Publish each line of a file",
+            "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders orders.jsonl",
+        ),
         (
             "Publish the output of a program as it is written",
             "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",

@@ -67,10 +67,20 @@ def _progress(publisher: InputPublisher) -> Iterator[None]:
     from rich import progress  # 30 ms
     from rich.console import Console
 
-    columns = progress.BarColumn(), progress.TaskProgressColumn(), progress.DownloadColumn(), progress.TimeRemainingColumn()
+    columns = (
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.DownloadColumn(),
+        progress.TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with progress.Progress(
-        *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        *columns,
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     ) as bar:
         task = bar.add_task("", total=publisher.input_bytes or None)
 
@@ -119,7 +129,9 @@ class InputPublisher:
     @property
     def input_bytes(self) -> int:
         """The size of all files; 0 if one of them is a pipe, which has none."""
-        sizes = [os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files]
+        sizes = [
+            os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files
+        ]
         return sum(sizes) if all(sizes) else 0
 
     def publish_all(self) -> None:
@@ -236,7 +248,9 @@ class InputPublisher:
         )
 
     def _check(self) -> None:
-        failures = [destination.failure for destination in self._destinations if destination.failure is not None]
+        failures = [
+            destination.failure for destination in self._destinations if destination.failure is not None
+        ]
         if failures:
             raise ToolError("; ".join(failures))
 
@@ -258,7 +272,9 @@ class InputPublisher:
     def _refused(self, address: str, refusal: RefusedRecord) -> None:
         self._not_taken += 1
         name = self._name(refusal.line, refusal.source)
-        self._log.error("%s (%d bytes) is not published to %s: %s", name, refusal.size_bytes, address, refusal.reason)
+        self._log.error(
+            "%s (%d bytes) is not published to %s: %s", name, refusal.size_bytes, address, refusal.reason
+        )
 
 
 @contextmanager

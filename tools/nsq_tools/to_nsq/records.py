@@ -101,7 +101,9 @@ class RecordReader:
     def _keep(self, piece: bytes) -> None:
         self.unended_bytes += len(piece)
         if self.unended_bytes > self._max_record_bytes:
-            raise ValueError(f"record {self.lines + 1} is larger than {self._max_record_bytes} bytes; is --delimiter right?")
+            raise ValueError(
+                f"record {self.lines + 1} is larger than {self._max_record_bytes} bytes; is --delimiter right?"
+            )
         if piece:
             self._pieces.append(piece)
 
