@@ -15,9 +15,8 @@ from bench.client import LoadError, fill
 from bench.rows import Row
 from bench.server import Nsqd
 
-Run = dict[
-    str, float
-]  # value, elapsed_s, messages, and CPU seconds of the server, the load and all other processes
+# Value, elapsed_s, messages, and CPU seconds of the server, the load and all other processes.
+Run = dict[str, float]
 OWN_LOAD = (sys.executable, "-m", "bench.load")
 _SPARK = (sys.executable, "-m", "bench.spark")
 _LONGEST_S = 900.0

@@ -111,9 +111,8 @@ class Daemon:
         self.asked = asked or Asked()
         self._options = options
         self._log = log
-        self._election = (
-            election if election is not None and election.is_primary else None
-        )  # it has the lease
+        # It has the lease.
+        self._election = election if election is not None and election.is_primary else None
         self._group = election  # also where another nsqd is the primary, or none
         self._signals = process.StopSignals()
         self._yields_role = False
@@ -190,9 +189,8 @@ class Daemon:
             process.return_freed_memory()
             self._broker.tls = keep_certificate(self._options, self._log)
             if self._options.http_auth_file:
-                from nsqd_py.net.http.guard import (
-                    Guard,
-                )  # OpenSSL's hashes and a pool of threads; 20 ms of a start
+                # OpenSSL's hashes and a pool of threads; 20 ms of a start.
+                from nsqd_py.net.http.guard import Guard
 
                 self._broker.admin_guard = Guard(self._options.http_auth_file, self._log)
             self._broker.known_hosts = KnownHosts.of(self._options)
@@ -522,10 +520,8 @@ class Daemon:
 
     def _make_lookups(self) -> LookupPeers:
         """Return the connections to nsqlookupds. Raises StartError."""
-        from nsqd_py.lookup.peers import (
-            LookupPeers,
-            lookupd_tls,
-        )  # with the HTTP client and TLS, 20 ms of a start
+        # With the HTTP client and TLS, 20 ms of a start.
+        from nsqd_py.lookup.peers import LookupPeers, lookupd_tls
 
         self._lookups = LookupPeers(self._broker, self._options, self._log, lookupd_tls(self._options))
         if self._is_serving:

@@ -138,9 +138,8 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-_PeekSource = tuple[
-    int, LogFile
-]  # a descriptor of its own: a thread reads while the event loop may write to the file
+# A descriptor of its own: a thread reads while the event loop may write to the file.
+_PeekSource = tuple[int, LogFile]
 
 
 class _MessageRange(NamedTuple):

@@ -76,9 +76,8 @@ class DiskHealth:
     def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
         """Set or clear an error. A success also clears the write errors of topics without publishers now."""
         if error is not None:
-            self._errors[place] = error.with_traceback(
-                None
-            )  # not the frames: they hold the messages of the write
+            # Not the frames: they hold the messages of the write.
+            self._errors[place] = error.with_traceback(None)
         elif self._errors:
             self._errors.pop(place, None)
             for failed in [failed for failed in self._errors if failed[0] == _WRITE]:

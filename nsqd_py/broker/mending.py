@@ -69,13 +69,11 @@ class LogFiles:
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
     _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # in vain, by file and offset
     _gone: dict[_Key, None] = field(default_factory=dict)
-    _next_tries: dict[LogFile, tuple[float, float]] = field(
-        default_factory=dict
-    )  # the time, and the delay after it
+    # The time, and the delay after it.
+    _next_tries: dict[LogFile, tuple[float, float]] = field(default_factory=dict)
     _next_try_s: float = 0.0
-    _reported: dict[LogFile, str] = field(
-        default_factory=dict
-    )  # what was said of files that are not repaired
+    # What was said of files that are not repaired.
+    _reported: dict[LogFile, str] = field(default_factory=dict)
     _greenlet: Any = None
 
     def __post_init__(self) -> None:

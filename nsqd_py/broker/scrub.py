@@ -131,9 +131,8 @@ class _Turn:
             if not self.offset:
                 self._check_header(read(0, FILE_HEADER_BYTES))
             while self.offset < file.end_offset and self.offset < start + self.most_bytes:
-                piece = check_piece(
-                    read, file.salt, self.offset, file.end_offset
-                )  # it reads, and so lets the event loop run
+                # It reads, and so lets the event loop run.
+                piece = check_piece(read, file.salt, self.offset, file.end_offset)
                 self.offset = piece.offset
                 self.damaged += piece.damaged
             if file.is_closed:  # the next pass must read the disk, and consumers need the memory more

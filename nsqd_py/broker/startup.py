@@ -52,9 +52,8 @@ def load(broker: Broker, directory: Path) -> None:
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
     _read_epochs(broker, directory)
-    broker.guids.node_id = _node_id(
-        broker, directory
-    )  # it may write a file: after all that may refuse the directory
+    # It may write a file: after all that may refuse the directory.
+    broker.guids.node_id = _node_id(broker, directory)
     broker.log.info("ID: %d", broker.guids.node_id)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
     files = _find_files(directory, entries)

@@ -43,9 +43,8 @@ TLS_VERSIONS = {
 
 def seconds_of(delay: Delay) -> float:
     """Return a delay as a number of seconds."""
-    total_seconds: Any = getattr(
-        delay, "total_seconds", None
-    )  # importing datetime for `isinstance` takes long
+    # Importing datetime for `isinstance` takes long.
+    total_seconds: Any = getattr(delay, "total_seconds", None)
     seconds: float = delay if total_seconds is None else total_seconds()  # type: ignore[assignment]
     return seconds
 

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from time import monotonic, thread_time, time
 from typing import Any
 
@@ -184,9 +185,7 @@ class ClusterPoller:
             self.cluster.failed_lookups.pop(place_of(gone), None)
         for address in wanted:
             if address not in self._lookups:
-                self._lookups[address] = Question(
-                    lambda address=address: self._ask_lookupd(address), self._clock
-                )  # type: ignore[misc]
+                self._lookups[address] = Question(partial(self._ask_lookupd, address), self._clock)
         self.cluster.lookups = len(self._lookups)
 
     @property
@@ -284,7 +283,7 @@ class ClusterPoller:
                 address not in self._standbys or not node.answers or isinstance(node.role, KnownStandby)
             )
             if address not in self._questions:
-                self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
+                self._questions[address] = Question(partial(self._ask_nsqd, node), self._clock)
 
     def _unlisted(self, reported: dict[str, Statistics]) -> list[str]:
         """Mark the nsqds that no nsqlookupd lists any more, and return those to remove: all that do not answer.

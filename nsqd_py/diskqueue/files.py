@@ -324,9 +324,8 @@ class LogFile(LazyFile):
         with contextlib.suppress(OSError):
             self.is_cut()
             fd = self.fileno()
-            self.allocated = (
-                self.end_offset
-            )  # before: another thread that finds the file shorter than this calls it cut
+            # Before: another thread that finds the file shorter than this calls it cut.
+            self.allocated = self.end_offset
             os.ftruncate(fd, self.end_offset)
 
     def is_cut(self) -> bool:

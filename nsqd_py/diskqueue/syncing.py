@@ -198,9 +198,8 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
         sync_and_release(of_files)
         sync_directories([unsynced for unsynced in taken if unsynced.file is None])
         return
-    sync_and_release(
-        of_files[:1]
-    )  # so that the disk's own cache is flushed, even if the file system had nothing to write
+    # So that the disk's own cache is flushed, even if the file system had nothing to write.
+    sync_and_release(of_files[:1])
     for unsynced in of_files[1:]:
         assert unsynced.file is not None
         if unsynced.file.is_open and (error := calls.late_error(unsynced.file.fileno())):

@@ -143,9 +143,8 @@ def _are_rising(numbers: Iterable[int]) -> bool:
 
 def _places_in_order(numbers: Iterable[int]) -> Iterator[int]:
     """Yield the places of these numbers in the order of the numbers, equal ones in the order of their places."""
-    keys = sorted(
-        [number << _PLACE_BITS | place for place, number in enumerate(numbers)]
-    )  # less memory than pairs
+    # Less memory than pairs.
+    keys = sorted([number << _PLACE_BITS | place for place, number in enumerate(numbers)])
     return (key & ((1 << _PLACE_BITS) - 1) for key in keys)
 
 

@@ -201,9 +201,8 @@ class _Importer:
     log: Log
     on_progress: Callable[[], None]
     damages: list[GoDamage] = field(default_factory=list)
-    ephemeral: list[str] = field(
-        default_factory=list
-    )  # queues of ephemeral topics or channels, with messages
+    # Queues of ephemeral topics or channels, with messages.
+    ephemeral: list[str] = field(default_factory=list)
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
         """Do everything up to the commit. Raises OSError and StartError."""

@@ -110,9 +110,8 @@ def token(answer: Any) -> str:
     """Return the token of a login. Raises ValueError."""
     found = _object(answer).get("token")
     if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found:
-        raise ValueError(
-            "etcd's answer to the login has no token"
-        )  # without the answer, which may contain one
+        # Without the answer, which may contain one.
+        raise ValueError("etcd's answer to the login has no token")
     return found
 
 

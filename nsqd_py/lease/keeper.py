@@ -158,9 +158,8 @@ class LeaseKeeper:
             return False
         self._answered()
         self._report_stranger(look)
-        other = (
-            look.holder if look.holder != self._holder else None
-        )  # a lease of this nsqd's last life ends by itself
+        # A lease of this nsqd's last life ends by itself.
+        other = look.holder if look.holder != self._holder else None
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:

@@ -54,9 +54,8 @@ class LookupPeers:
         self._starting: dict[Topic, gevent.Greenlet[..., None]] = {}
         self._greenlets = Group()
         self._is_closed = False
-        self._longest_s = limit_s(
-            options.http_client_request_timeout_ns
-        )  # for the answers of the nsqlookupds
+        # For the answers of the nsqlookupds.
+        self._longest_s = limit_s(options.http_client_request_timeout_ns)
         client = HttpClient.of(options, resolve=resolve, tls=tls, max_answer_bytes=MAX_ANSWER_BYTES)
         self._context = PeerContext(
             log,

@@ -158,9 +158,8 @@ def _refuse(sock: socket.socket, refusal: bytes) -> None:
         sock.setblocking(False)
         sock.send(refusal)
         sock.shutdown(socket.SHUT_WR)
-        sock.recv(
-            _DISCARDED_BYTES
-        )  # closing on unread input resets the connection, and the client may miss the rest
+        # Closing on unread input resets the connection, and the client may miss the rest.
+        sock.recv(_DISCARDED_BYTES)
 
 
 def _remove_dead_socket(path: Path) -> None:

@@ -77,9 +77,8 @@ def discard_input(sock: socket.socket) -> None:
 def literal_target(host: str, port: int) -> tuple[int, tuple[Any, ...]] | None:
     """Return the address family and the address for `connect` of an IP address; None for a name. Does not wait."""
     try:
-        literal = host.encode(
-            "ascii"
-        )  # a str would load Python's codec of international names: 2 ms of a start
+        # A str would load Python's codec of international names: 2 ms of a start.
+        literal = host.encode("ascii")
         found: list[Any] = socket.getaddrinfo(
             literal, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )

@@ -270,9 +270,8 @@ class _AnyCertificateObject:
         self._run(self._connection.do_handshake)
 
     def read(self, size: int) -> bytes:
-        return bytes(
-            self._run(self._connection.recv, min(size, 16 * 1024))
-        )  # a record; pyOpenSSL allocates all of it
+        # A record; pyOpenSSL allocates all of it.
+        return bytes(self._run(self._connection.recv, min(size, 16 * 1024)))
 
     def write(self, data: bytes) -> None:
         while data:

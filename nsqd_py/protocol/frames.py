@@ -22,9 +22,8 @@ Part = bytes | memoryview
 _VIEWED_FROM = 8 * 1024
 
 ID_LENGTH = 16
-MESSAGE_OVERHEAD = (
-    4 + 8 + 2 + ID_LENGTH
-)  # the part of a frame that the size field counts in addition to the body
+# The part of a frame that the size field counts in addition to the body.
+MESSAGE_OVERHEAD = 4 + 8 + 2 + ID_LENGTH
 
 _HEAD = Struct(">ii")
 _MESSAGE_HEAD = Struct(">iiqH")

@@ -318,9 +318,8 @@ class Distributor:
             if self._is_read(left, now_ns):
                 left -= self._send_requeued_run(client, position.take_requeued(left), room, now_ns)
             if self._resume_ns is None and self._iteration.is_late():
-                self._resume_ns = (
-                    self._turn_ns
-                )  # a channel without time in this iteration is the first in the next
+                # A channel without time in this iteration is the first in the next.
+                self._resume_ns = self._turn_ns
             if self._resume_ns is not None:
                 break
         return most - left

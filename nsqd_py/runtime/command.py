@@ -19,9 +19,8 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 def with_streams(command: str, run: Callable[[], int]) -> int:
     """Return the status of `run`; 1 after a line if standard output cannot be written, 0 if its reader is gone."""
     _reserve()
-    atexit.register(
-        gc.freeze
-    )  # the interpreter would look for cycles at its end: 13 of 100 ms of a short run
+    # The interpreter would look for cycles at its end: 13 of 100 ms of a short run.
+    atexit.register(gc.freeze)
     try:
         try:
             return run()

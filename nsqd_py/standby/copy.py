@@ -606,9 +606,8 @@ def _offered(path: Path, *, verify: bool) -> tuple[OfferedFile, list[Range]]:
         return OfferedFile(0, 0, 0), []
     try:
         recovered = recover_file(file, is_last=verify)
-        damaged = [
-            each for each in recovered.damaged if each[0] < file.end_offset
-        ]  # behind it, it is a torn end
+        # Behind it, it is a torn end.
+        damaged = [each for each in recovered.damaged if each[0] < file.end_offset]
         is_usable = damaged or not recovered.gaps or not file.is_whole
         return OfferedFile(file.salt, file.end_offset if is_usable else 0, 0), damaged
     finally:

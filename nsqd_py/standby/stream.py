@@ -449,9 +449,8 @@ class StandbyStream:
         sent.next_seq = max(sent.next_seq, next_seq)
 
     def _send_log_file(self, sent: _SentTopic, file: LogFile) -> None:
-        name = log_file_name(
-            sent.name, file.first_seq
-        )  # that of a file which is dropped in the meantime changes
+        # That of a file which is dropped in the meantime changes.
+        name = log_file_name(sent.name, file.first_seq)
         before = sent.files.get(file.first_seq)
         is_replacement = before.salt != file.salt if before is not None else file.first_seq in sent.replaced
         if before is None or is_replacement:

@@ -146,9 +146,8 @@ def _histogram(name: str, text: str, histogram: Histogram) -> bytes:
 
 def _of_process() -> bytes:
     """Return processor time, memory, descriptors and collections, with the library's usual names."""
-    registry = (
-        CollectorRegistry()
-    )  # not the library's global one, which belongs to a program that embeds nsqd
+    # Not the library's global one, which belongs to a program that embeds nsqd.
+    registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     return generate_latest(registry)

@@ -62,9 +62,8 @@ class LocalFile(File):
         if not os.major(os.fstat(self._fd).st_dev):
             return True
         try:
-            fcntl.fcntl(
-                self._fd, fcntl.F_SETSIG, signal.SIGURG
-            )  # SIGIO would end this process if a writer came now
+            # SIGIO would end this process if a writer came now.
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         except OSError:

@@ -97,9 +97,8 @@ class FastConnection(ClientConnection):
             if 0 < size <= self._max_msg_size and _read_int32(body)[0] == size:
                 topic = self.broker.open_topics.get(self._topic_name)
                 if topic is not None:
-                    ticket = (
-                        self.early.ticket(self._kind) if self.out else self._kind
-                    )  # the same, without a call
+                    # The same, without a call.
+                    ticket = self.early.ticket(self._kind) if self.out else self._kind
                     topic.buffer.publish(body, 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
                     self.out.append(frames.OK)
                     if not self._in_iteration:

@@ -97,9 +97,8 @@ def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
 
     Raises SessionFailed.
     """
-    from pyspark.sql import (
-        SparkSession,
-    )  # takes 0.4 s, and commands import this module only to check their flags
+    # Takes 0.4 s, and commands import this module only to check their flags.
+    from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs connections that a stop cuts
     with tempfile.TemporaryDirectory(prefix="nsqd-py-spark-", ignore_cleanup_errors=True) as name:

@@ -15,6 +15,5 @@ def test_the_reference_pages_are_fresh() -> None:
 def test_each_kind_of_problem_has_an_alert() -> None:
     rules = (REPOSITORY / "contrib/prometheus/nsqadmin.yml").read_text("utf-8")
     missing = [kind for kind in KINDS if f'nsqadmin_problem{{kind="{kind}"}}' not in rules]
-    assert missing == [
-        kind for kind, info in KINDS.items() if info.severity == INFO
-    ]  # planned work is no alert
+    # Planned work is no alert.
+    assert missing == [kind for kind, info in KINDS.items() if info.severity == INFO]

@@ -48,9 +48,8 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     primary, standby = address(pair.primary), address(pair.standby)
     pair.wait_for_row(admin, pair.standby, standby_state="following", state="ok")
     page = ready(visit(admin, "/nodes"))
-    expect(page.get_by_role("table", name="nsqds")).to_contain_text(
-        "1 of 1 standby"
-    )  # nsqadmin asks one nsqd after the other
+    # nsqadmin asks one nsqd after the other.
+    expect(page.get_by_role("table", name="nsqds")).to_contain_text("1 of 1 standby")
     rows = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert " ".join(rows[primary]["nsqd"].split()).endswith("primary 1 of 1 standby")
     assert " ".join(rows[standby]["nsqd"].split()).endswith(f"standby, following of {primary}")

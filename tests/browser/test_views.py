@@ -169,9 +169,8 @@ def test_what_the_views_of_the_cluster_show(
     ]
     (reader,) = rows_of(page, "Consumers of this nsqd")
     assert [reader[name] for name in ("Topic", "Channel", "In flight")] == ["orders", "archive", "1"]
-    expect(page.get_by_role("table", name="Consumers of this nsqd").get_by_text("–")).to_have_count(
-        2
-    )  # after the second answer
+    # After the second answer.
+    expect(page.get_by_role("table", name="Consumers of this nsqd").get_by_text("–")).to_have_count(2)
     assert rows_of(page, "Publishers of this nsqd")[0]["Client"] == "No connection has published."
 
     follow(page, "Lookup")

@@ -51,9 +51,8 @@ def test_a_limit_is_reached_and_left_again(make_nsqd, flag, reason, tally):
     refused = nsqd.http("POST", "/pub?topic=t", BODY)
     assert (refused.status, refused.json()) == (503, {"message": f"PUB_FAILED: {reason}"})
     health = f"NOK - disk: {reason}"
-    ping = (
-        health if flag.startswith("--max-disk-bytes") else "OK"
-    )  # the limit of one topic is no trouble of the node
+    # The limit of one topic is no trouble of the node.
+    ping = health if flag.startswith("--max-disk-bytes") else "OK"
     for _ in range(5):
         assert (nsqd.stats()["health"], nsqd.http("GET", "/ping").text) == (health, ping)
         assert nsqd.http("POST", "/pub?topic=t", BODY).status == 503

@@ -204,9 +204,8 @@ def test_space_is_freed_on_a_disk_that_stays_slow(make_faulty, tally):
     nsqd.restart(clean=False)
     assert "damage" not in nsqd.log_text() and "missing" not in nsqd.log_text()
     assert bodies(nsqd.consume_all("t", "c")) == kept
-    assert (
-        len(nsqd.consume_all("t2", "c")) <= traffic.count
-    )  # those that a kill finds finished in memory only
+    # Those that a kill finds finished in memory only.
+    assert len(nsqd.consume_all("t2", "c")) <= traffic.count
     tally(kills=1, faults=1, acknowledged=traffic.count)
 
 

@@ -305,9 +305,8 @@ def test_nsqd_shows_what_a_client_says_of_itself(nsqd, consume):
 
 
 def test_settings_that_nsqd_refuses(nsqd, consume, caplog):
-    driver = consume(
-        lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m"
-    )  # nsqd allows a minute
+    # nsqd allows a minute.
+    driver = consume(lambda message: None, nsqd, heartbeat_interval="2m", read_timeout="4m")
     driver.wait(lambda: "E_BAD_BODY" in caplog.text)
     assert driver.consumer.running
 

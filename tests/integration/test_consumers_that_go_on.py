@@ -121,9 +121,8 @@ def test_next_finishes_the_message_before(make, shared_nsqd, topic, fill):
         assert (first.body, first.is_answered, second.body, second.is_answered) == (b"0", True, b"1", False)
         second.finish()
         assert consumer.next(40).body == b"2"
-    shared_nsqd.wait_for_channel(
-        topic, "c", depth=1, in_flight_count=0, client_count=0
-    )  # the last one is back
+    # The last one is back.
+    shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)
     assert consumer.stats().finished == 2
 
 

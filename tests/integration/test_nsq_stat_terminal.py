@@ -58,9 +58,8 @@ def cells(terminal: Terminal, name: str) -> list[str]:
 def selected(terminal: Terminal) -> str:
     """The name in the selected line."""
     reversed_lines = [line for number, line in enumerate(terminal.lines) if terminal.is_reverse(number)]
-    return (
-        unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""
-    )  # the first one is the heading
+    # The first one is the heading.
+    return unmarked(reversed_lines[1]).split()[0] if len(reversed_lines) > 1 else ""
 
 
 def wait_for_depth(terminal: Terminal, name: str, depth: int) -> None:

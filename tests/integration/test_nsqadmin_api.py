@@ -265,9 +265,8 @@ def test_notifications_have_user_target_and_result(cluster):
         admin.http(
             "POST", "/api/v2/actions", json.dumps(body).encode(), {**as_ada, "X-Nsqadmin-Token": token}
         )
-        assert (
-            admin.http("PUT", "/config/log_level", b"info", as_ada).status == 403
-        )  # from this machine, but through a proxy
+        # From this machine, but through a proxy.
+        assert admin.http("PUT", "/config/log_level", b"info", as_ada).status == 403
         server.wait_until_asked(3)
     paused, deleted, requeued = map(json.loads, server.bodies())
     assert {notice["user"] for notice in (paused, deleted, requeued)} == {"ada"}

@@ -153,9 +153,8 @@ def test_dead_letters_are_listed_by_number(cluster, admin):
 
     assert listed() == [(0, 1, None), (1, 1, None), (2, 1, None)]
     assert admin.http("GET", f"/api/v2/topics/orders.dead/messages/1?node={node}").body == b"1"
-    assert (
-        admin.get("/api/v2/topics/orders.dead")["rows"][0].get("channel") is None
-    )  # looking makes no channel
+    # Looking makes no channel.
+    assert admin.get("/api/v2/topics/orders.dead")["rows"][0].get("channel") is None
     assert admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=1).json()["errors"] == []
     assert [seq for seq, _, _ in listed()] == [1, 2]
 

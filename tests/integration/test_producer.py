@@ -402,9 +402,8 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(make_nsqd, make_nsqlookupd
     address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    producer = make_producer(
-        lookupd_http_addresses=[lookupd.http_address]
-    )  # without an nsqd, it asks more often
+    # Without an nsqd, it asks more often.
+    producer = make_producer(lookupd_http_addresses=[lookupd.http_address])
     producer.publish(topic, b"before")
     nsqd.stop()
 

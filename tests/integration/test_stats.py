@@ -35,9 +35,8 @@ def test_latencies_of_channels_and_topics(make_nsqd):
     assert of_alone["e2e_processing_latency"] == {"count": 0, "percentiles": None}
     for latency in (latencies["a"], of_topic["e2e_processing_latency"]):
         assert latency["count"] == 3
-        assert (
-            str([entry["quantile"] for entry in latency["percentiles"]]) == "[1, 0.5]"
-        )  # as Go writes numbers
+        # As Go writes numbers.
+        assert str([entry["quantile"] for entry in latency["percentiles"]]) == "[1, 0.5]"
         assert all(0 < entry["value"] < 60e9 for entry in latency["percentiles"])
     text = nsqd.http("GET", "/stats?topic=t").text
     assert len(re.findall(r"e2e%: [1-9]\d*\.\d(?:ns|us|ms|s), [1-9]\d*\.\d(?:ns|us|ms|s)\n", text)) == 2

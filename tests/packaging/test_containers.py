@@ -194,9 +194,8 @@ def test_the_chart_with_locks(helm):
         secret = {"name": "secret", "mountPath": "/etc/nsq/secret", "readOnly": True}
         assert secret in container["volumeMounts"]
         assert {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o440}} in pod["volumes"]
-        assert (
-            pod["securityContext"]["fsGroup"] == 10001
-        )  # with it, the user of the container may read those files
+        # With it, the user of the container may read those files.
+        assert pod["securityContext"]["fsGroup"] == 10001
         mounted = {mount["name"] for mount in container["volumeMounts"]} - {"data"}
         assert mounted == {volume["name"] for volume in pod["volumes"]}
         assert len(container["env"]) == (1 if name == "nsqadmin" else 2)

@@ -17,9 +17,8 @@ def main() -> None:
     rules, clock, data_path, _, *flags = sys.argv[1:]
     sys.argv[1:] = flags
     move_clock(Path(clock))
-    from nsq_apps.nsqd import (
-        main as nsqd,
-    )  # after the clock: modules take functions of `time` when they are imported
+    # After the clock: modules take functions of `time` when they are imported.
+    from nsq_apps.nsqd import main as nsqd
 
     with watched(Path(data_path), Rules(rules).instead):
         nsqd()

@@ -27,12 +27,8 @@ SMALL_BUFFER_BYTES = 4096
 RUBBISH_BYTES = 20_000
 END_S = 60.0
 _HOSTILE_TOPICS = ("hostile", "hostile2")
-_LEFT = (
-    Closed,
-    OSError,
-    http.client.HTTPException,
-    AssertionError,
-)  # the last one: a frame that was not expected
+# The last one: a frame that was not expected.
+_LEFT = (Closed, OSError, http.client.HTTPException, AssertionError)
 
 
 class Target(NamedTuple):

@@ -401,9 +401,8 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
     write(trusted, 60)
     outcome = replayed(trusted, 60)
     assert (outcome.errors, outcome.counts.messages) == ([], 4 * EACH)
-    assert (
-        StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).duplicates({}) == 0
-    )  # it can ask the logs
+    # It can ask the logs.
+    assert StoredBefore(Destination((), (nodes,), ClientOptions.of(**trusted))).duplicates({}) == 0
     topics = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
     assert topics == {"sink": 1, "clicks": 2 * EACH, "orders": 2 * EACH}
 

@@ -116,9 +116,8 @@ def test_without_standbys_the_set_stays_and_publishers_are_refused(group):
     before = group.note()
     assert refuses(group.primary)
     assert group.note()["epoch"] == before["epoch"]
-    assert (
-        len(group.members()) > 1
-    )  # at least one that went has everything, and may take over when it is back
+    # At least one that went has everything, and may take over when it is back.
+    assert len(group.members()) > 1
     has_all = next(nsqd for nsqd in group.standbys if f"127.0.0.1:{nsqd.tcp_port}" in group.members())
     group.primary.kill()
     has_all.start()

@@ -100,10 +100,8 @@ def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair):
     assert late["trouble"].startswith(f"lacks what its primary {primary} has had for")
     assert f"ERROR: nsqd {standby}: {late['trouble']}" in result.stderr
     result = nsq_stat(pair, "--max-standby-lag=100ms", "--count=1", "--interval=200ms")
-    assert (result.returncode, result.stdout.count("orders")) == (
-        0,
-        2,
-    )  # the lines are those of Go's nsq_stat
+    # The lines are those of Go's nsq_stat.
+    assert (result.returncode, result.stdout.count("orders")) == (0, 2)
     assert f"WARNING: nsqd {standby}: lacks" in result.stderr
 
     pair.standby.kill()

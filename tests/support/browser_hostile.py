@@ -33,9 +33,8 @@ def serve(answer: Answer) -> WebServer:
         found = answer(url.path, query) if asked.method == "GET" else None
         status = 500 if asked.method == "POST" else 404 if found is None else 200
         document = found or {"message": IMAGE + SCRIPT + BACKWARDS}
-        return Reply(
-            status, body=json.dumps(document, separators=(",", ":")).encode()
-        )  # as nsqd and nsqlookupd write it
+        # As nsqd and nsqlookupd write it.
+        return Reply(status, body=json.dumps(document, separators=(",", ":")).encode())
 
     return WebServer(reply)
 

@@ -68,9 +68,8 @@ def get(
         data = _received(url, headers, options, wait_s, most_bytes, backend)
         if most_lines is not None and data.count(b"\r\n") > most_lines:
             raise ValueError("the answer has too many lines or chunks")
-        received: Any = SimpleNamespace(
-            makefile=lambda mode: io.BytesIO(data)
-        )  # the part of a socket that is read from
+        # The part of a socket that is read from.
+        received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
         response = http.client.HTTPResponse(received, method="GET")
         response.begin()
         return Answer(response.status, response.reason, response.headers, response.read())

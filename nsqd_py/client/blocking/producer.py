@@ -298,9 +298,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         return self._core.dispatcher.still_open(self._open_count)
 
     def _is_settled(self) -> bool:
-        return (
-            not self._inbox and self._is_idle
-        )  # in this order: the I/O thread changes them in the other one
+        # In this order: the I/O thread changes them in the other one.
+        return not self._inbox and self._is_idle
 
     def ping(self) -> None:
         self._refuse_to_wait("ping")
@@ -384,9 +383,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             return _GATHERING_S
         if inbox and not can_take:
             return self.settings.sweep_interval_s
-        core.kept = (
-            self if core.dispatcher.unfinished else None
-        )  # before it falls asleep: `_wake_io` keeps it again
+        # Before it falls asleep: `_wake_io` keeps it again.
+        core.kept = self if core.dispatcher.unfinished else None
         self._is_asleep = True
         return 0.0 if inbox else core.idle_s
 

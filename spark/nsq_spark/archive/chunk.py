@@ -112,9 +112,8 @@ def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
     room = len(data) - head.itemsize + 1
     if room <= 0 or not len(places):
         return np.zeros(0, head)
-    windows: Numbers = np.ndarray(
-        (room,), head, data, strides=(1,)
-    )  # one begins at every byte, without a copy
+    # One begins at every byte, without a copy.
+    windows: Numbers = np.ndarray((room,), head, data, strides=(1,))
     heads: Numbers = windows[places]
     return heads
 

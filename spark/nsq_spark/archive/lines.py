@@ -113,9 +113,8 @@ class LineReader:
 
     def _last_newline(self, data: bytes) -> int:
         """Return where the last line of the split ends in the data; -1 if no line ends in it."""
-        last_byte = (
-            self._end - 1 - self._offset
-        )  # the line that holds it is the last one that begins in the split
+        # The line that holds it is the last one that begins in the split.
+        last_byte = self._end - 1 - self._offset
         found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
         return found if found >= 0 else data.rfind(_NEWLINE)
 

@@ -91,9 +91,8 @@ class RefusedMessages:
     path: Path | None
     returned: list[bytes] = field(default_factory=list)
     _returned_bytes: int = 0
-    _found: set[tuple[str, int]] = field(
-        default_factory=set
-    )  # files and positions of those that are found again
+    # Files and positions of those that are found again.
+    _found: set[tuple[str, int]] = field(default_factory=set)
     _searched: str = ""  # the part that was searched last, and its chunks that may have the next messages
     _rest: Iterator[Chunk] = iter(())
 

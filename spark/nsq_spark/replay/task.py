@@ -122,9 +122,8 @@ class _Task(PublishObserver):
         self._sender = sender
         self._job = job
         self._ledger = sender.ledgers.ledger(number, attempt_id)
-        earlier = sender.ledgers.earlier(
-            number, self._ledger
-        )  # what earlier tries sent is not sent again, and counts
+        # What earlier tries sent is not sent again, and counts.
+        earlier = sender.ledgers.earlier(number, self._ledger)
         self._done = earlier.slices | sender.done
         self._marks = earlier.marks
         self._is_retry = attempt > 0 and self._ledger.path is None

@@ -193,9 +193,8 @@ class History:
         self._is_awaited = False
         self._listed_s = time.monotonic()
         parts = [named for file in self._files for named in file.parts]
-        self._owners = self._owners_of(
-            dict(sorted(parts, key=lambda named: named[1].last_id))
-        )  # the last of each name
+        # The last of each name.
+        self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
@@ -286,9 +285,8 @@ class History:
         if reached.last_id > high.last_id:
             if not _lacking(reached, replace(high, count=count_at(reached.last_id)), ended):
                 return lost
-            behind = np.count_nonzero(
-                self._ids(log, counted[-1]) > high.last_id
-            )  # the log may have what is missing there
+            # The log may have what is missing there.
+            behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)
             reached = replace(reached, count=reached.seq - int(behind))
         return lost + _lacking(reached, high, ended)
 

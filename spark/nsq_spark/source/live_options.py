@@ -166,10 +166,8 @@ def is_live(given: Texts) -> bool:
 
 def live_options(given: Texts, now_ns: int) -> LiveOptions:
     """Raises BadOption."""
-    from nsqd_py.client.blocking.http_requests import (
-        HttpAccess,
-        servers_in,
-    )  # takes 20 ms, which readers of archives do not need
+    # Takes 20 ms, which readers of archives do not need.
+    from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in
 
     values = Values(given, (*LIVE_OPTIONS, *_OF_ARCHIVE), prefixes=(CLIENT, HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"], values["nsqlookupd"])

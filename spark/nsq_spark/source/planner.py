@@ -295,9 +295,8 @@ class Planner:
         if kept is None or kept.is_empty or message_id <= kept.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
-        return (
-            answer.first.count if answer.first.seq > answer.earliest_seq else None
-        )  # it may have been dropped by now
+        # It may have been dropped by now.
+        return answer.first.count if answer.first.seq > answer.earliest_seq else None
 
     # ---- whose the messages in the archive are
 

@@ -171,10 +171,8 @@ def test_the_servers_are_asked_again_when_the_authorization_has_expired(scene: S
     scene.check("PUB")
     assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 0)
     scene.advance(1)
-    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (
-        1,
-        1,
-    )  # not before the next command
+    # Not before the next command.
+    assert (len(scene.servers.questions), scene.client.forgotten_pubs) == (1, 1)
     scene.check("PUB")
     assert scene.client.is_paused
     scene.settle()

@@ -185,9 +185,8 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topics["t"]
-    monkeypatch.setattr(
-        broker.metadata, "want", lambda: None
-    )  # the deletion is written down when the test says
+    # The deletion is written down when the test says.
+    monkeypatch.setattr(broker.metadata, "want", lambda: None)
     broker.delete_channel(topic, "ch")
     write = Journal.snapshot
     monkeypatch.setattr(Journal, "snapshot", lambda *position: (write(*position), broker.metadata.persist()))

@@ -36,9 +36,8 @@ def test_files_roll_at_their_size(disk: Disk) -> None:
     firsts = [parse_log_file_name(path.name) for path in disk.paths()]
     assert firsts == [(TOPIC, seq) for seq in range(0, 30, per_file)]
     sizes = [path.stat().st_size for path in disk.paths()[:-1]]
-    assert sizes == [FILE_HEADER_BYTES + per_file * record_bytes] * len(
-        sizes
-    )  # allocated space is given back
+    # Allocated space is given back.
+    assert sizes == [FILE_HEADER_BYTES + per_file * record_bytes] * len(sizes)
     assert disk.read_all() == disk.written
 
 

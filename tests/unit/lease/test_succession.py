@@ -45,9 +45,8 @@ def test_a_released_lease_is_free_at_once() -> None:
 
 def test_a_release_of_an_earlier_holder_says_nothing() -> None:
     succession = Succession(TTL_S)
-    see(
-        succession, HELD._replace(turn=NUMBER - 1, is_released=True), 0.0
-    )  # of a version that does not say that it took it
+    # Of a version that does not say that it took it.
+    see(succession, HELD._replace(turn=NUMBER - 1, is_released=True), 0.0)
     see(succession, Look(turn=NUMBER - 1, is_released=True), 1.0)
     assert free_from_s(succession) == 11.0
 

@@ -345,9 +345,8 @@ def test_a_drain_says_how_long_it_takes() -> None:
         "drains: 1,000 messages left, about 20 s",
     )
     assert console.findings.attention.view().head["infos"] == 1
-    seen = VisibleCluster(
-        console.cluster, lambda name: True
-    )  # of a user who may not see counts of all topics
+    # Of a user who may not see counts of all topics.
+    seen = VisibleCluster(console.cluster, lambda name: True)
     assert list(problems(seen, NodeMemory(), Trends(), console.now_s, EPOCH_S)) == []
 
 

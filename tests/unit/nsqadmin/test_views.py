@@ -83,9 +83,8 @@ def test_rates_are_of_each_nsqds_own_time() -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t", message_count=100)), b=stats(topic("t", message_count=0)))
     cluster.say(12.0, a=stats(topic("t", message_count=120)))  # 10 a second; b is late
-    cluster.say(
-        14.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4))
-    )  # and 1 a second
+    # And 1 a second.
+    cluster.say(14.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))
     assert cluster.row("t")["message_rate"] == 11.0
     cluster.say(16.0, a=stats(topic("t", message_count=140)), b=stats(topic("t", message_count=4)))
     assert cluster.row("t")["message_rate"] == 0.0

@@ -58,9 +58,8 @@ def pipe() -> Iterator[Pipe]:
     pipe = Pipe()
     yield pipe
     os.close(pipe.reader)
-    wait_until(
-        lambda: all(thread.name != "log" for thread in threading.enumerate())
-    )  # else it writes to the next pipe
+    # Else it writes to the next pipe.
+    wait_until(lambda: all(thread.name != "log" for thread in threading.enumerate()))
     os.close(pipe.writer)
 
 

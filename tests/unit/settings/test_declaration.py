@@ -142,9 +142,8 @@ def test_a_wrong_value_ends_with_2_and_one_line(
 def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
     """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
     python = ".".join(map(str, sys.version_info[:3]))
-    assert re.fullmatch(
-        r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump")
-    )  # as clients' tests parse it
+    # As clients' tests parse it.
+    assert re.fullmatch(r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump"))
     compiled = "-compiled" if batch.__file__.endswith(".so") else ""
     assert (
         version_string("pump")

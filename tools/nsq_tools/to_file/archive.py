@@ -255,9 +255,8 @@ class Archive:
         for batch in batches:
             current.synced.add(len(batch), batch.timestamps_ns)
         if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
-            current.claim.update(
-                replace(current.claim.details, nsqds=current.synced.nsqds())
-            )  # if the next start finishes it
+            # If the next start finishes it.
+            current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))
 
     def _take_back(self) -> None:
         """Queue the unsynced batches again: they may not be on the disk, even if they were written."""

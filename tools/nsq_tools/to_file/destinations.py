@@ -61,9 +61,8 @@ def _os_errors(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
-        reason = (
-            str(error).partition("\n")[0].partition(" error_info=")[0]
-        )  # Google's client says everything twice
+        # Google's client says everything twice.
+        reason = str(error).partition("\n")[0].partition(" error_info=")[0]
         raise OSError(f"{place}: {reason or type(error).__name__}") from error
 
 

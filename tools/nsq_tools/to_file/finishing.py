@@ -330,9 +330,8 @@ class FinishedFile:
         assert convert is not None
         scan = convert(source, target, details.compress, ("topic",) if details.omits_topic else ())
         if not entry.path:
-            scan.add_damage(
-                scan.end, max(scan.end, entry.bytes)
-            )  # the source is shorter than what was written to it
+            # The source is shorter than what was written to it.
+            scan.add_damage(scan.end, max(scan.end, entry.bytes))
         if scan.damaged:
             self.entry = replace(entry.with_damage(scan.damaged), **_counted(scan.tally, entry.nsqds))
 
