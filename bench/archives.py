@@ -188,14 +188,18 @@ class Measured(NamedTuple):
     workers_mb: float
 
 
-class Peaks(threading.Thread):
-    """Looks at the memory of this process and its descendants until it is stopped."""
+class Usage(threading.Thread):
+    """Looks at the memory and the processor time of this process and its descendants until it is stopped.
+
+    Each process counts with the time that it had used at the last look: the daemon of Spark's workers ignores SIGCHLD, so
+    the kernel adds the time of those that end to no parent.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.driver_bytes = self.workers_bytes = 0
-        # Spark keeps workers for the next query. Those that use no processor time take no part in this one.
         self._before_s = {pid: procfs.own_cpu_s(pid) for pid in procfs.family(os.getpid())}
+        self._now_s = dict(self._before_s)
         self._is_stopped = threading.Event()
 
     def run(self) -> None:
@@ -207,6 +211,10 @@ class Peaks(threading.Thread):
         self.join()
         self._look()
 
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._now_s.values()) - sum(self._before_s.values())
+
     def _look(self) -> None:
         driver, workers = self._memory_bytes()
         self.driver_bytes = max(self.driver_bytes, driver)
@@ -214,12 +222,15 @@ class Peaks(threading.Thread):
 
     def _memory_bytes(self) -> tuple[int, int]:
         """Return the resident memory of the driver and its JVM, and that of Python workers."""
-        driver, *others = procfs.family(os.getpid())
+        driver, *others = family = procfs.family(os.getpid())
+        for pid in family:
+            self._now_s[pid] = procfs.own_cpu_s(pid) or self._now_s.get(pid, 0.0)  # 0: it has ended
         sums = [procfs.own_rss_bytes(driver), 0]
         for pid in others:
             with suppress(OSError):
                 is_worker = Path(f"/proc/{pid}/comm").read_text().startswith("python")
-                if not is_worker or procfs.own_cpu_s(pid) > self._before_s.get(pid, 0):
+                # Spark keeps workers for the next query. Those that use no processor time take no part in this one.
+                if not is_worker or self._now_s[pid] > self._before_s.get(pid, 0):
                     sums[is_worker] += procfs.own_rss_bytes(pid)
         return sums[0], sums[1]
 
@@ -227,13 +238,11 @@ class Peaks(threading.Thread):
 def measure(spark: Any, side: str, row: Row, directory: Path) -> Measured:
     """Answer the query once. The JVM returns before it what memory it does not use."""
     spark.sparkContext._jvm.System.gc()
-    before_s = procfs.cpu_with_ended_s(os.getpid())
-    peaks = Peaks()
-    peaks.start()
+    usage = Usage()
+    usage.start()
     found = _answer(spark, side, row.format, row.query, str(directory))
-    peaks.stop()
-    cpu_s = procfs.cpu_with_ended_s(os.getpid()) - before_s
-    return Measured(found, cpu_s, peaks.driver_bytes / 1e6, peaks.workers_bytes / 1e6)
+    usage.stop()
+    return Measured(found, usage.cpu_s, usage.driver_bytes / 1e6, usage.workers_bytes / 1e6)
 
 
 def _answer(spark: Any, side: str, form: str, query: str, directory: str) -> int:
@@ -335,7 +344,7 @@ def main() -> None:
         f"{this_machine()}; commit {commit()}; {datetime.now(UTC):%Y-%m-%d}; {options.rounds} runs of each side"
     )
     with session() as spark:
-        print(f"Spark's start: {procfs.cpu_with_ended_s(os.getpid()):.1f} CPU s")
+        print(f"Spark's start: {procfs.cpu_s(os.getpid()):.1f} CPU s")
         print("| archive and query | reader | CPU s | ratio | driver and JVM, MB | workers, MB |")
         print("|---|---|---|---|---|---|", flush=True)
         while chosen:

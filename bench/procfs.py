@@ -6,10 +6,9 @@ from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
-_READINGS = 3
 _ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
-# Fields 14 to 17 of /proc/pid/stat, counted from the first after the name; the last two are of children that were waited for.
-_UTIME, _STIME, _CUTIME, _CSTIME = 11, 12, 13, 14
+# Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
+_UTIME, _STIME = 11, 12
 
 
 def family(pid: int) -> list[int]:
@@ -25,16 +24,6 @@ def family(pid: int) -> list[int]:
 def cpu_s(pid: int) -> float:
     """User and system seconds used so far."""
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
-
-
-def cpu_with_ended_s(pid: int) -> float:
-    """User and system seconds used so far, also by processes of the family that have ended and were waited for.
-
-    A process that ends between a look at its parent and one at itself is missing in a reading: the largest of several counts.
-    """
-    fields = (_UTIME, _STIME, _CUTIME, _CSTIME)
-    readings = (sum(_cpu_ticks(member, fields) for member in family(pid)) for _ in range(_READINGS))
-    return max(readings) / _TICKS_PER_SECOND
 
 
 def own_cpu_s(pid: int) -> float:
@@ -58,11 +47,11 @@ def own_rss_bytes(pid: int) -> int:
     return _kilobytes(f"/proc/{pid}/status", "VmRSS:") * 1024
 
 
-def _cpu_ticks(pid: int, fields: tuple[int, ...] = (_UTIME, _STIME)) -> int:
+def _cpu_ticks(pid: int) -> int:
     """0 of a process that has ended."""
     with suppress(*_ENDED):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(after_name[index]) for index in fields)
+        return int(after_name[_UTIME]) + int(after_name[_STIME])
     return 0
 
 
