@@ -134,9 +134,8 @@ class HistoryFile:
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
-        if os.path.exists(self._path) and not os.path.isfile(
-            self._path
-        ):  # /dev/null must not be renamed as damaged
+        # /dev/null must not be renamed as damaged.
+        if os.path.exists(self._path) and not os.path.isfile(self._path):
             self._log.warning(
                 "HISTORY: %s: not a regular file; the history is kept in memory only", self._path
             )

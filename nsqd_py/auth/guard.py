@@ -217,9 +217,8 @@ class AuthGuard:
     def renewed(self, answer: Authorization | NoAuthorization) -> None:
         """Handle the answer of the auth servers; an answer that refuses the subscription ends it."""
         self._is_renewing = False
-        if (
-            self._subscription is None or self._is_fresh
-        ):  # the client has gone, or a command has asked in between
+        # The client has gone, or a command has asked in between.
+        if self._subscription is None or self._is_fresh:
             return
         client = self._client
         if not isinstance(answer, NoAuthorization):

@@ -147,9 +147,8 @@ class JournalWriter:
         try:
             large_snapshot = channel.begin_large_snapshot()
             in_thread(self._services.threadpool, large_snapshot.write)
-            if (
-                self._greenlet is not None
-            ):  # a change that a thread is writing must not get lost between the two files
+            # A change that a thread is writing must not get lost between the two files.
+            if self._greenlet is not None:
                 self._greenlet.join()
             large_snapshot.finish()
         except Exception as error:  # noqa: BLE001 - after a bug, the next one must begin

@@ -54,9 +54,8 @@ class DiskHealth:
 
     def synced(self, topic: Topic, error: OSError | None) -> None:
         """Record the result of a sync of the topic's log."""
-        if error is not None and error is not self._errors.get(
-            (_SYNC, topic)
-        ):  # the same error is logged once
+        # The same error is logged once.
+        if error is not None and error is not self._errors.get((_SYNC, topic)):
             self._log.of_clients.error("TOPIC(%s): failed to sync - %s", topic.name, error)
         self._note((_SYNC, topic), error)
 
@@ -250,9 +249,8 @@ class RemovedFiles:
             topic, log = files[file]
             if topic.is_closed or file not in log.files:
                 continue
-            if (
-                topic.is_writing and file is log.files[-1]
-            ):  # a thread appends to it, or cuts it before it makes the next one
+            # A thread appends to it, or cuts it before it makes the next one.
+            if topic.is_writing and file is log.files[-1]:
                 continue
             if not file.cut_is_reported:
                 self._report(topic, log, file)

@@ -54,9 +54,8 @@ class _Registry:
             for key, one_ref in list(self._refs.items()):
                 if one_ref() is None:
                     removed = self._refs.pop(key, None)
-                    if (
-                        removed is not None and removed is not one_ref
-                    ):  # another thread has added an object with this id
+                    # Another thread has added an object with this id.
+                    if removed is not None and removed is not one_ref:
                         self._refs[key] = removed
             self._most = 100 + 2 * len(self._refs)
 
@@ -81,9 +80,8 @@ def close_at_exit(one: ProcessHooks) -> None:
         from multiprocessing import process, util
 
         _finalizing_pid = os.getpid()
-        if (
-            process.parent_process() is not None
-        ):  # a child ends by os._exit: it runs these finalizers, but no `atexit`
+        # A child ends by os._exit: it runs these finalizers, but no `atexit`.
+        if process.parent_process() is not None:
             util.Finalize(None, _at_exit, exitpriority=0)
 
 

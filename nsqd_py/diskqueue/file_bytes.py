@@ -35,9 +35,8 @@ class FileBytes:
 
     def __getitem__(self, part: slice, /) -> bytes:
         start, stop = part.start, part.stop
-        if (
-            start is not None and stop is not None and self._begin <= start and stop <= self._end
-        ):  # 0.3 us less
+        # 0.3 us less.
+        if start is not None and stop is not None and self._begin <= start and stop <= self._end:
             return self._window[start - self._begin : stop - self._begin]
         start, stop, _ = part.indices(self._size)
         if stop - start > _LARGEST_READ:

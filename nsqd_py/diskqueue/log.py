@@ -432,9 +432,8 @@ class TopicLog:
                 self.chunks.pass_over(file, damaged)
             asked_seq = kept.next_seq
             fits = all(kept.add(batch, most_bytes) for batch in batches)
-            if (
-                not batches or asked_seq < batches[0].first_seq < kept.next_seq
-            ):  # not if the next call finds it again
+            # Not if the next call finds it again.
+            if not batches or asked_seq < batches[0].first_seq < kept.next_seq:
                 kept.damaged_bytes += count_of(damaged)
             if not fits:
                 break
@@ -567,9 +566,8 @@ class TopicLog:
         sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
         for file in self.files:
             if file.is_open and file.is_cut():
-                with suppress(
-                    OSError
-                ):  # cut, and not removed; or the disk is full: the start reports what is missing
+                # Cut, and not removed; or the disk is full: the start reports what is missing.
+                with suppress(OSError):
                     file.write_back().close()
             file.cut()
             file.close()

@@ -183,9 +183,8 @@ class _Reader:
         begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
         findings = self.report.findings
-        for name in (
-            names if stop is not None else ()
-        ):  # after a kill, the topic may have been in the middle of a deletion
+        # After a kill, the topic may have been in the middle of a deletion.
+        for name in names if stop is not None else ():
             if name not in found.journals:
                 detail = f"channel {name} gets everything that the log holds once more"
                 findings.append(Finding(journal_name(entry.name, name), DamageKind.GONE, 0, 0, detail))

@@ -146,9 +146,8 @@ class Listener:
         self._sock.close()
         if self._path is not None and self._own_file is not None:
             with suppress(FileNotFoundError):
-                if os.path.samestat(
-                    os.lstat(self._path), self._own_file
-                ):  # else another process has replaced it
+                # Else another process has replaced it.
+                if os.path.samestat(os.lstat(self._path), self._own_file):
                     os.unlink(self._path)
 
 

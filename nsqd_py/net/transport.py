@@ -168,9 +168,8 @@ class Stream:
                     self._read_size = min(read_size, self._read_size) if self._is_behind else read_size
             else:
                 self.on_end()
-                if (
-                    self._closing and not self.out
-                ):  # now, in the time of this turn: a thousand may end at once
+                # Now, in the time of this turn: a thousand may end at once.
+                if self._closing and not self.out:
                     self.flush()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
             self._on_exception(error)
@@ -437,9 +436,8 @@ class Stream:
             return
         if self.closed or self._holds:
             return
-        if (
-            len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None
-        ):  # one answer, most often
+        # One answer, most often.
+        if len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None:
             self._hand_to_socket(out.pop())
             return
         if out:

@@ -76,9 +76,8 @@ class DiskSpace:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
         self._look(self._clock())
         left = self._left_of(topic)
-        if (
-            size_bytes > left and topic not in self._full
-        ):  # for a full topic the alarm does it four times a second
+        # For a full topic the alarm does it four times a second.
+        if size_bytes > left and topic not in self._full:
             self._make_room(topic)
             left = self._left_of(topic)
         if size_bytes > left:

@@ -52,9 +52,8 @@ def read_config(
     by_key = {setting.key: setting for setting in settings if setting.key}
     loaded = _load(path)
     values = {}
-    for key in sorted(
-        loaded, key=by_key.__contains__
-    ):  # the spelling of the manual goes last and overrides others
+    # The spelling of the manual goes last and overrides others.
+    for key in sorted(loaded, key=by_key.__contains__):
         value = loaded[key]
         setting = _setting_of(key, by_key)
         name = str(key).replace("_", "-")

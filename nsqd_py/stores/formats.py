@@ -64,14 +64,12 @@ def plain_head(head: bytes, codec: Codec) -> bytes:
     """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
     if codec.name == ZSTD:
         buffer = bytearray(_PLAIN_HEAD_BYTES)
-        with suppress(
-            cramjam.DecompressionError
-        ):  # the frame does not end in the head, or has more than the buffer
+        # The frame does not end in the head, or has more than the buffer.
+        with suppress(cramjam.DecompressionError):
             cramjam.zstd.decompress_into(head, buffer)
         return bytes(buffer).rstrip(b"\0")
-    if (
-        codec.name == GZIP and head[3:4] > _GREATEST_GZIP_FLAGS
-    ):  # ISA-L takes them, as in a line that begins so
+    # ISA-L takes them, as in a line that begins so.
+    if codec.name == GZIP and head[3:4] > _GREATEST_GZIP_FLAGS:
         return b""
     plain = b""
     for piece in codec.pieces(head, 0):  # the first member may be empty, or end in a line

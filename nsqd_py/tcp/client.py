@@ -195,9 +195,8 @@ class Client(Stream):
         return self._budget.room_bytes - self.queued_bytes
 
     def send_frames(self, parts: list[frames.Part], size_bytes: int) -> None:
-        if (
-            self._unsent is not None or self._holds
-        ):  # these wait, and a view would keep its whole batch in memory
+        # These wait, and a view would keep its whole batch in memory.
+        if self._unsent is not None or self._holds:
             self.out += map(bytes, parts)
         else:
             self.out += parts
@@ -339,22 +338,19 @@ class Client(Stream):
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
-        if (
-            self._holds
-        ):  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
+        # Waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers.
+        if self._holds:
             self._heard_s = self._loop.now()
             self.send_before_answers(frames.HEARTBEAT)
             self._beat_at(now_ns + interval_ns)
             return
-        if (
-            now_ns - self._beat_due_ns >= interval_ns
-        ):  # the loop was blocked: the client had no heartbeat to answer
+        # The loop was blocked: the client had no heartbeat to answer.
+        if now_ns - self._beat_due_ns >= interval_ns:
             self._heard_s = self._loop.now()
         # Nothing is read from a client that is paused or in the backlog.
         silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
-        if (
-            silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input()
-        ):  # the loop had no time to read it
+        # The loop had no time to read it.
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():
             self._beat_at(now_ns + _RECHECK_NS)
         elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")

@@ -134,9 +134,8 @@ class Lives:
         self.save()
         if is_clean:
             self.broker.close()
-        for _ in range(
-            5
-        ):  # syncs of this life must not end in the next one, on descriptors that others have by then
+        # Syncs of this life must not end in the next one, on descriptors that others have by then.
+        for _ in range(5):
             gevent.sleep(0)
         close_descriptors(self.directory)
         for what, place, at in harm:

@@ -243,9 +243,8 @@ def come_back(seed: int, steps: int, base: Path) -> None:
 def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps: int) -> None:
     base = Path(tempfile.mkdtemp())
     try:
-        with patch.object(
-            WorkSlices, "sleep_if_due", lambda _: None
-        ):  # a busy machine changes nothing in the order of events
+        # A busy machine changes nothing in the order of events.
+        with patch.object(WorkSlices, "sleep_if_due", lambda _: None):
             run(seed, steps, base)
     finally:
         close_descriptors(base)

@@ -188,9 +188,8 @@ class SlowReader:
             client.sub(topic.name, channel, rdy_count=10)
             for _ in range(SLOW_READS):
                 frame = client.next_frame(2.0)
-                if frame.data.startswith(
-                    b"E_FIN_FAILED"
-                ):  # nsqd hung for longer than its messages may be in flight
+                # nsqd hung for longer than its messages may be in flight.
+                if frame.data.startswith(b"E_FIN_FAILED"):
                     continue
                 assert frame.kind == MESSAGE, frame
                 message = parse_message(frame.data)

@@ -84,9 +84,8 @@ def _called(call: ast.Call) -> str | None:
             return _argument(call, 1, "callback") if len(call.args) > 1 else None
     elif name == "ref" and len(call.args) > 1:
         return _argument(call, 1, "callback")
-    if (
-        call.args and _last_name(call.args[0]) in _CALLS
-    ):  # `gevent.spawn(in_thread, pool, work)`, `partial(in_thread, pool)`
+    # `gevent.spawn(in_thread, pool, work)`, `partial(in_thread, pool)`.
+    if call.args and _last_name(call.args[0]) in _CALLS:
         inner = ast.Call(call.args[0], call.args[1:], call.keywords)
         return _argument(inner, *_CALLS[_last_name(inner.func)])
     return None

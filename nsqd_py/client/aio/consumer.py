@@ -181,10 +181,8 @@ class Consumer(blocking.Consumer):
         ending = self._cancel_handlers()
         try:
             asyncio.run_coroutine_threadsafe(ending, self._loop).result(_CANCEL_S)
-        except (
-            RuntimeError,
-            TimeoutError,
-        ):  # if the loop is busy, the messages are redelivered after their time-out
+        # If the loop is busy, the messages are redelivered after their time-out.
+        except (RuntimeError, TimeoutError):
             if self._loop.is_closed():  # no handler runs
                 ending.close()
 
@@ -269,9 +267,8 @@ class Consumer(blocking.Consumer):
         check_handler_result(handler, result)
 
     def _ends(self, error: BaseException) -> bool:
-        if isinstance(
-            error, asyncio.CancelledError
-        ):  # other code cancelled the task, or the handler raised it
+        # Other code cancelled the task, or the handler raised it.
+        if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
         return super()._ends(error)

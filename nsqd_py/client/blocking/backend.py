@@ -213,9 +213,8 @@ class Waiters:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
             return bool(is_over()) or _acquire(lock, math.inf if timeout_s is None else max(0.0, timeout_s))
         finally:
-            if (
-                lock in self._locks
-            ):  # checked first: an error that is handled here would be the context of Ctrl-C
+            # Checked first: an error that is handled here would be the context of Ctrl-C.
+            if lock in self._locks:
                 with suppress(ValueError):  # it is being woken
                     self._locks.remove(lock)
 

@@ -128,9 +128,8 @@ def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Neg
             events = session.received(data)
             while not events and session.has_more and monotonic() < deadline_s:
                 events = session.received(b"")
-            if (
-                not events and monotonic() >= deadline_s
-            ):  # nsqd sends heartbeats, or something compressed, without end
+            # nsqd sends heartbeats, or something compressed, without end.
+            if not events and monotonic() >= deadline_s:
                 raise TimeoutError
             if events:
                 first = events[0]

@@ -376,9 +376,8 @@ class Consumer(BaseConsumer, ProcessHooks):
             self._leave()
             if message is not None:
                 self._put_off(message, AT_ONCE)
-            if not isinstance(
-                error, GeneratorExit
-            ):  # Ctrl-C may have come while a message was taken: it is in flight
+            # Ctrl-C may have come while a message was taken: it is in flight.
+            if not isinstance(error, GeneratorExit):
                 self.begin_to_stop(_EXIT_S)
             raise
         finally:
@@ -439,9 +438,8 @@ class Consumer(BaseConsumer, ProcessHooks):
                 consumer = consumer_ref()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             consumer = consumer_ref()
-            if (
-                consumer is not None and consumer._io_task == consumer._backend.current()
-            ):  # no longer in a forked child
+            # No longer in a forked child.
+            if consumer is not None and consumer._io_task == consumer._backend.current():
                 consumer._end_with(error)
                 consumer._close()
             return

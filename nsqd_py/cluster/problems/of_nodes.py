@@ -93,9 +93,8 @@ def of_nodes(
     cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float
 ) -> Iterator[Problem]:
     all_lookups_fail = 0 < cluster.lookups <= len(cluster.failed_lookups)
-    if (
-        cluster.is_settled and not cluster.nodes and not all_lookups_fail
-    ):  # else the nsqlookupds are the cause
+    # Else the nsqlookupds are the cause.
+    if cluster.is_settled and not cluster.nodes and not all_lookups_fail:
         yield Problem("no_nsqd", f"{limits.observer} knows no nsqd")
     for known in memory.gone():
         yield _gone(known)

@@ -351,9 +351,8 @@ def _parsed(body: bytes) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(
-        error, OSError
-    ):  # RemoteDisconnected is both
+    # RemoteDisconnected is both.
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
         return not_http(str(error))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 

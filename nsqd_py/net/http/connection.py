@@ -143,9 +143,8 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        if (
-            self._unsent is not None
-        ):  # the client does not take its answers: handle this input, but read no more
+        # The client does not take its answers: handle this input, but read no more.
+        if self._unsent is not None:
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:
             self._place = _AT_START

@@ -353,9 +353,8 @@ class Logins:
     def turn(self, address: str) -> Iterator[None]:
         """Hold the turn, after the delay of this address. Raises TooManyLogins. Blocks this greenlet."""
         source = _source(address)
-        if (
-            self._waiting[source] > MOST_WAITING_PER_ADDRESS or self._waiting.total() > MOST_WAITING
-        ):  # and one is checked
+        # And one is checked.
+        if self._waiting[source] > MOST_WAITING_PER_ADDRESS or self._waiting.total() > MOST_WAITING:
             raise TooManyLogins
         self._waiting[source] += 1
         try:

@@ -45,15 +45,13 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> C
     try:
         with file:
             size = file.size_bytes
-            if size < split.end or (
-                split.format is Format.PARQUET and size != split.file_bytes
-            ):  # the others may grow
+            # The others may grow.
+            if size < split.end or (split.format is Format.PARQUET and size != split.file_bytes):
                 damage.found(
                     split.path, size, split.end, "it has another size than when the reading was planned"
                 )
-            if (
-                split.compression is Compression.NONE or split.format in LINE_FORMATS
-            ):  # lines are decompressed as they are read
+            # Lines are decompressed as they are read.
+            if split.compression is Compression.NONE or split.format in LINE_FORMATS:
                 yield from reader(file, split, wanted, damage)
                 return
             with decompressed(file, split, damage) as plain:

@@ -39,9 +39,8 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        if is_live(
-            given := self._given()
-        ):  # what `streamReader` raises, PySpark replaces by an error of its own
+        # What `streamReader` raises, PySpark replaces by an error of its own.
+        if is_live(given := self._given()):
             live_options(given, time.time_ns())
         return DDL
 

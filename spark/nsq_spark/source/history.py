@@ -363,9 +363,8 @@ def _lacking(reached: Position, place: Position, ended: Sequence[Span]) -> int:
     """Return how many messages are too few up to a place where it is known how many there should be."""
     if place.count is None:
         return 0
-    if (
-        reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch
-    ):  # the topic was created again
+    # The topic was created again.
+    if reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch:
         left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < place.epoch}
         if reached.epoch in left:
             left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)

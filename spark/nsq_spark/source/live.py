@@ -47,9 +47,8 @@ class _TaskReader:
     def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, TopicPartition):
             yield from read_range(partition)
-        elif isinstance(
-            partition, ArchivePartition
-        ):  # Spark makes one of its own if there is nothing to read
+        # Spark makes one of its own if there is nothing to read.
+        elif isinstance(partition, ArchivePartition):
             yield from read_partition(partition)
 
 
@@ -187,9 +186,8 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
         plan.kept(of_all=False)
         return plan.archived(part.log, low, high)
 
-    for archived in patiently(
-        planned, options.give_up_after_s
-    ):  # nsq-to-file may finish its file in that time
+    # Nsq-to-file may finish its file in that time.
+    for archived in patiently(planned, options.give_up_after_s):
         assert isinstance(archived, ArchivePartition)
         yield from read_partition(archived)
 

@@ -249,9 +249,8 @@ class Planner:
             high = self._archived_up_to(log, low, there)
             if high is not None:
                 found[log] = high
-            elif (
-                low.count is None and log in there and not there[log].first.is_before(low)
-            ):  # it is of a time to come
+            # It is of a time to come.
+            elif low.count is None and log in there and not there[log].first.is_before(low):
                 lows[log] = there[log].first
         if found and self._archive.is_awaited():
             for log in found:

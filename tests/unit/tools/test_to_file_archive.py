@@ -579,9 +579,8 @@ def test_the_page_says_how_many_files_a_day_each_setting_makes(harness: ArchiveH
         rotation = Rotation(interval_ns=parse_duration(given.get("rotate-interval", "0s")))
         plan = harness.plan(datetime_format=given.get("datetime-format", "%Y-%m-%d_%H"))
         name, opened_ns, files = "", 0, 0
-        for now_ns in range(
-            1_700_006_400 * SECOND_NS, 1_700_092_800 * SECOND_NS, SECOND_NS
-        ):  # a day, from midnight on
+        # A day, from midnight on.
+        for now_ns in range(1_700_006_400 * SECOND_NS, 1_700_092_800 * SECOND_NS, SECOND_NS):
             if not name or rotation.reason(name, plan.name(now_ns), 1, now_ns - opened_ns):
                 name, opened_ns, files = plan.name(now_ns), now_ns, files + 1
         assert files == int(count), settings

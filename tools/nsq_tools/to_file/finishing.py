@@ -58,9 +58,8 @@ def host_identifier(given: str, hostname: str) -> str:
 
 def filename_template(filename_format: str, topic: str, host: str, *, has_revisions: bool) -> str:
     """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
-    if topic.startswith(
-        (".", MANIFEST, POINTERS)
-    ):  # such as `..`, or a claim's name: anybody may publish to these topics
+    # Such as `..`, or a claim's name: anybody may publish to these topics.
+    if topic.startswith((".", MANIFEST, POINTERS)):
         topic = f"%{ord(topic[0]):02X}{topic[1:]}"
     template = filename_format if has_revisions else filename_format.replace(REV, "")
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(os.getpid()))
@@ -445,10 +444,8 @@ def repair(claim: Claim) -> FinishedFile | None:
                 return FinishedFile(claim, entry)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
-    except (
-        FileNotFoundError,
-        BlockingIOError,
-    ):  # if another process writes to it, this claim never owned the name
+    # If another process writes to it, this claim never owned the name.
+    except (FileNotFoundError, BlockingIOError):
         pass
     claim.release()
     return None

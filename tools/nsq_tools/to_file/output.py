@@ -125,9 +125,8 @@ class OutputFile:
     def _at_end(self) -> Iterator[None]:
         """Begin a write: at the end of a shared file, which is locked, else behind what was written last."""
         if not self.is_shared:
-            if (
-                os.fstat(self._fd).st_size > self.end
-            ):  # the remains of a write, which could not be cut off then
+            # The remains of a write, which could not be cut off then.
+            if os.fstat(self._fd).st_size > self.end:
                 os.ftruncate(self._fd, self.end)
             yield
             return
@@ -142,10 +141,8 @@ class OutputFile:
         size = os.fstat(self._fd).st_size
         if size == self.end:
             return
-        if os.pread(self._fd, 1, max(0, size - 1)) not in (
-            b"",
-            b"\n",
-        ):  # a killed process left a line incomplete
+        # A killed process left a line incomplete.
+        if os.pread(self._fd, 1, max(0, size - 1)) not in (b"", b"\n"):
             size += os.write(self._fd, b"\n")
         self.checksum = None
         self.end = self._kept_end = size

@@ -88,9 +88,8 @@ class _ServerConnection:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if not self._is_complete and (
-            status >= 200 or status == 101
-        ):  # other 1xx responses precede the final one
+        # Other 1xx responses precede the final one.
+        if not self._is_complete and (status >= 200 or status == 101):
             self.status = status
 
     def on_message_complete(self) -> None:
@@ -159,9 +158,8 @@ class HttpSender:
     ) -> tuple[int, str]:
         try:
             connection.exchange(request)
-        except (
-            BaseException
-        ):  # also a gevent time-out, which is no Exception: a late response must not be read
+        # Also a gevent time-out, which is no Exception: a late response must not be read.
+        except BaseException:
             connection.close()
             raise
         if connection.is_reusable:
