@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Request, ViewportSize, expect
 from tests.support.browser import DESK, Visits, overflow, ready, rows_of, system_theme, tiles_of, violations
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import wait_until
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("browser")
@@ -64,11 +65,19 @@ def test_the_worst_rows_are_first_and_tick_boxes_are_next_to_names(
     admin.wait_for_topic("c-waits", depth=5)
     page = ready(visit(admin))
     expect(page.get_by_role("table", name="Topics").get_by_role("row").nth(1)).to_contain_text("no consumer")
-    assert [row["Topic"] for row in rows_of(page, "Topics")] == ["c-waits", "b-paused", "a-well"]
-    assert [row["Problems"] for row in rows_of(page, "Topics")] == ["no consumer", "channel paused", ""]
+    problems = {"c-waits": "no consumer", "b-paused": "channel paused", "a-well": ""}
+    wait_until(
+        lambda: (
+            [(row["Topic"], row["Problems"]) for row in rows_of(page, "Topics")] == list(problems.items())
+        ),
+        what="the worst rows first",
+    )
     page.goto("/channels")
     table = ready(page).get_by_role("table", name="Channels")
-    assert [row["Topic"] for row in rows_of(page, "Channels")] == ["c-waits", "b-paused", "a-well"]
+    wait_until(
+        lambda: [row["Topic"] for row in rows_of(page, "Channels")] == list(problems),
+        what="the worst channels first",
+    )
     for size in (DESK, PHONE_390):
         page.set_viewport_size(size)
         name = table.get_by_role("link", name="archive").first.bounding_box()
