@@ -92,7 +92,7 @@ def test_the_worst_rows_are_first_and_tick_boxes_are_next_to_names(
     expect(bar).to_contain_text("3 channels selected")
     table.get_by_label("Select archive of a-well").uncheck()
     expect(bar).to_contain_text("2 channels selected")
-    assert everything.evaluate("box => box.indeterminate")
+    wait_until(lambda: everything.evaluate("box => box.indeterminate"), what="a tick box of some rows")
 
 
 @pytest.mark.parametrize("size", [PHONE_390, PHONE_360], ids=["390", "360"])
