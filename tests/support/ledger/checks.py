@@ -41,7 +41,8 @@ def lost(story: Story) -> Iterator[Finding]:
 
     In a channel that was drained since it was sent, its last delivery must also have been finished: a FIN was sent for
     it and not refused. (A FIN names a message: one that was sent for the delivery before, and that nsqd had not
-    processed when the message came again, counts.) A FIN before an answered seek does not count for what it revives.
+    processed when the message came again, counts.) A FIN that was sent before an answered seek does not count for what the
+    seek revives; one that was sent during the seek may name a message that is queued again.
     """
     acknowledged: dict[str, list[Publish]] = {}
     for publish in story.acknowledged():
@@ -69,7 +70,7 @@ def _why_lost(channel: Channel, publish: Publish) -> str:
     finish = _last_finish(course)
     if finish is None:
         return "came, was not finished, and did not come again"
-    finished_ns = max(finish.delivery.at_ns, course.deliveries[-1].at_ns)
+    finished_ns = max(finish.at_ns, course.deliveries[-1].at_ns)
     if finished_ns < _revived_ns(channel, publish):
         return "was finished, and did not come again after a seek"
     return ""

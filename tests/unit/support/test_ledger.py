@@ -98,6 +98,13 @@ class Scene:
     def fin(self, *delivery: str, **named: Any) -> None:
         self._answer = self.history.fin(self.deliver(*delivery, **named))
 
+    def fin_during_seek(self, body: str) -> None:
+        """The message was in flight when the seek took it back, and its FIN named what is queued."""
+        delivery = self.deliver(body)
+        cut = self.history.cut(TOPIC, CHANNEL, before_ns=0, revives=True)
+        self.history.fin(delivery)
+        self.history.cut_ended(cut, is_answered=True)
+
     def processed(self) -> None:
         self.history.processed("consumer", self._answer)
 
@@ -159,6 +166,7 @@ CORRECT = {
     # What was published after the cut has an earlier time.
     "emptied before the clock was set back": "cut; rest -0.01; publish 1; kill; finish 1; drained",
     "brought back by a seek": "publish 1; finish 1; cut before_ns=0 revives=1; finish 1; drained",
+    "finished while a seek went on": "publish 1; fin_during_seek 1; drained",
     # Without a drain, a message that came may be unfinished.
     "not drained yet": "publish 1; deliver 1",
     # The standby may lack what was finished shortly before.
