@@ -6,6 +6,8 @@ Cycles are garbage only for the collector, which runs once in 200,000 objects.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -19,6 +21,7 @@ COUNT = 50
 MOST_LEFT = 30 * COUNT  # memory blocks; a connection has 40
 # The imports of /metrics leave about 300 objects. A connection was a cycle of 19 objects, a topic with its channel one of 80.
 MOST_IN_CYCLES = 8 * COUNT
+MOST_ROUNDS = 4
 
 
 def come_and_go(nsqd: NsqdProcess, number: int) -> None:
@@ -70,6 +73,16 @@ def objects(nsqd: NsqdProcess) -> int:
     return int(nsqd.http("GET", "/stats?format=json&include_mem=true").json()["memory"]["heap_objects"])
 
 
+def left_by_steps(nsqd: NsqdProcess, step: Callable[[NsqdProcess, int], None]) -> int:
+    """Return how many memory blocks are left of COUNT steps, or fewer than MOST_LEFT as soon as it is so."""
+    before = objects(nsqd)
+    for number in range(COUNT):
+        step(nsqd, number)
+    with suppress(AssertionError):
+        wait_until(lambda: objects(nsqd) - before < MOST_LEFT, 20.0)
+    return objects(nsqd) - before
+
+
 @pytest.mark.parametrize(
     "step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask]
 )
@@ -77,11 +90,10 @@ def test_what_is_gone_leaves_nothing_behind(make_nsqd, step):
     nsqd = make_nsqd()
     nsqd.create("t", "c")
     nsqd.mpub("t", [b"x"] * (3 * COUNT))
-    for number in range(COUNT):  # what the first use of each path leaves once
-        step(nsqd, number)
-    before = objects(nsqd)
-    for number in range(COUNT):
-        step(nsqd, number)
-    wait_until(lambda: objects(nsqd) - before < MOST_LEFT, what="everything to be forgotten")
+    left = [left_by_steps(nsqd, step)]  # what the first use of each path leaves once
+    # Once more if it is much: the disk may have been slow for the first time, and threads have started.
+    while len(left) == 1 or (left[-1] >= MOST_LEFT and len(left) < MOST_ROUNDS):
+        left.append(left_by_steps(nsqd, step))
+    assert left[-1] < MOST_LEFT, f"not everything is forgotten: {left}"
     collected = re.match(r"collected (\d+) objects", nsqd.http("POST", "/debug/freememory").text)[1]
     assert int(collected) < MOST_IN_CYCLES
