@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours

@@ -18,9 +18,9 @@ from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
 from tests.support.disk_calls import WRITES
-from tests.support.lanes import sampled
 from tests.support.ledger import compare
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 from tests.support.wire import Closed, bodies, fin, rdy
 
 pytestmark = pytest.mark.ours

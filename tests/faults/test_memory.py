@@ -10,9 +10,9 @@ import pytest
 
 from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import nsqd_process, wire
-from tests.support.lanes import sampled
 from tests.support.memory import due_in_ms, most_resident_bytes, publish_deferred, resident_bytes
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 
 pytestmark = pytest.mark.ours
 

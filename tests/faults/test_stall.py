@@ -8,9 +8,9 @@ import pytest
 
 from tests.support import wire
 from tests.support.disk_calls import SYNCS, WRITES
-from tests.support.lanes import sampled
 from tests.support.ledger import compare
 from tests.support.nsqd_process import wait_until
+from tests.support.sweeps import sampled
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import browser_hostile as hostile
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, identify_nsqd, path_of
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import wait_until
+from tests.support.sweeps import sampled
 from tests.support.tool_process import run_tool
 from tests.support.wire import Client
 

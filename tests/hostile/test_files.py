@@ -24,8 +24,8 @@ from nsqd_py.net.limits import Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.runtime.logs import ERROR, TEXT, Log
 from tests.support.harm import content
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 from tests.support.tool_process import ToolProcess
 
 pytestmark = pytest.mark.ours

@@ -20,9 +20,9 @@ from nsqd_py.net.http.client import HttpClient
 from tests.support.disk_calls import WRITES
 from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TIME_TO_LIVE, TXN, FakeEtcd
 from tests.support.faulty_nsqd import FaultyNsqd
-from tests.support.lanes import sampled
 from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 from tests.support.wire import Closed, pub
 from tests.unit.fakes import FakeLog
 

@@ -12,8 +12,8 @@ import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
 from tests.support import hostile_table
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import ServerProcess
+from tests.support.sweeps import sampled
 from tests.support.wire import fin, identify, sized, sub
 
 TIMES = 300

@@ -21,9 +21,9 @@ from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
 from tests.support.commands import runner
-from tests.support.lanes import sampled
 from tests.support.network import free_ports
 from tests.support.nsqd_process import wait_until
+from tests.support.sweeps import sampled
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import auth
 

@@ -15,9 +15,9 @@ from functools import partial
 import pytest
 
 from tests.support.background import Background
-from tests.support.lanes import sampled
 from tests.support.memory import resident_bytes
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sampled
 from tests.support.together import run_in_threads
 from tests.support.wire import (
     HEARTBEAT,

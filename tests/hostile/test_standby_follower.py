@@ -30,9 +30,9 @@ from nsqd_py.standby.messages import (
     topic_frame,
 )
 from tests.support.hostile_primary import frame, hostile_primary
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, wait_until_it_follows
+from tests.support.sweeps import sampled
 
 pytestmark = pytest.mark.ours
 

@@ -14,7 +14,6 @@ import pytest
 from tests.standby.conftest import Start
 from tests.support.certificates import make_certificates
 from tests.support.harm import flip
-from tests.support.lanes import sampled
 from tests.support.ledger import History, compare, judge
 from tests.support.network import Relay, free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
@@ -25,6 +24,7 @@ from tests.support.standby_processes import (
     standby_of,
     wait_until_it_follows,
 )
+from tests.support.sweeps import sampled
 from tests.support.tool_process import run_tool
 from tests.support.wire import pub
 

@@ -13,7 +13,6 @@ import pytest
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.standby.conftest import Start
 from tests.support.harm import flip
-from tests.support.lanes import sampled
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
@@ -23,6 +22,7 @@ from tests.support.standby_processes import (
     wait_until_it_follows,
     wait_until_it_has_all,
 )
+from tests.support.sweeps import sampled
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours

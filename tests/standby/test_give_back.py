@@ -22,7 +22,6 @@ from tests.support.certificates import make_certificates
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.harm import flip
 from tests.support.hostile_primary import HostilePrimary
-from tests.support.lanes import sampled
 from tests.support.member import secret_file
 from tests.support.memory import publish_deferred, resident_bytes
 from tests.support.network import free_ports, port_pairs
@@ -37,6 +36,7 @@ from tests.support.standby_processes import (
     wait_until_it_follows,
     wait_until_it_has_all,
 )
+from tests.support.sweeps import sampled
 
 pytestmark = pytest.mark.ours
 

@@ -16,10 +16,10 @@ import pytest
 from tests.support import wire
 from tests.support.background import Background
 from tests.support.hostile_machine import SlowDisk, compiled_shim, drawn_seed, environment
-from tests.support.lanes import sampled
 from tests.support.ledger import Bodies, History, judge
 from tests.support.nsqd_process import NsqdProcess, nsqd_command, wait_until
 from tests.support.standby_processes import drain_into
+from tests.support.sweeps import sampled
 from tests.support.wire import Client, Closed
 
 TOPICS = [f"t{number}" for number in range(24)]

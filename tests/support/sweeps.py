@@ -1,4 +1,4 @@
-"""Combinations of parameters: `make test` has those that tell most, the slow lane all."""
+"""Which cases of a sweep run in `make test`; the others are slow, and run with `make test-slow`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 
-def sweep(*axes: Iterable[Any]) -> list[Any]:
-    """All combinations for `parametrize`. Those that differ from the first one in more than one value are slow."""
-    first, *others = itertools.product(*axes)
-
-    def marked(values: tuple[Any, ...]) -> Any:
-        is_slow = sum(map(ne, values, first)) > 1
-        return pytest.param(*values, marks=pytest.mark.slow if is_slow else ())
-
-    return [pytest.param(*first), *map(marked, others)]
+def sampled(cases: Iterable[Any], *quick: Any) -> list[Any]:
+    """Cases for `parametrize`, of which those that are not `quick` are slow. A tuple has a value for each name."""
+    return [_case(case if isinstance(case, tuple) else (case,), is_quick=case in quick) for case in cases]
 
 
 def sample(first: Any, *others: Any) -> list[Any]:
-    """Values for `parametrize`, of which all but the first are slow."""
-    return [first, *(pytest.param(other, marks=pytest.mark.slow) for other in others)]
+    """Values for one name, of which all but the first are slow."""
+    return [first, *(_case((other,), is_quick=False) for other in others)]
+
+
+def sweep(*axes: Iterable[Any]) -> list[Any]:
+    """All combinations. Those that differ from the first one in more than one value are slow."""
+    first, *others = itertools.product(*axes)
+    return [pytest.param(*first), *(_case(case, is_quick=sum(map(ne, case, first)) <= 1) for case in others)]
+
+
+def _case(values: tuple[Any, ...], *, is_quick: bool) -> Any:
+    return pytest.param(*values, marks=() if is_quick else pytest.mark.slow)
