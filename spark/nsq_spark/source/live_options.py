@@ -22,6 +22,7 @@ from nsq_spark.source.declaration import (
 from nsq_spark.source.options import (
     CLIENT,
     HADOOP,
+    OF_PATTERN,
     OF_ZONE,
     READ_OPTIONS,
     ReadOptions,
@@ -56,13 +57,7 @@ LIVE_OPTIONS = (
         "nsqlookupd", parse_list, "", "or addresses of the nsqlookupds that name them", aliases=("lookupd",)
     ),
     Option("topic", parse_list, "", "the topics, separated by commas", aliases=("subscribe",)),
-    Option(
-        "topicPattern",
-        str,
-        "",
-        "also topics in which this RE2 expression matches anywhere",
-        aliases=("subscribePattern",),
-    ),
+    OF_PATTERN,
     Option("path", str, "", "an archive to read first (below)"),
     Option(
         "checkpointLocation",

@@ -50,18 +50,19 @@ _size = at_least_one(parse_size)
 OF_ZONE = Option(
     TIME_ZONE, zone_of, "", "time zone of times without an offset; default: the session's (below)"
 )
+OF_PATTERN = Option(
+    "topicPattern",
+    str,
+    "",
+    "also topics in which this RE2 expression matches anywhere",
+    aliases=("subscribePattern",),
+)
 
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
     Option("paths", parse_paths, "", "several paths; `load([...])` sets them"),
     Option("topic", parse_list, "", "only these topics, separated by commas", aliases=("subscribe",)),
-    Option(
-        "topicPattern",
-        str,
-        "",
-        "also topics in which this RE2 expression matches anywhere",
-        aliases=("subscribePattern",),
-    ),
+    OF_PATTERN,
     Option(
         "startTime",
         str,
