@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.to_file.archive import Archive, Plan, Rotation, taken
+from nsq_tools.to_file.archive import Archive, taken
 from nsq_tools.to_file.finishing import check_writable, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
-from nsqd_py.stores.compression import CODECS
 from tests.support.examples import examples
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
-from tests.unit.to_file_fakes import FakeBatch
+from tests.unit.to_file_fakes import FakeBatch, plan_of
 
 KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
 
@@ -104,22 +103,8 @@ def a_place() -> Iterator[Place]:
 
 
 def open_archive(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Archive:
-    suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
-    made = Plan(
-        topic="topic",
-        channel="channel",
-        template=f"a/topic<REV>{suffix}",
-        datetime_format="",
-        work_dir=work,
-        output_dir=output,
-        form=FORMATS[form],
-        codec=CODECS[codec],
-        level=3,
-        rotation=Rotation(),
-        is_shared=False,
-        skips_empty=False,
-    )
-    return Archive(replace(made, **changes), FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+    plan = plan_of(output, "a/topic<REV>", form, codec, **{"work_dir": work, **changes})
+    return Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
 
 
 def write(archive: Archive, *messages: bytes) -> None:

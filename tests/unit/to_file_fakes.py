@@ -1,10 +1,16 @@
-"""What stands in for nsqd in the tests of nsq-to-file."""
+"""What stands in for nsqd, and for the settings, in the tests of nsq-to-file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from nsq_tools.to_file.archive import Plan, Rotation
+from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.client.message import Message
+from nsqd_py.stores.compression import CODECS
 
 
 class FakeBatch:
@@ -41,3 +47,23 @@ class FakeBatch:
 
     def requeue(self, delay_s: float | None = None, ids: Sequence[bytes] | None = None) -> None:
         self.requeued += self.ids if ids is None else ids
+
+
+def plan_of(output: Path, name: str, form: str, codec: str, **changes: Any) -> Plan:
+    """The settings of files that are written in `output`, with their name up to the suffix."""
+    kind = FORMATS[form]
+    plan = Plan(
+        topic="topic",
+        channel="channel",
+        template=f"{name}{kind.suffix}{CODECS[codec].suffix if kind.is_appendable else ''}",
+        datetime_format="",
+        work_dir=output,
+        output_dir=output,
+        form=kind,
+        codec=CODECS[codec],
+        level=3,
+        rotation=Rotation(),
+        is_shared=False,
+        skips_empty=False,
+    )
+    return replace(plan, **changes)

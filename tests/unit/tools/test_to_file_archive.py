@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +29,7 @@ from tests.support.disk_calls import watched
 from tests.support.nsqd_process import REPOSITORY
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
-from tests.unit.to_file_fakes import FakeBatch
+from tests.unit.to_file_fakes import FakeBatch, plan_of
 
 KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codecs]
 EACH_KIND = pytest.mark.parametrize(("form", "codec"), KINDS)
@@ -51,22 +51,8 @@ class ArchiveHarness:
         return self.root / "output"
 
     def plan(self, form: str = "lines", codec: str = "none", **changes: object) -> Plan:
-        suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
-        plan = Plan(
-            topic="topic",
-            channel="channel",
-            template=f"topic<REV>.<DATETIME>{suffix}",
-            datetime_format="%S",
-            work_dir=self.output,
-            output_dir=self.output,
-            form=FORMATS[form],
-            codec=CODECS[codec],
-            level=3,
-            rotation=Rotation(),
-            is_shared=False,
-            skips_empty=False,
-        )
-        return replace(plan, **changes)  # type: ignore[arg-type]
+        settings = {"datetime_format": "%S", **changes}
+        return plan_of(self.output, "topic<REV>.<DATETIME>", form, codec, **settings)
 
     def archive(self, form: str = "lines", codec: str = "none", **changes: object) -> Archive:
         plan = self.plan(form, codec, **changes)
