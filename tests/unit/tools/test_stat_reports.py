@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 from nsq_tools.stat.export import Report, go_line, to_json
+from nsq_tools.stat.options import PROGRAM, TABLE
+from nsq_tools.stat.reports import Reports
 from nsq_tools.stat.rows import Name, Row
+from nsqd_py.cluster.roles import FOLLOWING, Lag, Pair
 from nsqd_py.cluster.statistics import ChannelCounts, Rates
+from nsqd_py.settings.program import FAILED
+from tests.unit.fakes import FakeLog
 from tests.unit.tools.stat_rows import counts
 
 COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
@@ -57,3 +64,16 @@ def test_json_is_an_object_on_a_line() -> None:
         "drain_s": None,
     }
     assert document["rows"][1]["in_per_s"] is None
+
+
+def test_once_says_each_trouble_of_a_standby_that_two_primaries_list() -> None:
+    lag = Lag(1, 1, 60_000)
+    pairs = [Pair(primary, "s:1", True, FOLLOWING, True, lag, 0, 1, 0, False) for primary in ("a:1", "b:1")]
+    cluster = SimpleNamespace(pairs=lambda: pairs, nodes={}, failed_lookups={})
+    poller: Any = SimpleNamespace(cluster=cluster, round=lambda *, waits_for_all: None)
+    model: Any = SimpleNamespace(rows=[])
+    log: Any = FakeLog()
+    options = PROGRAM.read(["--once", "--nsqd-http-address=a:1"])
+    assert Reports(options, poller, model, log).run(TABLE) == FAILED
+    lacks = "nsqd s:1: lacks what its primary"
+    assert log.errors == [f"{lacks} {primary} has had for 60 s" for primary in ("a:1", "b:1")]

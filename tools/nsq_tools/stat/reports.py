@@ -81,8 +81,8 @@ class Reports:
         if not self.model.rows and not failures and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
-        problems = self._problems(failures)
-        for text in problems.values():
+        problems = dict.fromkeys(text for _, text in self._problems(failures))
+        for text in problems:
             self.log.error("%s", text)
         return FAILED if problems else DONE
 
@@ -130,7 +130,7 @@ class Reports:
         for number, failures in enumerate(rounds(self.options, self.poller)):
             if number == 0:
                 self._require_answer(failures)
-            now = self._problems(failures)
+            now = dict(self._problems(failures))
             for who in now.keys() - known.keys():
                 self.log.warning("%s", now[who])
             for who in known.keys() - now.keys():
@@ -158,13 +158,13 @@ class Reports:
         )
         return export.FORMS[form](report, is_first=is_first)
 
-    def _problems(self, failures: Failures) -> dict[str, str]:
-        """Return each failure of a server and each trouble of a standby, by the server and the kind."""
-        found = {failure.who: str(failure) for failure in failures}
+    def _problems(self, failures: Failures) -> Iterator[tuple[str, str]]:
+        """Yield each failure of a server and each trouble of a standby, behind the server and the kind."""
+        for failure in failures:
+            yield failure.who, str(failure)
         for standby in self._standbys():
             for trouble in standby.troubles:
-                found[f"{trouble.node} {trouble.kind}"] = f"nsqd {trouble.node}: {trouble.text}"
-        return found
+                yield f"{trouble.node} {trouble.kind}", f"nsqd {trouble.node}: {trouble.text}"
 
     def _standbys(self) -> list[export.Standby]:
         return export.with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
