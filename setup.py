@@ -24,13 +24,15 @@ CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRI
 # The modules that a message passes. NSQD_COMPILED=1 has mypyc compile them, from the same source: the wheel then fits one
 # version of Python and one platform. The default is the wheel without compiled code, which fits all.
 COMPILED = {
-    "nsqd_py": "alarms batch memory_budget",
     "nsqd_py/api": "publishing",
-    "nsqd_py/diskqueue": "files log open_files ranges records",
+    "nsqd_py/diskqueue": "log memory_budget records",
+    "nsqd_py/diskqueue/files": "log_file open_files",
+    "nsqd_py/diskqueue/journals": "ranges",
     "nsqd_py/net": "loop_iteration transport",
     "nsqd_py/net/http": "connection",
-    "nsqd_py/protocol": "commands frames multi_body parser",
-    "nsqd_py/queue": "channel delivery in_flight message_reader position topic",
+    "nsqd_py/pqueues": "alarms deferred in_flight",
+    "nsqd_py/protocol": "batch commands frames message_ids multi_body parser",
+    "nsqd_py/queue": "channel delivery latency message_reader position publish_buffer topic",
     "nsqd_py/tcp": "client connection fast_publishing",
     "nsqlookupd_py": "connection http",
 }

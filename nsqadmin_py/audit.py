@@ -19,7 +19,7 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
 from nsqadmin_py.webhook import Webhook, WebhookError
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 _MOST_WAITING = 1000
 _PLACES = ("topic", "channel", "node")

@@ -30,7 +30,7 @@ from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime.command import unblock_signals
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import Turns
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, tune_gc
 from nsqd_py.runtime.systemd import Notifier

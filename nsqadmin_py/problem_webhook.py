@@ -19,7 +19,7 @@ from nsqadmin_py.webhook import Webhook, WebhookError
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import KINDS, LOOKUP_KINDS, Problem
 from nsqd_py.net.addresses import split_address
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 # After a failure, the next attempt waits for this long, and for twice as long after each further one.
 _FIRST_PAUSE_S = 5.0

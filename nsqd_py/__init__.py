@@ -6,20 +6,11 @@ The way of a message:
 3. At the end of the event-loop iteration, net/loop_iteration.py lets each topic write all publishes of the
    iteration as one batch to its log (diskqueue/log.py). Then the answers `OK` leave.
 4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
-5. protocol/frames.py cuts frames out of the batch, queue/in_flight.py remembers them, and one send per connection
+5. protocol/frames.py cuts frames out of the batch, pqueues/in_flight.py remembers them, and one send per connection
    carries them.
 6. A FIN ends the message; broker/disk_io.py writes the channel's position to disk 20 times a second.
 
 Modules at the top:
-daemon    builds all objects of an nsqd, and passes to each what it uses; no room imports it
-options   nsqd's settings
-tool_options  settings that several tools share
-tool_completion  names of topics and channels that a shell completes
-tool_checks   checks of these, and the options of the clients of tools
-alarms    deferred messages and deadlines, ordered by time                  pure
-batch     a batch of messages as it was published; ids; the publish buffer      pure
-interfaces  what the pure rooms are given: logs, files, the event loop     pure
-memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
@@ -27,6 +18,7 @@ version   the version of this project, and of the NSQ release that it matches
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).
 
 Rooms, each importing only those below it (setup.cfg has the contracts):
+server      nsqd's settings, and the objects that it is made of
 api         nsqd's HTTP paths
 otel        OpenTelemetry for Producer and Consumer
 stats       statistics for /stats, statsd and Prometheus
@@ -47,6 +39,7 @@ net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process
 settings    flags, config files and what is printed from them
 runtime     log, signals, systemd, threads
+pqueues     what waits for a time: messages in flight, deferred messages, alarms
 protocol    the NSQ protocol without I/O
 testing     nsqds as child processes, and the pytest plugin
 """

@@ -13,7 +13,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqlookupd_py.protocol import REQUIRED_FIELDS, LookupParser, Peer, identify
 from nsqlookupd_py.registry import Name, Registry
 

@@ -21,7 +21,7 @@ from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.command import unblock_signals
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import (
     StopSignals,
     log_uncaught_errors,

@@ -20,7 +20,7 @@ from nsqd_py.net.http.guard import Guard
 from nsqd_py.net.http.router import Access, Request, Route, Router
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.protocol import Peer

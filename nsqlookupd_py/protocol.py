@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import BadBody, Invalid
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.session import INT64, Kind, decode_fields
 
 MAX_LINE_BYTES = 16 * 1024

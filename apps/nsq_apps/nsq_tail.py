@@ -10,7 +10,7 @@ from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
     from nsq_tools.tail.options import TailOptions
-    from nsqd_py.runtime.logs import Log
+    from nsqd_py.runtime.logs.daemon_log import Log
 
 
 def _check(options: TailOptions) -> None:

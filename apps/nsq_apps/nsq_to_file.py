@@ -10,7 +10,7 @@ from nsqd_py.runtime.command import RELOAD, begin
 
 if TYPE_CHECKING:
     from nsq_tools.to_file.options import ToFileOptions
-    from nsqd_py.runtime.logs import Log
+    from nsqd_py.runtime.logs.daemon_log import Log
 
 
 def _check(options: ToFileOptions) -> None:

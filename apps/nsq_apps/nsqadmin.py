@@ -10,7 +10,7 @@ from nsqd_py.runtime.command import RELOAD, begin
 
 if TYPE_CHECKING:
     from nsqadmin_py.options import NsqadminOptions
-    from nsqd_py.runtime.logs import Log
+    from nsqd_py.runtime.logs.daemon_log import Log
 
 
 def _serve(options: NsqadminOptions, log: Log) -> int:

@@ -11,8 +11,8 @@ from nsqd_py.errors import StartError
 from nsqd_py.runtime.command import RELOAD_AND_DRAIN, begin, unblock_signals
 
 if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
-    from nsqd_py.runtime.logs import Log
+    from nsqd_py.runtime.logs.daemon_log import Log
+    from nsqd_py.server.options import NsqdOptions
 
 
 def _serve(options: NsqdOptions, log: Log) -> int:
@@ -25,7 +25,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
         )
     if warning := _group_warning(options):
         log.warning("%s", warning)
-    from nsqd_py.daemon import Asked, Daemon
+    from nsqd_py.server.daemon import Asked, Daemon
 
     if options.lease:
         from nsqd_py.runtime.systemd import Notifier
@@ -46,7 +46,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 
 def _check(options: NsqdOptions) -> None:
     """Raise BadOptions or StartError if nsqd cannot start with these options."""
-    from nsqd_py.options import check_options
+    from nsqd_py.server.options import check_options
 
     check_options(options)
     if options.check_config or options.print_config:
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     begin(RELOAD_AND_DRAIN)  # before the imports, which take most of the start
     from nsq_apps.starting import run_daemon
-    from nsqd_py.options import LOG_PREFIX, read_options
+    from nsqd_py.server.options import LOG_PREFIX, read_options
 
     return run_daemon("nsqd", LOG_PREFIX, read_options, _check, _serve, _instead, argv=argv)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import RELOAD, begin
 
 if TYPE_CHECKING:
-    from nsqd_py.runtime.logs import Log
+    from nsqd_py.runtime.logs.daemon_log import Log
     from nsqlookupd_py.options import NsqlookupdOptions
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import is_loopback_address
 from nsqd_py.runtime.command import complain, with_streams
-from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.settings.declaration import BadOptions, Options
 from nsqd_py.settings.flags import config_warnings, effective_config
 from nsqd_py.settings.program import BAD_USAGE, DONE, FAILED, LogOptions, Program, ProgramOptions, ToolError

@@ -28,10 +28,10 @@ from gevent.threadpool import ThreadPool
 
 from nsqadmin_py.history.ring import Ring
 from nsqadmin_py.history.series import History, Key, Rings, Series
-from nsqd_py.diskqueue.files import replace_file
+from nsqd_py.diskqueue.files.log_file import replace_file
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_slices, in_thread
 
 _MAGIC = b"nsqadmin-history 2 "

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsqadmin_py.messages.filters import MessageFilter
-from nsqd_py.batch import Batch
 from nsqd_py.cluster.upstream import UpstreamError
 from nsqd_py.cluster.values import Statistics, number_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 
 # The part of a body that the page shows: characters, or bytes of a body that is no text.

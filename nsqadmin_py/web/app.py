@@ -24,8 +24,8 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.net.http.handling import ASKED, CHANGED
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import Log
 
 # By method and path, such as "GET /api/topics".
 Routes = dict[str, Handler]

@@ -21,7 +21,7 @@ from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.net.tls_context import server_context, set_lowest_version
 from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import Turns
 
 # A connection without progress for this long is closed: idle, dribbling, or not reading.

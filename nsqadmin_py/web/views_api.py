@@ -31,7 +31,7 @@ from nsqd_py.cluster.problems.kinds import KINDS
 from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.problems.states import FAILED, GONE, NEW, OK, SLOW, STOPPED, state_of
 from nsqd_py.errors import missing_package
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.threads import in_slices
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION

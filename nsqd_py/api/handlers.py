@@ -13,7 +13,6 @@ from importlib import import_module
 import gevent
 import orjson
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.errors import BadBody, BadMessage, ClientError, HttpError, missing_package
@@ -21,6 +20,7 @@ from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name

@@ -14,9 +14,9 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
 from nsqd_py.broker.housekeeping import living_of
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.journals.ranges import Range, count_of, union
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, count_of, union
 from nsqd_py.diskqueue.reading import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers

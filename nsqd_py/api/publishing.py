@@ -13,7 +13,6 @@ from typing import Any
 
 from nsqd_py.api import handlers
 from nsqd_py.api.routes import PUB, ROUTER
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
@@ -21,7 +20,8 @@ from nsqd_py.net.http.answers import PREPARED, Reply
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls_options import TLS_REQUIRED
-from nsqd_py.runtime.logs import Log
+from nsqd_py.protocol.batch import SIZE_BYTES
+from nsqd_py.runtime.logs.daemon_log import Log
 
 MAX_KNOWN_HEAD_BYTES = 2048
 _MOST_KNOWN_HEADS = 1024

@@ -9,7 +9,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.router import Access, BodyRule, Route, Router
-from nsqd_py.options import NsqdOptions
+from nsqd_py.server.options import NsqdOptions
 
 MESSAGE: BodyRule[Broker] = BodyRule(
     lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR

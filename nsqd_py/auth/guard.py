@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gevent
 from gevent import ssl
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthFailures, AuthQuestion, AuthServers, NoAuthorization, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Resolve
 from nsqd_py.net.tls_context import client_context
+from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.durations import SECOND_NS
 
 if TYPE_CHECKING:

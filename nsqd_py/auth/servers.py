@@ -13,7 +13,7 @@ import gevent
 
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
-from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 MAX_ANSWER_BYTES = 1024 * 1024

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from gevent.event import Event
 
-from nsqd_py.alarms import Alarms
-from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
@@ -23,32 +21,34 @@ from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.journal import Journal, journal_name
+from nsqd_py.diskqueue.journals.journal import Journal, journal_name
+from nsqd_py.diskqueue.journals.ranges import Range, encode_epoch_file
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, encode_epoch_file
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
-from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.net.http.answers import ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import Connections
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.options import NsqdOptions
+from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin, policy_of
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
-from nsqd_py.queue.in_flight import LatencyMeter
+from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.queue.position import Position
 from nsqd_py.runtime.disk_speed import DiskSpeed
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
+from nsqd_py.server.options import NsqdOptions
 
 if TYPE_CHECKING:
     from nsqd_py.auth.servers import AuthFailures
     from nsqd_py.broker.mending import LogFiles
     from nsqd_py.broker.scrub import Scrub
-    from nsqd_py.diskqueue.files import LogFile
+    from nsqd_py.diskqueue.files.log_file import LogFile
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
 
@@ -57,7 +57,7 @@ _UNFINISHED_BODIES = 32
 
 
 class Broker:
-    """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
+    """All topics of one nsqd. `options` are those of `nsqd_py.server.options`."""
 
     def __init__(
         self,

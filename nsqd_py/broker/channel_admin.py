@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nsqd_py.alarms import Run
-from nsqd_py.batch import Batch
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
-from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordWindow, read_by
 from nsqd_py.diskqueue.records import Damaged, Incomplete
+from nsqd_py.pqueues.deferred import Run
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.threads import in_thread

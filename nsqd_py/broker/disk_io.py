@@ -18,13 +18,14 @@ from typing import Any
 import gevent
 from gevent.hub import Waiter
 
-from nsqd_py.batch import Batch, Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
 from nsqd_py.errors import InternalError
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import Job, in_thread
 

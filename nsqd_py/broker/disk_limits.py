@@ -16,10 +16,10 @@ import gevent
 import gevent.event
 
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 
 _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"

@@ -14,7 +14,6 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.batch import id_time_ns
 from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult, in_timed_thread
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.services import BrokerServices, Topic
@@ -26,9 +25,10 @@ from nsqd_py.diskqueue.compaction import (
     moved_bytes,
     retained_seq,
 )
-from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
+from nsqd_py.diskqueue.journals.ranges import Range, union
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, union
+from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 

@@ -21,9 +21,9 @@ from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.scrub import ScrubbedFile, damage_text
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
-from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.threads import in_thread

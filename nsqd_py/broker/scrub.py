@@ -19,11 +19,11 @@ import gevent
 
 from nsqd_py.broker.services import BrokerServices
 from nsqd_py.diskqueue.checking import check_piece
-from nsqd_py.diskqueue.ranges import Range, count_of
+from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.options import AUTO
 from nsqd_py.runtime.pacing import PAUSE_S, WorkSlices
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.server.options import AUTO
 
 _PASS_S = 20 * 3600.0  # a day, with time for pauses
 _LEAST_RATE = 1_000_000

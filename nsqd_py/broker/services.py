@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import HttpError
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
-from nsqd_py.options import NsqdOptions
+from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.queue import topic as queue_topic
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.disk_speed import DiskSpeed
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.server.options import NsqdOptions
 
 # A topic whose log is on disk.
 Topic = queue_topic.Topic[TopicLog]

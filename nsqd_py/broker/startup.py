@@ -10,13 +10,21 @@ from heapq import merge
 from itertools import chain
 from pathlib import Path
 
-from nsqd_py.alarms import Wait
 from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.files import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, says_deleted
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, ranges_of, union
+from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
+from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition, says_deleted
+from nsqd_py.diskqueue.journals.ranges import (
+    EPOCHS_FILE,
+    Range,
+    SeqRanges,
+    common,
+    count_of,
+    ranges_of,
+    union,
+)
+from nsqd_py.diskqueue.journals.waits import PackedWaits, grouped, parts, without
 from nsqd_py.diskqueue.recovery import (
     LogEnd,
     TopicFiles,
@@ -25,11 +33,11 @@ from nsqd_py.diskqueue.recovery import (
     needed_of,
     read_log,
 )
-from nsqd_py.diskqueue.waits import PackedWaits, grouped, parts, without
 from nsqd_py.errors import StartError, is_full
-from nsqd_py.options import HOSTNAME, default_node_id
+from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
+from nsqd_py.server.options import HOSTNAME, default_node_id
 
 _LEFTOVERS = (
     BACK_SUFFIX,

@@ -34,16 +34,16 @@ import gevent
 from gevent.event import Event
 from google_crc32c import extend
 
-from nsqd_py.batch import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.clock import SteadyClock
-from nsqd_py.diskqueue.files import replace_file, sync_directory
+from nsqd_py.diskqueue.files.log_file import replace_file, sync_directory
+from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
-from nsqd_py.interfaces import PositionJournal
+from nsqd_py.protocol.message_ids import END_OF_IDS_NS, FIRST_ID_NS
+from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.private_files import read_bytes

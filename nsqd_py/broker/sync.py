@@ -18,13 +18,13 @@ from time import monotonic_ns
 import gevent
 from gevent.event import Event
 
-from nsqd_py.alarms import Alarm
-from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, give_up, sync_and_release, sync_together
 from nsqd_py.errors import InternalError
+from nsqd_py.pqueues.alarms import Alarm
+from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import Job

@@ -19,6 +19,7 @@ errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure
 process     forks, the end of the interpreter, event loops, and the log
 lookup      addresses and answers of nsqlookupds                        pure
+tool_checks  checks of the settings that several tools share, and the options of their clients
 
 A message meets five of them until its handler runs: the `Connection` reads and decodes it (its `ClientSession` is the
 protocol without the socket), the `NsqdSubscription` puts it in flight in the `InFlightWindow` of that nsqd, as part of a

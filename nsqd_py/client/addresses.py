@@ -8,7 +8,7 @@ from itertools import chain
 
 from nsqd_py.client.errors import BadAddress
 from nsqd_py.net.addresses import join_address, parse_host_port
-from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.runtime.logs.hidden import hidden_url
 
 UNIX_PREFIX = "unix:"
 URL_PREFIX = "nsq://"

@@ -11,7 +11,7 @@ from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.net.addresses import is_host, join_address
 from nsqd_py.runtime.documents import MOST_NSQDS
-from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.runtime.logs.hidden import hidden_url
 from nsqd_py.settings.flags import addresses_from_environment
 
 _SCHEMES = ("http", "https")

@@ -18,7 +18,7 @@ from time import monotonic
 from weakref import ref
 
 from nsqd_py.client.errors import BadClientOption, WrongPlace
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.runtime.logs.lines import LineWriter
 
 
 class ProcessHooks:

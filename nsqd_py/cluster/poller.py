@@ -43,7 +43,7 @@ from nsqd_py.cluster.upstream import (
 from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.protocol import MAGIC_V2
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.threads import in_slices
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.

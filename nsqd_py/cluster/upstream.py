@@ -16,7 +16,7 @@ from nsqd_py.cluster.values import rows_in
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.threads import in_slices
 
 # The part of an error answer that the error shows.

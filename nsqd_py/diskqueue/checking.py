@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,

@@ -13,12 +13,19 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, new_salt, run_to_end, sync_directory
+from nsqd_py.diskqueue.files.log_file import (
+    COMPACT_SUFFIX,
+    LogFile,
+    Segment,
+    new_salt,
+    run_to_end,
+    sync_directory,
+)
+from nsqd_py.diskqueue.journals.ranges import Range, is_within
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, is_within
 from nsqd_py.diskqueue.reading import RecordWindow, read_by
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode_header, encode_record
+from nsqd_py.protocol.batch import Batch
 
 # One step writes this many bytes or records, about 10 ms, since the thread may keep the event loop from running.
 _PIECE_BYTES = 256 * 1024

@@ -16,8 +16,7 @@ from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 
-from nsqd_py.batch import Batch, id_time_ns
-from nsqd_py.diskqueue.files import (
+from nsqd_py.diskqueue.files.log_file import (
     GONE_SUFFIX,
     LARGEST_STEP,
     SPARE_SUFFIX,
@@ -26,8 +25,9 @@ from nsqd_py.diskqueue.files import (
     new_salt,
     run_to_end,
 )
-from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.ranges import Epochs, count_of, raised
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
+from nsqd_py.diskqueue.journals.ranges import Epochs, count_of, raised
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
     ChunkReader,
     KeptRecords,
@@ -47,7 +47,8 @@ from nsqd_py.diskqueue.syncing import (
     sync_and_release,
     written_lately,
 )
-from nsqd_py.memory_budget import MemoryBudget
+from nsqd_py.protocol.batch import Batch
+from nsqd_py.protocol.message_ids import id_time_ns
 
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
 _first_seq_of = attrgetter("first_seq")
@@ -66,7 +67,7 @@ class TopicLog:
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
     damage         the damage found since the start
-    epochs         see `nsqd_py.diskqueue.ranges`
+    epochs         see `nsqd_py.diskqueue.journals.ranges`
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     chunks         reads the files, and caches what was read

@@ -42,8 +42,8 @@ from typing import Literal, Self
 
 import cramjam
 
-from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue import records
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 from nsqd_py.protocol.frames import hex_ids
 
 FLAG_DUE = 2

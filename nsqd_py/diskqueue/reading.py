@@ -17,10 +17,10 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from nsqd_py.batch import Batch, id_time_ns
-from nsqd_py.diskqueue.files import LogFile
-from nsqd_py.diskqueue.open_files import do_nothing
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.files.open_files import do_nothing
+from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
     MAGIC,
@@ -35,7 +35,8 @@ from nsqd_py.diskqueue.records import (
     next_record,
 )
 from nsqd_py.diskqueue.recovery import DamageReport
-from nsqd_py.memory_budget import MemoryBudget
+from nsqd_py.protocol.batch import Batch
+from nsqd_py.protocol.message_ids import id_time_ns
 
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024

@@ -36,8 +36,8 @@ from typing import NamedTuple, Protocol
 
 from google_crc32c import extend
 
-from nsqd_py.batch import Batch
 from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.protocol.batch import Batch
 
 MAGIC = b"NSQr"
 FILE_MAGIC = b"NSQf"

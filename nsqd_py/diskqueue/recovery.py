@@ -20,10 +20,17 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.file_bytes import FileBytes
-from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import ByteRanges, Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.files.file_bytes import FileBytes
+from nsqd_py.diskqueue.files.log_file import (
+    INDEX_EVERY,
+    LogFile,
+    log_file_name,
+    parse_log_file_name,
+    replace_file,
+)
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.ranges import ByteRanges, Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.journals.waits import PackedWaits
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,
@@ -39,7 +46,6 @@ from nsqd_py.diskqueue.records import (
     next_record,
     unpack_header,
 )
-from nsqd_py.diskqueue.waits import PackedWaits
 
 _SMALL_BYTES = 64 * 1024
 _ZEROS = bytes(_SMALL_BYTES)

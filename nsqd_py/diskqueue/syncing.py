@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from time import monotonic_ns
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header, next_record
 from nsqd_py.errors import InternalError
+from nsqd_py.protocol.batch import Batch
 
 
 class CallTimer:

@@ -15,11 +15,10 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.batch import Batch
 from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE
-from nsqd_py.diskqueue.files import sync_directory
-from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.files.log_file import sync_directory
+from nsqd_py.diskqueue.journals.journal import SavedPosition
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
@@ -27,6 +26,7 @@ from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_dir
 from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, finding_text, some, table
 from nsqd_py.go_import import go_files
 from nsqd_py.go_import.take_over import may_last, sync_files
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION
 

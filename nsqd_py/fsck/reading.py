@@ -11,10 +11,10 @@ from pathlib import Path
 
 from nsqd_py.broker import state_files
 from nsqd_py.diskqueue import recovery
-from nsqd_py.diskqueue.journal import SavedPosition, journal_name, read_journal, says_deleted
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.journals.journal import SavedPosition, journal_name, read_journal, says_deleted
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.journals.waits import PackedWaits
 from nsqd_py.diskqueue.records import NewerFormat
-from nsqd_py.diskqueue.waits import PackedWaits
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name

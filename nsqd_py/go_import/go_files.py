@@ -21,7 +21,7 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
-from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.protocol.batch import SIZE_BYTES
 
 ID_BYTES = 16
 OVERHEAD_BYTES = 8 + 2 + ID_BYTES  # what the size counts in addition to the body

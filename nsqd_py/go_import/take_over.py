@@ -19,15 +19,15 @@ from typing import Any
 import orjson
 
 from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata
-from nsqd_py.diskqueue.files import parse_log_file_name, replace_file, sync_directory
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name, replace_file, sync_directory
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files
 from nsqd_py.errors import StartError
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_queue import GoDamage, GoQueue, find_go_queues
 from nsqd_py.go_import.topics import GoTopic, ImportedTopic, TopicImport, existing_topic
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import make_directory, open_directory
 
 MARKER = "imported.json"

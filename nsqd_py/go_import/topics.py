@@ -16,16 +16,16 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple
 
-from nsqd_py.alarms import Wait
-from nsqd_py.batch import SIZE_BYTES, Batch
-from nsqd_py.diskqueue.files import LogFile, log_file_name, new_salt
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, journal_name, read_journal
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name, new_salt
+from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition, journal_name, read_journal
+from nsqd_py.diskqueue.journals.ranges import SeqRanges
+from nsqd_py.diskqueue.journals.waits import grouped
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import TopicFiles, recover_file
-from nsqd_py.diskqueue.waits import grouped
 from nsqd_py.go_import.go_files import GoMessage
 from nsqd_py.go_import.go_queue import GoQueue, OnDamage
+from nsqd_py.pqueues.deferred import Wait
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 from nsqd_py.runtime import private_files
 
 

@@ -22,11 +22,11 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.interfaces import LineWriter
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look
 from nsqd_py.lease.succession import MARGIN, Succession
-from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.runtime.logs.outages import OutageLog
 
 
 def boot_clock() -> float:

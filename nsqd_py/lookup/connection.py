@@ -15,13 +15,13 @@ import gevent
 import orjson
 from gevent.event import Event
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
-from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V1
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.session import Kind, decode_fields
 from nsqd_py.protocol.wrong_port import not_lookupd_tcp
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.version import NSQ_VERSION
 
 OK = b"OK"

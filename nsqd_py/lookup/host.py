@@ -14,8 +14,8 @@ from gevent.event import Event
 
 from nsqd_py.net.addresses import check_host, join_address, parse_host_port
 from nsqd_py.net.socket_buffers import literal_target
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outages import Backoff, OutageLog
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 
 class Endpoint(NamedTuple):

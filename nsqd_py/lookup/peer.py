@@ -23,8 +23,8 @@ from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, parse_p
 from nsqd_py.lookup.host import Endpoint, LookupAddress
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outages import Backoff, OutageLog
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 Key = tuple[str, str]
 

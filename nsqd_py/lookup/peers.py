@@ -25,8 +25,8 @@ from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.net.http.client import HttpClient, HttpClientError, limit_s
 from nsqd_py.net.tls_options import peer_context
-from nsqd_py.options import NsqdOptions
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.server.options import NsqdOptions
 
 # How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.
 FIRST_ATTEMPTS_S = 2.0

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import gevent
 
 from nsqd_py.net.addresses import host_of
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.settings.program import LimitOptions
 

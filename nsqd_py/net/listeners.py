@@ -15,7 +15,7 @@ from typing import Any
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import join_address, split_address
 from nsqd_py.net.limits import Connections
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.systemd import InheritedSockets
 
 BACKLOG = 4096

@@ -23,8 +23,9 @@ from typing import Any, Protocol
 
 from gevent import getcurrent
 
-from nsqd_py.interfaces import Committer, DaemonLog, Deliverer, Flusher
-from nsqd_py.runtime.bugs import report_bug
+from nsqd_py.runtime.iteration_end import Committer, Deliverer, Flusher
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.lines import DaemonLog
 from nsqd_py.runtime.pacing import Turns
 
 # Time for all workers together in one iteration of the event loop.

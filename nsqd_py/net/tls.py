@@ -12,7 +12,7 @@ from nsqd_py.errors import LayerError
 from nsqd_py.net import tls_context
 from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import ServerTlsOptions
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import Stamp, stamp_of
 from nsqd_py.settings.types import OPENSSL_DEFAULT
 

@@ -21,8 +21,8 @@ from nsqd_py.net.limits import HANDSHAKE, REASON_TEXTS, WRITE, Connections, Time
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol.frames import Part
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import Log
 
 _READ = 1
 _WRITE = 2

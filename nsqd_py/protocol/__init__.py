@@ -12,6 +12,8 @@ outgoing        commands as bytes
 incoming        turns bytes into messages, responses and errors
 
 Both
+batch           messages as they were published, in one piece of memory
+message_ids     the ids of messages, and what generates them
 names           valid names of topics and channels
 wrong_port      error messages for a connection to the wrong port
 

@@ -1,6 +1,6 @@
 """The commands of clients, as the parser returns them, and the table of checks that make them.
 
-`body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. The names of topics and channels are valid.
+`body`, `count` and `stride` are those of `nsqd_py.protocol.batch.Batch`. The names of topics and channels are valid.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.frames import ID_LENGTH
 from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.names import is_valid_name, quote

@@ -11,7 +11,7 @@ from binascii import hexlify
 from functools import lru_cache
 from struct import Struct
 
-from nsqd_py.batch import SIZE_BYTES, Batch
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 
 RESPONSE = 0
 ERROR = 1

@@ -10,9 +10,9 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol import frames
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.frames import ERROR, ID_LENGTH, MESSAGE, MESSAGE_OVERHEAD, RESPONSE
 from nsqd_py.protocol.wrong_port import not_nsqd_tcp
 

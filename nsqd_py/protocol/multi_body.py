@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from nsqd_py.batch import IDS_PER_TICK, SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage
+from nsqd_py.protocol.batch import SIZE_BYTES, cut_out, uniform_stride
+from nsqd_py.protocol.message_ids import IDS_PER_TICK
 
 # The messages of one slice. A slice takes 0.5 to 1.5 ms if their sizes differ, and 0.02 ms if they are equal. It
 # becomes a separate batch, so that later work on a batch (finding its messages, delivering, peeking) takes no longer.
@@ -13,7 +14,7 @@ SLICE_MESSAGES = IDS_PER_TICK
 _MOST_COMPARED_BYTES = 256 * 1024
 _FEWEST_COMPARED = 16  # fewer take less time one by one: large messages would be copied for it
 
-# (body, count, stride) of a `nsqd_py.batch.Batch`
+# (body, count, stride) of a `nsqd_py.protocol.batch.Batch`
 Part = tuple[bytes, int, int]
 
 _read_int32 = Struct(">i").unpack_from

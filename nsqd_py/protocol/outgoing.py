@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.names import is_valid_name
 
 NOP = b"NOP\n"

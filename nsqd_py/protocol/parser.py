@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from struct import Struct
 
-from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
+from nsqd_py.protocol.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.protocol.commands import (
     AFTER_BODY,
     BEFORE_BODY,

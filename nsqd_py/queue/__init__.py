@@ -5,7 +5,9 @@ message_reader  the newest messages in memory, the others in the log; requeued o
 channel         a channel: its consumers, and their answers
 position        the state of a channel's messages by sequence number, with the changes that are not in its journal yet
 delivery        sends messages to ready consumers; messages that cannot be read are retried later
-in_flight       the in-flight messages of one client, and when they time out; percentiles of the time from publish to FIN
+publish_buffer  collects the publishes of one event-loop iteration, and makes batches of them
+latency         percentiles of the time from publish to FIN
+storage         interfaces of the files that are used here: a topic's log, and a channel's journal
 dead_letters    moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry          drops messages older than --message-ttl
 disk_limits     limits on the disk space of topics

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from nsqd_py.alarms import Alarms, Run
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.interfaces import IterationEnd
+from nsqd_py.diskqueue.journals.ranges import runs_of
+from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.pqueues.deferred import Run
+from nsqd_py.pqueues.in_flight import Delivery, InFlightTable
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
-from nsqd_py.queue.in_flight import Delivery, InFlightTable
 from nsqd_py.queue.message_reader import (
     LONGEST_RUN,
     MOST_ATTEMPTS,
@@ -22,6 +22,7 @@ from nsqd_py.queue.message_reader import (
     published_ns,
 )
 from nsqd_py.queue.position import Position
+from nsqd_py.runtime.iteration_end import IterationEnd
 
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)

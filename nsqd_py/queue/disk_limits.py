@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
     from nsqd_py.queue.topic import Topic

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from nsqd_py.alarms import Alarm, Alarms
+from nsqd_py.pqueues.alarms import Alarm, Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.message_reader import published_ns
 from nsqd_py.queue.topic import Topic

@@ -10,10 +10,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import Protocol
 
-from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.errors import is_full
-from nsqd_py.interfaces import DaemonLog, MessageLog
+from nsqd_py.protocol.batch import Batch
+from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.queue.position import Position
+from nsqd_py.queue.storage import MessageLog
+from nsqd_py.runtime.logs.lines import DaemonLog
 
 _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024

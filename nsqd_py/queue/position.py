@@ -15,10 +15,10 @@ from functools import partial
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
-from nsqd_py.alarms import DeferredQueue, Run, Wait, queued_after
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
-from nsqd_py.interfaces import PositionJournal, SnapshotWrite
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
+from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, queued_after
+from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.queue.storage import PositionJournal, SnapshotWrite
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same

@@ -11,17 +11,21 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from nsqd_py.batch import NOTHING, SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
+from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.errors import InternalError
-from nsqd_py.interfaces import DaemonLog, IterationEnd, MessageLog
-from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch
+from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
+from nsqd_py.queue.publish_buffer import NOTHING, PublishBuffer, Publisher, Tickets
+from nsqd_py.queue.storage import MessageLog
 from nsqd_py.runtime.disk_speed import SLOW_NS, UNMEASURED, DiskSpeed
+from nsqd_py.runtime.iteration_end import IterationEnd
+from nsqd_py.runtime.logs.lines import DaemonLog
 
 _TRIM_EVERY = 64
 

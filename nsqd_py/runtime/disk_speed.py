@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from nsqd_py.alarms import Alarms
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.runtime.logs.lines import LineWriter
 
 T = TypeVar("T")
 

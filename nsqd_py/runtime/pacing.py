@@ -15,7 +15,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.alarms import Alarms
+from nsqd_py.pqueues.alarms import Alarms
 
 SLICE_S = 0.001
 # Not 0: gevent runs up to 50 callbacks before it polls, and each `sleep(0)` is one. In slices of 2 ms that delayed

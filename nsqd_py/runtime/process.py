@@ -13,8 +13,8 @@ from typing import Any
 import gevent
 import gevent.event
 
-from nsqd_py.runtime.bugs import bug_text
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import bug_text
+from nsqd_py.runtime.logs.daemon_log import Log
 
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50

@@ -13,7 +13,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 FIRST_DESCRIPTOR = 3
 # The loop waits no longer for a manager that does not read.

@@ -7,4 +7,6 @@ command_line  flags in Go's forms, --help and completion, by click
 flags         the config file and the environment
 durations     durations and times that users write
 regex         regular expressions that users write
+tools         settings that several tools share
+completion    names of topics and channels, for a shell that completes them
 """

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from nsqd_py.runtime.command import complain
-from nsqd_py.runtime.hidden import without_logins
+from nsqd_py.runtime.logs.hidden import without_logins
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.flags import suggestion
 

@@ -22,7 +22,7 @@ from itertools import combinations
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from nsqd_py.errors import missing_package
-from nsqd_py.runtime.hidden import without_logins
+from nsqd_py.runtime.logs.hidden import without_logins
 from nsqd_py.settings.types import BOOL, STRING, STRINGS, URLS, Kind
 
 T = TypeVar("T")

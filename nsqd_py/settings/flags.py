@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nsqd_py.runtime.hidden import HIDDEN, without_logins
+from nsqd_py.runtime.logs.hidden import HIDDEN, without_logins
 from nsqd_py.settings.declaration import BadOptions, Options, Setting
 from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
+from nsqd_py.runtime.logs.daemon_log import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS

@@ -11,7 +11,13 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_spark_setting, hidden_url, hidden_value
+from nsqd_py.runtime.logs.hidden import (
+    hidden_option,
+    hidden_path,
+    hidden_spark_setting,
+    hidden_url,
+    hidden_value,
+)
 from nsqd_py.settings.durations import (
     MAX_NS,
     MILLISECOND_NS,

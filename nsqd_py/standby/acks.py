@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from nsqd_py.batch import Tickets
+from nsqd_py.queue.publish_buffer import Tickets
 
 
 class _Held(NamedTuple):

@@ -21,10 +21,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsqd_py.diskqueue.file_bytes import FileBytes
-from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import journal_name, read_journal
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.files.file_bytes import FileBytes
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journals.journal import journal_name, read_journal
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
     Damaged,

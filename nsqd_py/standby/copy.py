@@ -28,16 +28,16 @@ from nsqd_py.broker.state_files import (
     read_epochs,
     write_checked,
 )
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, Range, common, common_end, count_of, union
+from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, Epochs, Range, common, common_end, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
-from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file, write_bytes
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
 from nsqd_py.standby.damage import ArrivalCheck, KnownFile
@@ -129,7 +129,7 @@ class Copy:
     Files grow at their end, or are replaced by a new version. Whatever else would happen to messages that were not
     finished, they are set aside first, see `Aside`.
 
-    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.ranges`
+    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.journals.ranges`
     epochs       of the logs, by topic
     member       this nsqd in the group that shares its lease, for offers
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsqd_py.diskqueue.checking import valid_end
-from nsqd_py.diskqueue.ranges import ByteRanges, Range, count_of
+from nsqd_py.diskqueue.journals.ranges import ByteRanges, Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, Damaged, FileHeader
 
 # No record is so large, with the usual limits; if one is, the file is read again to check it.

@@ -27,11 +27,11 @@ from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import LeaseError, LeaseLost, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.net.tls_options import peer_context
-from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.documents import checked_number, load_foreign_json
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.logs.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.copy import own_member, read_state
 from nsqd_py.standby.messages import GroupMember
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from nsqd_py.diskqueue.files import parse_log_file_name
-from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.journals.ranges import Epochs, decode_epochs
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.errors import NsqdError
-from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES, NodeState
 from nsqd_py.standby.messages import FETCH, STREAM_FRAME
 

@@ -17,12 +17,12 @@ from typing import Any
 import gevent
 
 from nsqd_py.broker.state_files import MEMBER_FILE
-from nsqd_py.diskqueue.ranges import Epochs
+from nsqd_py.diskqueue.journals.ranges import Epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import outgoing
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state

@@ -37,16 +37,22 @@ from nsqd_py.broker.state_files import (
     write_checked,
     write_clean_stop,
 )
-from nsqd_py.diskqueue.files import BACK_SUFFIX, LogFile, log_file_name, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import (
+    BACK_SUFFIX,
+    LogFile,
+    log_file_name,
+    parse_log_file_name,
+    sync_directory,
+)
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
 from nsqd_py.diskqueue.recovery import LogEnd, RecoveredFile, recover_file
 from nsqd_py.errors import NsqdError, StartError
-from nsqd_py.options import NsqdOptions
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, open_file
 from nsqd_py.runtime.threads import GreenletLock, in_thread
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
 from nsqd_py.standby.fetch_server import MOST_BYTES
 from nsqd_py.standby.messages import CHECKED_BYTES, Offer

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nsqd_py.alarms import Alarm
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address
-from nsqd_py.options import NsqdOptions
+from nsqd_py.pqueues.alarms import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.runtime.private_files import read_regular
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.fetch_server import FetchServer
 from nsqd_py.standby.messages import (

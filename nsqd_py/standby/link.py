@@ -18,9 +18,9 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.net.addresses import check_host, socket_address
 from nsqd_py.net.tls import names_in
 from nsqd_py.net.tls_options import peer_context
-from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
 from nsqd_py.runtime.documents import load_member_json
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.messages import Caller, Offer
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from nsqd_py.batch import Tickets
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
-from nsqd_py.diskqueue.ranges import Epochs
+from nsqd_py.diskqueue.journals.ranges import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
+from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.fetch_server import FetchServer, NodeState

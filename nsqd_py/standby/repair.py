@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
-from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.journals.ranges import Epochs, Range
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import Epochs, Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.errors import NsqdError
-from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
 
 _MOST_BYTES = 1024 * 1024

@@ -21,9 +21,9 @@ from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
 from nsqd_py.net.transport import Stream
-from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import Door

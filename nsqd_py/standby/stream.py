@@ -22,14 +22,14 @@ from google_crc32c import extend
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
-from nsqd_py.diskqueue.files import LogFile, log_file_name
-from nsqd_py.diskqueue.journal import DELETED, encode_entry, journal_name
+from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
+from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
+from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import Invalid
-from nsqd_py.interfaces import PositionJournal
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages

@@ -16,11 +16,11 @@ from gevent.event import Event
 
 from nsqd_py.broker.scrub import ScrubbedFile, damage_text
 from nsqd_py.diskqueue.checking import damage_in
-from nsqd_py.diskqueue.ranges import Range, count_of
+from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.errors import NsqdError
-from nsqd_py.options import NsqdOptions
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.copy import Copy, topic_of
 from nsqd_py.standby.damage import CopyDamage, KnownFile, changed_files
 from nsqd_py.standby.repair import RepairedFile, repair_ranges

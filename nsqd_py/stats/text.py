@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.net.addresses import host_and_port
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Statistics, Stats, health_text

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import cramjam
 
-from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.documents import begins_with_message
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec

@@ -21,13 +21,13 @@ from nsqd_py.net.layers import DeflateLayer, Layer, Stacked
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
+from nsqd_py.pqueues.in_flight import InFlightTable
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import DPUB, MPUB, PUB
 from nsqd_py.protocol.session import STATE_STANDBY, Limits, Session, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL
-from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard

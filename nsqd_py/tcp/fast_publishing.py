@@ -16,15 +16,15 @@ from struct import Struct
 from time import monotonic_ns
 from typing import Any
 
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol import frames
+from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.commands import PUB
 from nsqd_py.protocol.names import MAX_NAME_LENGTH
 from nsqd_py.protocol.session import Limits
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.tcp.connection import ClientConnection
 
 _LONGEST_LINE = len("PUB \n") + MAX_NAME_LENGTH

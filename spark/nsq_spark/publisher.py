@@ -17,13 +17,13 @@ from time import monotonic, sleep
 from typing import Any
 
 from nsq_spark.archive.chunk import Payload
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, PendingPublish
-from nsqd_py.runtime.outages import Backoff
+from nsqd_py.protocol.batch import SIZE_BYTES
+from nsqd_py.runtime.logs.outages import Backoff
 
 # The limits of what is unanswered, and so of what may be stored twice after a failure. nsqd answers a batch at once: if it
 # ends with one that it stored and did not answer, four batches are at most four times what is stored twice. Two for each

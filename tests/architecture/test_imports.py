@@ -21,7 +21,7 @@ PACKAGES = {
     "nsq_spark": ROOT / "spark",
 }
 LIBRARIES = [package for package in PACKAGES if package != "nsq_apps"]
-ROOMS_WITHOUT_IO = ("nsqd_py/protocol", "nsqd_py/queue")
+ROOMS_WITHOUT_IO = ("nsqd_py/pqueues", "nsqd_py/protocol", "nsqd_py/queue")
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
 
 
@@ -177,8 +177,8 @@ def test_the_queue_needs_no_event_loop_file_or_logger() -> None:
             "logging",
             "mmap",
             "threading",
-            "nsqd_py.runtime.logs",
-            "nsqd_py.diskqueue.files",
+            "nsqd_py.runtime.logs.daemon_log",
+            "nsqd_py.diskqueue.files.log_file",
         }
         == set()
     )

@@ -97,7 +97,7 @@ def test_the_drawing_of_the_rooms_has_the_order_of_the_contract() -> None:
     setup.read(ROOT / "setup.cfg", "utf-8")
     layers = re.findall(r"nsqd_py\.(\w+)", setup["importlinter:contract:rooms"]["layers"])
     drawn = re.findall(r'class="name">(\w+)/<', (ROOT / "docs/rooms.svg").read_text("utf-8"))
-    assert drawn == [layer for layer in layers if layer != "daemon"]
+    assert drawn == layers
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=relative)

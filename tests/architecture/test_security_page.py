@@ -8,7 +8,7 @@ import pytest
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.router import Access
-from nsqd_py.options import NSQD
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.program import LimitOptions
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
 from nsqlookupd_py.options import NSQLOOKUPD

@@ -26,27 +26,32 @@ from tests.support.thread_places import (
 )
 
 DISK = "nsqd_py.diskqueue"
+FILES = "nsqd_py.diskqueue.files"
+JOURNALS = "nsqd_py.diskqueue.journals"
 BLOCKING = "nsqd_py.client.blocking"
 TO_FILE = "nsq_tools.to_file"
 
 FILE = (
-    f"{DISK}:LazyFile._fd, _pin_count, _wants_close",
-    f"{DISK}:OpenFiles._files, is_full, _is_asked",
-    f"{DISK}:OpenFiles.most, _highest, _home, on_crowded",
-    f"{DISK}:LogFile.path",
+    f"{FILES}:LazyFile._fd, _pin_count, _wants_close",
+    f"{FILES}:OpenFiles._files, is_full, _is_asked",
+    f"{FILES}:OpenFiles.most, _highest, _home, on_crowded",
+    f"{FILES}:LogFile.path",
 )
 READ_FILE = (
     *FILE,
-    f"{DISK}:LogFile.end_offset, end_seq, missing_count, newest_ns, salt",
-    f"{DISK}:LogFile.index_offsets, _index_counts, _index_newest_ns, _index_seqs",
+    f"{FILES}:LogFile.end_offset, end_seq, missing_count, newest_ns, salt",
+    f"{FILES}:LogFile.index_offsets, _index_counts, _index_newest_ns, _index_seqs",
 )
 WRITTEN_FILE = (
     *READ_FILE,
-    f"{DISK}:LogFile.allocated, was_cut",
-    f"{DISK}:LogFile.most_ahead, most_bytes, writes_zeros",
-    f"{DISK}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_at_rest",
+    f"{FILES}:LogFile.allocated, was_cut",
+    f"{FILES}:LogFile.most_ahead, most_bytes, writes_zeros",
+    f"{FILES}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_at_rest",
 )
-LOG = ("nsqd_py.runtime:Log", "nsqd_py.runtime:LineSink._waiting, _waiting_bytes, lost_count, _is_slow")
+LOG = (
+    "nsqd_py.runtime.logs:Log",
+    "nsqd_py.runtime.logs:LineSink._waiting, _waiting_bytes, lost_count, _is_slow",
+)
 WORKERS = (f"{BLOCKING}:WorkerThread", f"{BLOCKING}:Poller")
 CONSUMER = (
     f"{BLOCKING}:Consumer",
@@ -93,10 +98,10 @@ WORK: dict[Place, Work] = {
         )
     ),
     Place("nsqd_py.runtime.threads", "in_thread", "_attempt"): Work(why=OTHERS),
-    Place("nsqd_py.daemon", "Daemon.__init__", "DiskThreads(_DISK_THREADS)"): Work(why=POOL),
-    Place("nsqd_py.daemon", "Daemon._check_lock", "os.stat"): Work(why=VALUES),
-    Place("nsqd_py.runtime.logs", "LineSink._keep", "self._write_waiting"): Work(LOG),
-    Place("nsqd_py.runtime.logs", "LineSink._keep", "self.flush"): Work(LOG),
+    Place("nsqd_py.server.daemon", "Daemon.__init__", "DiskThreads(_DISK_THREADS)"): Work(why=POOL),
+    Place("nsqd_py.server.daemon", "Daemon._check_lock", "os.stat"): Work(why=VALUES),
+    Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self._write_waiting"): Work(LOG),
+    Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self.flush"): Work(LOG),
     # ---- logs
     Place("nsqd_py.broker.disk_io", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
     Place("nsqd_py.broker.disk_io", "SlowWriter._write_in_thread", "appending.write"): Work(
@@ -147,7 +152,7 @@ WORK: dict[Place, Work] = {
             "nsqd_py.broker:_Closing",
             f"{DISK}:TopicLog.files, directory",
             f"{DISK}:Unsynced",
-            f"{DISK}:Journal",
+            f"{JOURNALS}:Journal",
             *WRITTEN_FILE,
         )
     ),
@@ -203,22 +208,22 @@ WORK: dict[Place, Work] = {
         (
             "nsqd_py.broker:JournalWriter",
             "nsqd_py.queue:JournalChange",
-            f"{DISK}:Journal",
-            f"{DISK}:LargeSnapshot",
+            f"{JOURNALS}:Journal",
+            f"{JOURNALS}:LargeSnapshot",
         )
     ),
     Place("nsqd_py.broker.disk_io", "JournalWriter._snapshot_in_thread", "large_snapshot.write"): Work(
-        ("nsqd_py.broker:JournalWriter", f"{DISK}:LargeSnapshot")
+        ("nsqd_py.broker:JournalWriter", f"{JOURNALS}:LargeSnapshot")
     ),
     Place(
         "nsqd_py.broker.broker", "Broker._make_channel", "[partial(journal.snapshot, floor, [], [])]"
-    ): Work((f"{DISK}:Journal",)),
+    ): Work((f"{JOURNALS}:Journal",)),
     Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "channel.journal.sync"): Work(
-        (f"{DISK}:Journal",)
+        (f"{JOURNALS}:Journal",)
     ),
     Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "sync_directory"): Work(why=VALUES),
     Place("nsqd_py.broker.state_files", "MetadataWriter.persist", "self._replace"): Work(
-        ("nsqd_py.broker:MetadataWriter", f"{DISK}:Journal")
+        ("nsqd_py.broker:MetadataWriter", f"{JOURNALS}:Journal")
     ),
     Place("nsqd_py.broker.state_files", "ClockKeeper._look", "self._replace"): Work(
         ("nsqd_py.broker:ClockKeeper", *LOG)
@@ -240,7 +245,7 @@ WORK: dict[Place, Work] = {
         READ_FILE
     ),
     Place("nsqd_py.broker.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
-        (f"{DISK}:OpenFiles._files, is_full, _is_asked",)
+        (f"{FILES}:OpenFiles._files, is_full, _is_asked",)
     ),
     # ---- HTTP, statistics, debugging
     Place("nsqd_py.net.http.guard", "_thread", "ThreadPool(1)"): Work(why=POOL),
@@ -258,16 +263,18 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.stats.prometheus", "Exposition.pieces", "gevent.get_hub().threadpool"): Work(why=POOL),
     Place("nsqd_py.stats.prometheus", "Exposition.pieces", "_of_process"): Work(why=VALUES),
     Place("nsqd_py.runtime.command", "with_streams", "gc.freeze"): Work(why="the main thread, at its end"),
-    Place("nsqd_py.memory_budget", "CountedBatch.__del__", "__del__"): Work(
+    Place("nsqd_py.diskqueue.memory_budget", "CountedBatch.__del__", "__del__"): Work(
         (
-            "nsqd_py.memory_budget:CountedBatch",
-            "nsqd_py.memory_budget:MemoryAccount.memory_bytes",
-            "nsqd_py.memory_budget:MemoryBudget.ephemeral_bytes, _accounts",
+            "nsqd_py.diskqueue.memory_budget:CountedBatch",
+            "nsqd_py.diskqueue.memory_budget:MemoryAccount.memory_bytes",
+            "nsqd_py.diskqueue.memory_budget:MemoryBudget.ephemeral_bytes, _accounts",
         )
     ),
     # ---- signals
-    Place("nsqd_py.daemon", "Daemon._listen_to_signals", "self._broker.begin_drain"): Work(why=IN_LOOP),
-    Place("nsqd_py.daemon", "Daemon._listen_to_signals", "self._reload"): Work(why=IN_LOOP),
+    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._broker.begin_drain"): Work(
+        why=IN_LOOP
+    ),
+    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._reload"): Work(why=IN_LOOP),
     Place("nsqd_py.runtime.process", "StopSignals.__enter__", "self._on_signal"): Work(why=IN_LOOP),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsqadmin_py.daemon", "Nsqadmin.run", "self._reload"): Work(why=IN_LOOP),
@@ -378,7 +385,7 @@ WORK: dict[Place, Work] = {
 METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.runtime.threads:Job": ("run",),
     "nsqd_py.runtime.threads:DiskThreads": ("_work",),
-    "nsqd_py.runtime.logs:LineSink": (
+    "nsqd_py.runtime.logs.daemon_log:LineSink": (
         "write",
         "take_lost",
         "_keep",
@@ -389,16 +396,16 @@ METHODS: dict[str, tuple[str, ...]] = {
     ),
     f"{DISK}.syncing:CallTimer": ("__enter__", "__exit__"),
     f"{DISK}.syncing:Appending": ("step", "write", "_make_steps"),
-    f"{DISK}.open_files:LazyFile": ("is_open", "fileno", "duplicate", "pin", "unpin", "close"),
-    f"{DISK}.open_files:OpenFiles": ("add", "forget", "reopen", "with_room", "make_room"),
-    f"{DISK}.files:LogFile": (
+    f"{FILES}.open_files:LazyFile": ("is_open", "fileno", "duplicate", "pin", "unpin", "close"),
+    f"{FILES}.open_files:OpenFiles": ("add", "forget", "reopen", "with_room", "make_room"),
+    f"{FILES}.log_file:LogFile": (
         *("put", "wants_space", "allocate", "cut", "is_cut", "is_surely_whole", "_least_bytes", "wake"),
         *("read", "offset_before", "twin", "same_as", "write_back", "write_header", "salvage", "discard"),
     ),
     "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),
     f"{DISK}.log:TopicLog": ("sync_to_end",),
-    f"{DISK}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
-    f"{DISK}.journal:LargeSnapshot": ("write",),
+    f"{JOURNALS}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
+    f"{JOURNALS}.journal:LargeSnapshot": ("write",),
     f"{DISK}.compaction:Compaction": ("step", "_begin", "_sync"),
     "nsqd_py.broker.sync:GroupSync": ("_sync_files", "_sync_together"),
     "nsqd_py.broker.channel_admin:Peek": ("_read",),

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from nsqd_py.diskqueue.journal import read_journal
+from nsqd_py.diskqueue.journals.journal import read_journal
 from tests.support.ledger import History, judge
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Client, req

@@ -94,7 +94,7 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path):
 # All is imported before it becomes another user, to whom the interpreter may be out of reach.
 AS_NOBODY = """
 import encodings.idna, locale, os, pprint, sys
-import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.program
+import nsq_apps.nsqd, gevent.threadpool, nsqd_py.server.daemon, nsqd_py.server.options, nsqd_py.settings.program
 import nsqd_py.standby.messages
 if os.getuid() == 0:
     os.setgroups([])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.diskqueue.journal import journal_name
+from nsqd_py.diskqueue.journals.journal import journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.errors import StartError
 from tests.support import wire
@@ -42,7 +42,7 @@ def test_a_start_names_the_full_disk(left):
     for channel in ("fast", "slow"):  # a lost journal is written again
         (left / journal_name(TOPIC, channel)).unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nsqd_py.diskqueue.journal.os.write", full)
+        patch.setattr("nsqd_py.diskqueue.journals.journal.os.write", full)
         with pytest.raises(StartError) as refused:
             Life(left, lambda *_: None)
     text = str(refused.value)

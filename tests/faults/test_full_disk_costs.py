@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nsqd_py.runtime.logs import CLIENT_BURST
+from nsqd_py.runtime.logs.daemon_log import CLIENT_BURST
 from tests.support import wire
 from tests.support.disk_calls import WRITES
 from tests.support.nsqd_process import wait_until

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nsq_apps.nsqd import main
-from nsqd_py.diskqueue.journal import read_journal
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journals.journal import read_journal
+from nsqd_py.diskqueue.journals.ranges import SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.runtime.private_files import lock_directory
 from tests.support.disk_calls import WRITES

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from nsqd_py.diskqueue.journal import journal_name, read_journal
+from nsqd_py.diskqueue.journals.journal import journal_name, read_journal
 from tests.support import nsqd_process, wire
 from tests.support.memory import due_in_ms, most_resident_bytes, publish_deferred, resident_bytes
 from tests.support.nsqd_process import NsqdProcess, wait_until

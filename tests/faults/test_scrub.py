@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from nsqd_py.options import AUTO, check_options, read_options
+from nsqd_py.server.options import AUTO, check_options, read_options
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until

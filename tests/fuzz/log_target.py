@@ -6,11 +6,11 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from nsqd_py.batch import Batch, uniform_stride
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.protocol.batch import Batch, uniform_stride
 from tests.fuzz.table import target
 from tests.support.archives import BASE_NS, Published, TopicLogFile, mpub
 from tests.unit.log_bench import append_to, close_log

@@ -19,10 +19,10 @@ import pytest
 from nsq_tools.to_file.output import PREFIX
 from nsqadmin_py.history.file import HistoryFile, pack
 from nsqadmin_py.history.series import History
-from nsqd_py.diskqueue.journal import SNAPSHOT, encode_entry
+from nsqd_py.diskqueue.journals.journal import SNAPSHOT, encode_entry
 from nsqd_py.net.limits import Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
-from nsqd_py.runtime.logs import ERROR, TEXT, Log
+from nsqd_py.runtime.logs.daemon_log import ERROR, TEXT, Log
 from tests.support.harm import content
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.sweeps import sampled

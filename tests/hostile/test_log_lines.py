@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from nsqd_py.runtime.logs import CLIENT_BURST
+from nsqd_py.runtime.logs.daemon_log import CLIENT_BURST
 from tests.support import hostile_table
 from tests.support.nsqd_process import ServerProcess
 from tests.support.sweeps import sampled

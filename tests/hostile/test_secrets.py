@@ -15,8 +15,14 @@ import pytest
 from nsq_apps.manual import _DAEMONS, programs
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.lease.store import parse_lease_url
-from nsqd_py.options import NSQD
-from nsqd_py.runtime.hidden import hidden_path, hidden_spark_setting, hidden_url, hidden_value, without_logins
+from nsqd_py.runtime.logs.hidden import (
+    hidden_path,
+    hidden_spark_setting,
+    hidden_url,
+    hidden_value,
+    without_logins,
+)
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.diskqueue.journal import journal_name, read_journal
+from nsqd_py.diskqueue.journals.journal import journal_name, read_journal
 from tests.support import wire
 from tests.support.nsqd_process import wait_until
 from tests.support.wire import bodies

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nsqd_py.runtime.logs import CLIENT_BURST
+from nsqd_py.runtime.logs.daemon_log import CLIENT_BURST
 from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host

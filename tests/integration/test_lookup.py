@@ -17,7 +17,7 @@ import pytest
 
 from nsqd_py.lookup.connection import parse_peer_info
 from nsqd_py.lookup.peers import LookupPeers
-from nsqd_py.options import NSQD
+from nsqd_py.server.options import NSQD
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.consumer_drivers import SHELLS
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.batch import NODE_BITS, SEQUENCE_BITS
+from nsqd_py.protocol.message_ids import NODE_BITS, SEQUENCE_BITS
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.tool_process import publish
 

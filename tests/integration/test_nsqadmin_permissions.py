@@ -11,7 +11,7 @@ import pytest
 
 from nsqadmin_py.daemon import Nsqadmin
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until

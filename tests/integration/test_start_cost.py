@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import log_file_name
-from nsqd_py.diskqueue.journal import journal_name
+from nsqd_py.diskqueue.files.log_file import log_file_name
+from nsqd_py.diskqueue.journals.journal import journal_name
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.wire import Client
 

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, decode
+from nsqd_py.protocol.batch import Batch
 from tests.support.nsqd_process import HTTPAnswer, NsqdProcess, wait_until
 from tests.support.sweeps import sample
 from tests.support.wire import Message, bodies

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from nsqd_py.diskqueue.ranges import ranges_of
+from nsqd_py.diskqueue.journals.ranges import ranges_of
 from nsqd_py.protocol.frames import Part
 from nsqd_py.queue.channel import Channel
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST, QUEUED, ModelTopic, Seen

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, LineTooLong
 from nsqd_py.protocol import commands, multi_body
 from nsqd_py.protocol import parser as parser_module
+from nsqd_py.protocol.batch import Batch, uniform_stride
 from nsqd_py.protocol.commands import (
     CLS,
     NOP,

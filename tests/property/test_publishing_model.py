@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, PendingPublish
-from nsqd_py.runtime.outages import Backoff
+from nsqd_py.runtime.logs.outages import Backoff
 from tests.support.examples import examples
 
 ADDRESSES = ("a:1", "b:1", "c:1")

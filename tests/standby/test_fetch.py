@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import log_file_name
-from nsqd_py.options import read_options
+from nsqd_py.diskqueue.files.log_file import log_file_name
+from nsqd_py.server.options import read_options
 from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
 from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES
 from nsqd_py.standby.link import FollowRefused

@@ -20,10 +20,10 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Damage, Split, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
-from nsqd_py.batch import Batch, uniform_stride
-from nsqd_py.diskqueue.files import log_file_name
+from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.messages import Messages, encode_messages
 from nsqd_py.diskqueue.records import FileHeader, encode_record
+from nsqd_py.protocol.batch import Batch, uniform_stride
 
 SALT = 0x5EED
 BASE_NS = 1_700_000_000_000_000_000

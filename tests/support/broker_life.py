@@ -10,8 +10,8 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
+from nsqd_py.protocol.batch import uniform_stride
 from tests.support.ledger import History
 from tests.unit.fakes import (
     SECOND,

@@ -25,7 +25,7 @@ from typing import Any
 
 # The modules that a program imports when it begins to serve.
 LATER = {
-    "nsq_apps.nsqd": ("nsqd_py.broker.state_files", "nsqd_py.daemon"),
+    "nsq_apps.nsqd": ("nsqd_py.broker.state_files", "nsqd_py.server.daemon"),
     "nsq_apps.nsqlookupd": ("nsqlookupd_py.daemon",),
     "nsq_apps.nsqadmin": ("nsqadmin_py.daemon",),
 }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsqd_py.diskqueue.journal import SavedPosition, read_journal
+from nsqd_py.diskqueue.journals.journal import SavedPosition, read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, decode
 
 FIRST_ID = 0x0D06_B48F_1A40_0000

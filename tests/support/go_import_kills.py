@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from nsqd_py.go_import.take_over import take_over
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 NOW_S = 1_700_000_000.0
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}

@@ -10,14 +10,14 @@ from typing import Any
 import gevent
 import gevent.socket
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
-from nsqd_py.options import read_options
+from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.protocol.session import Limits
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
+from nsqd_py.server.options import read_options
 from nsqd_py.tcp.connection import ClientConnection
 from tests.unit.fakes import disk_threads
 

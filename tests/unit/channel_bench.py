@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.journals.journal import Journal
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, limits, make_batch

@@ -16,18 +16,18 @@ from unittest import mock
 import gevent
 import gevent.event
 
-from nsqd_py.alarms import Alarms
-from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.options import NSQD
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
+from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.pqueues.in_flight import InFlightTable
+from nsqd_py.protocol.batch import Batch, uniform_stride
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.in_flight import InFlightTable
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import DiskThreads, Job
+from nsqd_py.server.options import NSQD
 
 MS = 1_000_000
 SECOND = 1_000 * MS

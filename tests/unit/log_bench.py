@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.diskqueue.syncing import sync_and_release, sync_directories
+from nsqd_py.protocol.batch import Batch
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
 
 TOPIC = "orders"

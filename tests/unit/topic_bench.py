@@ -7,9 +7,9 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic

@@ -25,7 +25,7 @@ from tests.support.wire import MAGIC, identify, pub, rdy, sub
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
 # The messages in memory, and the heap's outdated entries, which do not refer to the connection.
-BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.alarms.Alarm")
+BOUNDED = ("nsqd_py.protocol.batch.Batch", "nsqd_py.pqueues.alarms.Alarm")
 
 
 class Nsqd(ServedBroker):

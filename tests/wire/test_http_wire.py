@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.api import publishing
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from tests.support.examples import examples
 from tests.support.served_broker import DEADLINE_S, ServedBroker, connected, read_all, read_until
 from tests.unit.fakes import messages_of, refuse

@@ -18,7 +18,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import TlsIfAsked, TlsLayer, server_context
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqlookupd_py.connection import Directory, PeerConnection
 from nsqlookupd_py.registry import Registry
 from tests.support.served_broker import DEADLINE_S, ServedBroker, connected, read_all, wait_in_loop

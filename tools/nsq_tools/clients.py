@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.runtime.logs import Log
+from nsqd_py.client.tool_checks import client_options, user_agent
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.types import Strings
-from nsqd_py.tool_checks import client_options, user_agent
 
 # How long a tool waits for servers and nsqds after the signal to stop: less than the 10 s of `docker stop`.
 STOP_TIMEOUT_S = 5.0

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from random import Random
 
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.types import INT
 

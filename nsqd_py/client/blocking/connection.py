@@ -21,11 +21,11 @@ from nsqd_py.client.blocking.backend import THREADS, Backend
 from nsqd_py.client.errors import AtAddress, ConnectionFailed, ConnectionLost
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
 from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated
-from nsqd_py.interfaces import LineWriter
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 from nsqd_py.net.socket_buffers import untaken_bytes
 from nsqd_py.net.tls_context import client_context
+from nsqd_py.runtime.logs.lines import LineWriter
 
 
 @dataclass(frozen=True, slots=True)

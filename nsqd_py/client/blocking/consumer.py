@@ -19,7 +19,7 @@ from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -13,8 +13,8 @@ from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, node
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.wrong_port import not_lookupd_http
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS, load_foreign_json
-from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.logs.hidden import hidden_url
+from nsqd_py.runtime.logs.outages import OutageLog
 
 _MAX_ANSWER_BYTES = 16 << 20
 # Go's servers send chunks of 2 KiB or more; 16 MiB in chunks of one byte would take 2 s to read.

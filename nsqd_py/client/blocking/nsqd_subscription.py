@@ -15,7 +15,7 @@ from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
-from nsqd_py.runtime.outages import Backoff, OutageLog
+from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 _FIRST_REDIAL_S = 0.1
 _LASTED_S = 2.0  # a connection that lasted this long has not failed: redial soon

@@ -37,7 +37,7 @@ from nsqd_py.client.process import (
 )
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
     from typing import Unpack

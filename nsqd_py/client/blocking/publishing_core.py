@@ -24,8 +24,8 @@ from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProd
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.protocol.incoming import Responses
-from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.outages import Backoff
+from nsqd_py.runtime.logs.hidden import hidden_url
+from nsqd_py.runtime.logs.outages import Backoff
 
 _OK = b"OK"
 _IDLE_S = 2.0  # how long an idle producer may take to see that nothing refers to it

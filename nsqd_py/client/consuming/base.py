@@ -21,7 +21,7 @@ from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientOptions, read_argument, read_flag, read_limit
 from nsqd_py.client.process import log_for
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nsqd_py.client.keywords import ClientSettings
-    from nsqd_py.interfaces import LineWriter
+    from nsqd_py.runtime.logs.lines import LineWriter
 
     class ProducerKeywords(ClientSettings, total=False):
         """The keywords of a Producer; `BaseProducer` describes them."""

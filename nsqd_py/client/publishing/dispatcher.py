@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, verdict_on
-from nsqd_py.runtime.outages import Backoff
+from nsqd_py.runtime.logs.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5

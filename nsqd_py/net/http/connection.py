@@ -33,8 +33,8 @@ from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import EarlyAnswers, Stream
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import ONE_ROUND_S
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.

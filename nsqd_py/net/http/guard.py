@@ -32,7 +32,7 @@ from gevent.threadpool import ThreadPool
 
 from nsqd_py.errors import StartError, missing_package
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import read_regular, stamp_of
 
 REMEMBERED_S = 60.0

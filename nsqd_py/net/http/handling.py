@@ -22,8 +22,8 @@ from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 from nsqd_py.net.http.router import OPEN, Access, App, Request
 from nsqd_py.protocol.names import quote
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import INFO, Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
@@ -183,7 +183,7 @@ def is_local(peer: str) -> bool:
     return not host or is_loopback(host)
 
 
-# Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
+# Two texts, because `nsqd_py.runtime.logs.daemon_log` limits lines by text: many GETs must not hide changes.
 CHANGED = "%d %s %s (%s) %s"
 ASKED = "%d %s %s (%s) %.320s"
 

@@ -17,7 +17,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply, ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard

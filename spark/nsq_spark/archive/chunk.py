@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from nsq_spark.archive.splits import ArchiveError, Numbers, Span, Wanted
 from nsq_spark.schema import arrow_schema
-from nsqd_py.batch import SIZE_BYTES, Batch
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 
 ID_BYTES = 16
 _INDEX_BITS = 20
@@ -249,7 +249,7 @@ def published_payload(
 
     data            of a file, with the batches in it
     begins, ends    of the body of each batch
-    counts, strides of each; see `nsqd_py.batch.Batch`
+    counts, strides of each; see `nsqd_py.protocol.batch.Batch`
     """
     strides = np.where(counts == 1, ends - begins, strides)
     starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)

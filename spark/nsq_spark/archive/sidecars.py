@@ -11,7 +11,7 @@ import orjson
 
 from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Names, Span, Wanted
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
-from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.stores.directories import MANIFESTS, directories_above
 from nsqd_py.stores.formats import name_without_compression
 

@@ -13,12 +13,12 @@ from nsq_spark.archive.splits import Wanted
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.tool_checks import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.hidden import hidden_url, hidden_value
+from nsqd_py.runtime.logs.hidden import hidden_url, hidden_value
 from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
-from nsqd_py.tool_checks import client_options, user_agent
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 

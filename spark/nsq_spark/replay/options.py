@@ -7,13 +7,13 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from nsqd_py.client.tool_checks import check_name, check_sources, client_options
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
+from nsqd_py.settings.tools import SourceOptions
 from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, SPARK_SETTINGS, STRING, choice
-from nsqd_py.tool_checks import check_name, check_sources, client_options
-from nsqd_py.tool_options import SourceOptions
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe

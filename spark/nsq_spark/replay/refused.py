@@ -30,7 +30,7 @@ from nsq_spark.archive.splits import ArchiveError, Compression, Damage, FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers, PublishBatch, PublishObserver, TaskPublisher
 from nsq_spark.replay.job import SHARED, Job, checkpoint_errors
-from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.files.log_file import sync_directory
 from nsqd_py.runtime.private_files import create, open_file
 
 _COLUMNS = ("timestamp_ns", "id", "attempts", "topic", "channel", "nsqd", "file", "position", "body")

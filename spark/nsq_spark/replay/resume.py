@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.summary import count_text
-from nsqd_py.runtime.hidden import HIDDEN
+from nsqd_py.runtime.logs.hidden import HIDDEN
 from nsqd_py.settings.declaration import Setting
 
 # The flags that a command needs to send other messages to the same nsqds: those of two groups, and some more.

@@ -18,9 +18,9 @@ from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.job import SHARED, Job
 from nsq_spark.replay.outcome import WORDS, DryRun, Outcome, TopicCount
-from nsqd_py.diskqueue.files import replace_file
-from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.runtime.logs.daemon_log import one_line
+from nsqd_py.runtime.logs.hidden import hidden_url
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import ToolError
 from nsqd_py.settings.types import size_text

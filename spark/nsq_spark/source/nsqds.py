@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError, Span
 from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Position
-from nsqd_py.batch import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.net.addresses import join_address
+from nsqd_py.protocol.message_ids import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 

@@ -10,12 +10,12 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, AuthGuard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
 from nsqd_py.auth.servers import MOST_AT_A_TIME, AuthQuestion, NoAuthorization, Renewals
 from nsqd_py.errors import ClientError
 from nsqd_py.net.tls import TlsInfo
+from nsqd_py.pqueues.alarms import Alarms
 from tests.support.auth_server import EVERYTHING, Grant, answer_of
 
 SECOND_NS = 1_000_000_000

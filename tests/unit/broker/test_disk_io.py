@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from nsqd_py.broker.disk_io import JournalWriter, SlowReader, StillReading
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.journals.journal import Journal
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import (

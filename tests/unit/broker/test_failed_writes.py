@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import gevent
 import pytest
 
-from nsqd_py.diskqueue import files
+from nsqd_py.diskqueue.files import log_file as files
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.recovery import find_topic_files, read_log
 from nsqd_py.runtime.threads import DiskThreads

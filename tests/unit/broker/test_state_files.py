@@ -16,8 +16,8 @@ from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata
 from nsqd_py.clock import SteadyClock
-from nsqd_py.diskqueue.files import replace_file
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.diskqueue.journals.journal import Journal
 from tests.unit.fakes import SECOND, FakeClock, GatedPool, World, close_descriptors, refuse, start_broker
 
 

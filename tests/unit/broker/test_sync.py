@@ -14,13 +14,13 @@ import gevent
 import gevent.event
 import pytest
 
-from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
+from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.queue.topic import Topic
 from tests.support.disk_calls import path_of
 from tests.support.power_cut import Op, Platter, Tape

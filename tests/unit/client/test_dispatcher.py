@@ -9,7 +9,7 @@ from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
 from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import PendingPublish
-from nsqd_py.runtime.outages import Backoff
+from nsqd_py.runtime.logs.outages import Backoff
 
 A, B = "a:4150", "b:4150"
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 import pytest
 
 from nsqd_py.diskqueue.checking import PIECE_BYTES, damaged_ranges, valid_end
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, encode_record
 from tests.unit.fakes import make_batch
 

@@ -14,11 +14,11 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.batch import Batch
 from nsqd_py.broker.housekeeping import living
 from nsqd_py.diskqueue.compaction import Compaction, alive_bytes, is_worth_moving, moved_bytes, retained_seq
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, Segment
+from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, Segment
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.protocol.batch import Batch
 from tests.unit.fakes import SECOND, Received, World, close_descriptors, make_batch, start_broker
 from tests.unit.log_bench import Disk, append_to, clear, flip
 

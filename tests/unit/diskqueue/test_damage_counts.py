@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.standby.damage import CopyDamage
 from tests.unit.log_bench import Disk
 

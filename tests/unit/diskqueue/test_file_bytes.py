@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.file_bytes import FileBytes
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files.file_bytes import FileBytes
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import StartError
 from tests.support.disk_calls import watched

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import (
+from nsqd_py.diskqueue.journals.journal import (
     CHANGE,
     SNAPSHOT,
     Journal,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name, run_to_end
+from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name, parse_log_file_name, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader
 from tests.unit.fakes import make_batch, refuse
 from tests.unit.log_bench import TOPIC, Disk, append_to, close_log, fill, flip, never, sync_log

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue import open_files
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files import open_files
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.hostile_schedule import run_hostile
 from tests.support.together import run_in_threads

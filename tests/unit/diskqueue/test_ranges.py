@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.ranges import (
+from nsqd_py.diskqueue.journals.ranges import (
     ByteRanges,
     EndedLog,
     Epoch,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd_py.batch import Batch
 from nsqd_py.diskqueue import records
+from nsqd_py.protocol.batch import Batch
 from tests.unit.fakes import make_batch
 
 SALT = 0xC0FFEE

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
+from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file

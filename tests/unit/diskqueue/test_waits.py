@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.alarms import Wait
-from nsqd_py.diskqueue.waits import WAIT_BYTES, PackedWaits, grouped, without
+from nsqd_py.diskqueue.journals.waits import WAIT_BYTES, PackedWaits, grouped, without
+from nsqd_py.pqueues.deferred import Wait
 
 States = dict[int, tuple[int, int]]  # (due_ns, attempts) by number
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsqd_py.broker import state_files
-from nsqd_py.diskqueue import ranges
-from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.ranges import SeqRanges, union
-from nsqd_py.diskqueue.waits import PackedWaits
+from nsqd_py.diskqueue.journals import ranges
+from nsqd_py.diskqueue.journals.journal import SavedPosition
+from nsqd_py.diskqueue.journals.ranges import SeqRanges, union
+from nsqd_py.diskqueue.journals.waits import PackedWaits
 from nsqd_py.fsck.reading import LogNumbers, released_until
 from nsqd_py.stores.directories import STATE_FILES
 

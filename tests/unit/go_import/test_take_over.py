@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.diskqueue.journals.journal import Journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import StartError
 from nsqd_py.go_import import topics as import_topics

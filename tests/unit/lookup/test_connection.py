@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.net.tls_options import peer_context
-from nsqd_py.options import BadOptions, check_options, read_options
+from nsqd_py.server.options import BadOptions, check_options, read_options
 from tests.support.certificates import Certificates
 
 

@@ -14,7 +14,7 @@ import pytest
 from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import LookupPeer
 from nsqd_py.net.http.client import resolve_by_hub
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))

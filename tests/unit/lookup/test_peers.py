@@ -19,8 +19,8 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.connection import BadResponse, LookupConnection
 from nsqd_py.lookup.host import LookupHost, parse_address, resolve
 from nsqd_py.lookup.peers import LookupPeers
-from nsqd_py.options import NSQD
 from nsqd_py.queue.topic import Topic
+from nsqd_py.server.options import NSQD
 from tests.unit.fakes import World, sized, start_broker
 
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ from nsqd_py.net.http.answers import plain
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.router import Access, Route, Router
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import TURNS_S
 from nsqlookupd_py.http import LookupApi
 from nsqlookupd_py.registry import Registry

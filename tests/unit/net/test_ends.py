@@ -11,7 +11,7 @@ import pytest
 from nsqd_py.net import transport
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 pytestmark = pytest.mark.skipif(
     not transport.__file__.endswith(".py"), reason="no class is derived from a compiled one"

@@ -32,7 +32,7 @@ from nsqd_py.net.http.guard import (
     parse_login,
     read_credentials,
 )
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 
 ADDRESS = "198.51.100.7"
 TOKEN = b"b9c1d2"

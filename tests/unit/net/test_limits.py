@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from nsqd_py.net.limits import IDLE, WRITE, Connections, TimeLimits, host_of
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 
 FIRST_DESCRIPTOR = 3
 

@@ -16,7 +16,7 @@ from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.access import AccessRights, host_of, peer_of
 from nsqadmin_py.web.server import HttpServer
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import Turns
 
 BOB = "Basic " + b64encode(b"bob:secret").decode()

@@ -18,7 +18,7 @@ from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.events import MOST_VIEWS, Events
 from nsqadmin_py.web.server import HttpServer
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import Turns
 
 TEXT = "x" * (1 << 20)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
 from nsqadmin_py.history.ring import Ring
 from nsqadmin_py.history.series import COARSE_RANGE_S, LINE_RANGE_S, LINE_STEP_S, MOST_SERIES, History, Key
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 NOW_S = 1_800_000_000.0
 ORDERS = Key("orders")

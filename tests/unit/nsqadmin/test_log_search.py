@@ -10,8 +10,8 @@ import pytest
 from nsqadmin_py.messages.filters import MessageFilter
 from nsqadmin_py.messages.json_path import BadFilter
 from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, LogSource, body_at, search_back
-from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FileHeader, encode_record
+from nsqd_py.protocol.batch import Batch
 from tests.unit.fakes import make_batch
 
 ALL = MessageFilter()

@@ -15,7 +15,7 @@ from gevent import socket
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.net.addresses import split_address
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.pacing import Turns
 from nsqd_py.settings.types import OPENSSL_DEFAULT
 from tests.support.certificates import Certificates

@@ -9,10 +9,10 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.options import BadOptions, check_options, read_options
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy, dead_letter_topic, policy_of
 from nsqd_py.queue.topic import Topic
+from nsqd_py.server.options import BadOptions, check_options, read_options
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.types import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, World, refuse, start_broker

@@ -14,8 +14,8 @@ from werkzeug.test import Client
 from nsqadmin_py.web.app import App
 from nsqd_py.errors import InternalError, bug_number
 from nsqd_py.net.http.handling import perform
-from nsqd_py.runtime.bugs import report_bug
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.bugs import report_bug
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import log_uncaught_errors
 
 

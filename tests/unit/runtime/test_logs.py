@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from nsqd_py.runtime import logs
-from nsqd_py.runtime.logs import (
+from nsqd_py.runtime.logs import daemon_log as logs
+from nsqd_py.runtime.logs.daemon_log import (
     CLIENT_BURST,
     DEBUG,
     ERROR,

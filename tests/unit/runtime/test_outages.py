@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.runtime.outages import Backoff, OutageLog
+from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 
 def delays(backoff: Backoff, count: int) -> list[float]:

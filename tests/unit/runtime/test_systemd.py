@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.options import NSQD
 from nsqd_py.runtime.systemd import Notifier
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
 

@@ -12,7 +12,7 @@ from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.upstream import headers_for
 from nsqd_py.net.http.client import parse_url
 from nsqd_py.net.http.guard import read_credentials
-from nsqd_py.options import NSQD
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.flags import from_environment, read_config
 from nsqd_py.settings.types import read_secret
 from nsqd_py.standby.group import secrets

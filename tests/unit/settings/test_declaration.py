@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py import batch
+from nsqd_py.protocol import batch
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.program import LOG_LEVEL, Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, choice

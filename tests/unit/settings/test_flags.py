@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.options import NSQD
-from nsqd_py.runtime.logs import DEBUG, ERROR
+from nsqd_py.runtime.logs.daemon_log import DEBUG, ERROR
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.flags import config_warnings
 from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD

@@ -11,7 +11,7 @@ import pytest
 
 from nsq_apps.manual import programs
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.options import NSQD
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.flags import effective_config
 from nsqd_py.settings.program import Program

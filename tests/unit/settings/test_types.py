@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.options import NSQD
+from nsqd_py.server.options import NSQD
 from nsqd_py.settings.types import parse_size
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.options import read_options
+from nsqd_py.server.options import read_options
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.group import check_group, secrets
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqd_py.options import read_options
+from nsqd_py.server.options import read_options
 from nsqd_py.standby.link import Link
 from tests.support.hostile_primary import frame
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd_py.memory_budget import MemoryBudget
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.stats.collect import Stats, collect, render_json
 
 NONE = dict.fromkeys(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsq_tools import hosts as host_module
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from tests.support.examples import examples
 
 NAMES = ("a", "b", "c")

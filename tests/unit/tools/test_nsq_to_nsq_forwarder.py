@@ -22,7 +22,7 @@ from nsq_tools.nsq_to_nsq.forwarder import (
     PublishGroup,
 )
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
-from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from tests.support.examples import examples
 
 NO_RULES = JsonFilter("", "", ())

@@ -14,7 +14,7 @@ from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import ManifestEntry
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
 

@@ -11,7 +11,7 @@ from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, parse_delimiter
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from tests.support.fake_nsqd import agree_then, listening
 
 Numbered = list[tuple[bytes, int]]

@@ -16,12 +16,12 @@ import orjson
 from nsq_tools.cat.files import STANDARD_INPUT, files_of
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.tail.rendering import Renderer
-from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data, FileHeader, decode
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
-from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.stores.compression import Codec, is_padding, next_whole
 from nsqd_py.stores.directories import hive_topic

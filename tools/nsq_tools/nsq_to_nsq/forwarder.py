@@ -19,11 +19,17 @@ from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.runtime.logs import Log
+from nsqd_py.client.tool_checks import (
+    check_name,
+    check_nsqd_addresses,
+    check_sources,
+    client_options,
+    user_agent,
+)
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals, tune_gc
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE
-from nsqd_py.tool_checks import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 
 # Time without an answer after which messages go to another destination.
 PUBLISH_TIMEOUT_S = 5.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
-from nsqd_py.settings.types import Strings, choice
-from nsqd_py.tool_options import (
+from nsqd_py.settings.tools import (
     CONSUMER_OPT,
     MAX_IN_FLIGHT,
     PRODUCER_OPT,
@@ -14,6 +13,7 @@ from nsqd_py.tool_options import (
     SourceOptions,
     channel_setting,
 )
+from nsqd_py.settings.types import Strings, choice
 
 
 class _Messages(SourceOptions, title="Messages"):

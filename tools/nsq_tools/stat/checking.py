@@ -14,7 +14,7 @@ from nsqd_py.cluster.problems.kinds import ERROR, KINDS, LOOKUP_KINDS, SEVERITIE
 from nsqd_py.cluster.problems.limits import LISTED_AFTER_S, Limits
 from nsqd_py.cluster.problems.of_nodes import Memory, NoMemory
 from nsqd_py.cluster.problems.trends import Trends
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS
 
 Problems = Sequence[Problem]

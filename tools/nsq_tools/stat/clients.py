@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.cluster.upstream import Upstream, ask_all
 from nsqd_py.cluster.values import number_in, rows_in, text_in
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 
 # The most clients that are shown.
 MOST_CLIENTS = 1000

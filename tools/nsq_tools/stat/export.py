@@ -20,7 +20,7 @@ from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
 _TITLES = (

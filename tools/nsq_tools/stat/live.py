@@ -34,7 +34,7 @@ from nsq_tools.stat.views import TopicFacts
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, place_of
 from nsqd_py.runtime.command import is_terminal, wants_colour
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 
 # A sequence of bytes for one key comes within this time, also over a slow line.

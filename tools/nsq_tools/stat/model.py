@@ -24,7 +24,7 @@ from nsqd_py.cluster.statistics import (
     TopicPart,
     sum_of,
 )
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 
 HISTORY_LENGTH = 120
 _TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth

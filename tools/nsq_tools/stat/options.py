@@ -6,11 +6,11 @@ from nsq_tools.stat.rows import VALUES, Filter, Order
 from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
 from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
+from nsqd_py.settings.completion import channel_names, topic_names
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, Strings, by_topic, choice
-from nsqd_py.tool_completion import channel_names, topic_names
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
 AUTO = ""

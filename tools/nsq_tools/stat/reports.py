@@ -26,7 +26,7 @@ from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES, http_client, http_url
 from nsqd_py.runtime.command import is_terminal
-from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions, check_one_of
 from nsqd_py.settings.durations import SECOND_NS

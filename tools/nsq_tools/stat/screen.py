@@ -26,7 +26,7 @@ from nsq_tools.stat.views import (
     totals_of,
     worst_style,
 )
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 
 _KEYS: Sequence[str] = (
     "q quit",

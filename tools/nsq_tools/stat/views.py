@@ -30,7 +30,7 @@ from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.statistics import MILLI
-from nsqd_py.runtime.logs import one_line
+from nsqd_py.runtime.logs.daemon_log import one_line
 
 # The plot of a topic takes at most this part of the height.
 _PLOT_PART = 3

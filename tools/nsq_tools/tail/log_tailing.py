@@ -18,9 +18,9 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, bat
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.net.tls_options import HttpClientOptions
-from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.logs.hidden import hidden_url
+from nsqd_py.runtime.logs.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import format_duration

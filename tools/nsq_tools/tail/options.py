@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, not_negative, setting, string, strings, switch, urls
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 from nsqd_py.settings.types import INT, PERIOD, Strings
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 

@@ -12,12 +12,12 @@ from nsq_tools.tail.output import LAST_WRITES_S, Output, open_output
 from nsq_tools.tail.rendering import Renderer, check_shown
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.runtime.logs import Log
+from nsqd_py.client.tool_checks import check_name, check_sources, check_topics, client_options
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.runtime.threads import GreenletLock
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, ToolError
-from nsqd_py.tool_checks import check_name, check_sources, check_topics, client_options
 
 # The part of LAST_WRITES_S for requeueing unwritten messages.
 _FOR_ANSWERS_S = 0.5

@@ -18,7 +18,7 @@ from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.durations import format_duration
 from nsqd_py.stores.compression import Codec
 

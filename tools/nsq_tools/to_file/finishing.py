@@ -31,8 +31,8 @@ from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.log_parts import LogParts
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
 from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, ManifestEntry, add_to_manifest, side_path
-from nsqd_py.diskqueue.files import sync_directory
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.files.log_file import sync_directory
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.stores.compression import CODECS
 from nsqd_py.stores.directories import POINTERS

@@ -30,8 +30,8 @@ from google_crc32c import extend
 from nsq_tools.messages import json_lines
 from nsq_tools.to_file.log_parts import LogPart, last_part
 from nsqd_py.client.message import MessageBatch
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
-from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,

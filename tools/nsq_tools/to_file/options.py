@@ -9,9 +9,9 @@ from nsqd_py.settings.declaration import Options, positive, setting, string, swi
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.regex import compiled
+from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 from nsqd_py.settings.types import DURATION, INT, SIZE, STRING, choice
 from nsqd_py.stores.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
 SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"

@@ -23,8 +23,8 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.log_parts import LogParts
-from nsqd_py.diskqueue.files import sync_directory
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.files.log_file import sync_directory
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.runtime.documents import BAD_CONTENT, decode_fields, describe
 from nsqd_py.runtime.private_files import open_file
 

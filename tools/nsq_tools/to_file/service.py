@@ -31,11 +31,12 @@ from nsq_tools.to_file.options import (
 )
 from nsq_tools.to_file.output import is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter, describe
+from nsqd_py.client.tool_checks import check_name, check_sources, client_options
 from nsqd_py.errors import missing_package
 from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, tune_gc
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
@@ -43,7 +44,6 @@ from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
 from nsqd_py.stores.compression import CODECS, GZIP, NONE
-from nsqd_py.tool_checks import check_name, check_sources, client_options
 
 _THREADS = 10
 _PYARROW = ("pyarrow", "parquet")  # and its extra

@@ -19,7 +19,7 @@ from nsq_tools.to_file.finishing import FinishedFile
 from nsq_tools.to_file.formats import Warn
 from nsq_tools.to_file.options import ToFileOptions
 from nsqd_py.client.message import AlreadyAnswered, MessageBatch
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import SECOND_NS
 

@@ -7,8 +7,8 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
 from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, Strings, choice
-from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
 
 ALL = "all"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from urllib.parse import quote, quote_plus, urljoin
 
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
+from nsqd_py.client.tool_checks import check_name, check_sources, client_options
 from nsqd_py.net.http.client import Url, http_client, parse_url
 from nsqd_py.settings.declaration import BadOptions, bad_options, check_one_of
-from nsqd_py.tool_checks import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]

@@ -12,7 +12,7 @@ from nsq_tools.to_http.requests import headers_of, make_requests
 from nsq_tools.to_http.sender import HttpSender, NotDelivered
 from nsqd_py.client.message import Message, Requeue
 from nsqd_py.net.http.client import http_client
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
 from nsqd_py.settings.program import DONE
 

@@ -13,12 +13,12 @@ import gevent
 from gevent.event import Event
 
 from nsq_tools.to_nsq.records import RecordBatch, RefusedRecord
-from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import HandshakeFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import outgoing
-from nsqd_py.runtime.logs import Log
+from nsqd_py.protocol.batch import SIZE_BYTES
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 

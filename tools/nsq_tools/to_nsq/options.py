@@ -5,8 +5,8 @@ from __future__ import annotations
 from nsqd_py.settings.declaration import Options, setting, strings
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.tools import PRODUCER_OPT, TOPIC
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Strings
-from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
 
 class _Destination(Options, title="Destination"):

@@ -20,14 +20,14 @@ from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.pace import Pace
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
+from nsqd_py.client.tool_checks import check_name, check_nsqd_addresses, client_options, user_agent
 from nsqd_py.runtime.command import is_terminal
-from nsqd_py.runtime.logs import TEXT, Log
+from nsqd_py.runtime.logs.daemon_log import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.types import size_text
-from nsqd_py.tool_checks import check_name, check_nsqd_addresses, client_options, user_agent
 
 # With --rate, how long what was read is still published after a signal to stop.
 _LAST_MESSAGES_S = 0.75

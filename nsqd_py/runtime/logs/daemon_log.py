@@ -18,8 +18,8 @@ from functools import partial
 from threading import Condition, Thread
 from time import monotonic
 
-from nsqd_py.interfaces import IterationEnd
-from nsqd_py.runtime.hidden import without_logins
+from nsqd_py.runtime.iteration_end import IterationEnd
+from nsqd_py.runtime.logs.hidden import without_logins
 
 DEBUG = 1
 INFO = 2

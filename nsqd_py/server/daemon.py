@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from nsqd_py.alarms import Alarms
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import STANDBY_FILE, STANDBYS_FILE, ClockKeeper
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
-from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import import may_have_go_files
 from nsqd_py.lookup.host import resolve
@@ -30,15 +29,16 @@ from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
-from nsqd_py.options import NsqdOptions
+from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime import process
 from nsqd_py.runtime.command import unblock_signals
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.tcp.last_answers import read_last_answers, with_messages
 from nsqd_py.version import NSQ_VERSION, version_string

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
-from nsqd_py.diskqueue.open_files import OPEN_FILES, LazyFile
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 from nsqd_py.runtime.private_files import MODE, open_file
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from nsqd_py.pqueues.in_flight import Delivery, InFlightTable
 from nsqd_py.protocol.frames import hex_ids
-from nsqd_py.queue.in_flight import Delivery, InFlightTable, LatencyMeter
+from nsqd_py.queue.latency import LatencyMeter
 from tests.unit.fakes import MS, SECOND, START_NS, FakeClock, make_batch
 
 BATCH = make_batch(0, *[b"x"] * 100)

@@ -10,7 +10,7 @@ import pytest
 
 from nsq_apps import nsqd as nsqd_command
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
-from nsqd_py.options import NSQD, BadOptions, Options, check_options, default_node_id, read_options
+from nsqd_py.server.options import NSQD, BadOptions, Options, check_options, default_node_id, read_options
 
 SECOND_NS = 1_000_000_000
 

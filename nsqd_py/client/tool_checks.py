@@ -11,7 +11,7 @@ from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, bad_options, check_one_of
-from nsqd_py.tool_options import SourceOptions
+from nsqd_py.settings.tools import SourceOptions
 from nsqd_py.version import NSQ_VERSION
 
 # --- checks; each raises BadOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd_py.interfaces import LineWriter
+from nsqd_py.runtime.logs.lines import LineWriter
 
 _JITTER = 0.25
 _REMIND_EVERY_S = 60.0

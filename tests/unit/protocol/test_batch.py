@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nsqd_py.batch import IDS_PER_TICK, SIZE_BYTES, TWEPOCH, Batch, GuidFactory, uniform_stride
+from nsqd_py.protocol.batch import SIZE_BYTES, Batch, uniform_stride
+from nsqd_py.protocol.message_ids import IDS_PER_TICK, TWEPOCH, GuidFactory
 from tests.unit.fakes import sized
 
 messages_of_any_size = st.lists(st.binary(max_size=12), min_size=1, max_size=12)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from nsqd_py.settings.completion import channel_names, topic_names
 from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
 from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, Strings
-from nsqd_py.tool_completion import channel_names, topic_names
 
 TOPIC = string("NSQ topic.", short="t", complete=topic_names)
 TOPICS = strings("NSQ topic (may be given several times).", short="t", complete=topic_names)

@@ -13,8 +13,8 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from struct import Struct
 
-from nsqd_py.alarms import Wait
-from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.pqueues.deferred import Wait
 
 _WAIT = Struct("<QQqH")
 WAIT_BYTES = _WAIT.size

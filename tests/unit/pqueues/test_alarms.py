@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd_py.alarms import Alarm, Alarms, DeferredQueue, Run
+from nsqd_py.pqueues.alarms import Alarm, Alarms
+from nsqd_py.pqueues.deferred import DeferredQueue, Run
 
 
 def run(low: int, high: int, attempts: int = 0) -> Run:

@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.alarms import Wait
-from nsqd_py.diskqueue.files import replace_file
-from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.diskqueue.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.diskqueue.files.open_files import OPEN_FILES
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.journals.waits import WAIT_BYTES, PackedWaits, grouped, parts
 from nsqd_py.diskqueue.records import NewerFormat
-from nsqd_py.diskqueue.waits import WAIT_BYTES, PackedWaits, grouped, parts
+from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"

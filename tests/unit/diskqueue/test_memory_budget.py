@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.memory_budget import MemoryBudget
+from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.unit.fakes import World, start_broker

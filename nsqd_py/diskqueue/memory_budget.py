@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
-from nsqd_py.batch import Batch
+from nsqd_py.protocol.batch import Batch
 
 _SLACK = 8  # above the limit, an eighth of it is dropped at once, so that it happens rarely
 _OUTPUT_SHARE = 4  # unsent output may take a quarter of the limit, or

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqd_py.errors import InternalError, bug_number
-from nsqd_py.interfaces import DaemonLog
+from nsqd_py.runtime.logs.lines import DaemonLog
 
 
 def bug_text(bug: BaseException) -> str:

@@ -1,0 +1,5 @@
+"""nsqd itself: its settings, and the objects that it is made of.
+
+daemon   builds all objects of an nsqd, and passes to each what it uses; no room imports it
+options  nsqd's settings
+"""
