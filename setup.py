@@ -32,7 +32,8 @@ COMPILED = {
     "nsqd_py/net/http": "connection",
     "nsqd_py/pqueues": "alarms deferred in_flight",
     "nsqd_py/protocol": "batch commands frames message_ids multi_body parser",
-    "nsqd_py/queue": "channel delivery latency message_reader position publish_buffer topic",
+    "nsqd_py/queue": "channel delivery journaled_position latency position publish_buffer topic",
+    "nsqd_py/queue/reading": "batch_cache lookahead message_reader unreadable",
     "nsqd_py/tcp": "client connection fast_publishing",
     "nsqlookupd_py": "connection http",
 }

@@ -21,8 +21,9 @@ from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.diskqueue.journals.epochs import encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
-from nsqd_py.diskqueue.journals.ranges import Range, encode_epoch_file
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics

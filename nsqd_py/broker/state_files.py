@@ -37,7 +37,7 @@ from google_crc32c import extend
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files.log_file import replace_file, sync_directory
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import LogEnd

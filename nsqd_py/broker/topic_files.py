@@ -11,8 +11,7 @@ import gevent
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.broker.state_files import end_of
-from nsqd_py.diskqueue.journals.journal import Journal, journal_name
-from nsqd_py.diskqueue.journals.ranges import (
+from nsqd_py.diskqueue.journals.epochs import (
     EndedLog,
     EndedLogs,
     Epoch,
@@ -21,6 +20,7 @@ from nsqd_py.diskqueue.journals.ranges import (
     SavedEpochs,
     with_ended,
 )
+from nsqd_py.diskqueue.journals.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories

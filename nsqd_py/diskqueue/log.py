@@ -26,7 +26,8 @@ from nsqd_py.diskqueue.files.log_file import (
     run_to_end,
 )
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
-from nsqd_py.diskqueue.journals.ranges import Epochs, count_of, raised
+from nsqd_py.diskqueue.journals.epochs import Epochs, raised
+from nsqd_py.diskqueue.journals.ranges import count_of
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
     ChunkReader,
@@ -67,7 +68,7 @@ class TopicLog:
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
     damage         the damage found since the start
-    epochs         see `nsqd_py.diskqueue.journals.ranges`
+    epochs         see `nsqd_py.diskqueue.journals.epochs`
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     chunks         reads the files, and caches what was read

@@ -11,7 +11,7 @@ consumer answers by id, so it receives only one of them at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import itemgetter
@@ -170,3 +170,17 @@ class InFlightTable:
         for table in (self.table, self._touched):
             for message_id in [message_id for message_id, (number, _) in table.items() if number >= seq]:
                 del table[message_id]
+
+
+def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
+    """Yield runs (low, high, delivery) of entries with consecutive numbers and the same delivery."""
+    entries.sort(key=lambda entry: entry[0])
+    start = 0
+    for index in range(1, len(entries) + 1):
+        if (
+            index == len(entries)
+            or entries[index][0] != entries[index - 1][0] + 1
+            or entries[index][1] is not entries[start][1]
+        ):
+            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
+            start = index

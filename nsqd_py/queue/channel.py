@@ -13,13 +13,14 @@ from typing import Protocol
 from nsqd_py.diskqueue.journals.ranges import SeqRanges, common, count_of, runs_of
 from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.pqueues.deferred import Run, queued_after
-from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Distributor, SubscribedClient
+from nsqd_py.queue.journaled_position import JournaledPosition
 from nsqd_py.queue.latency import LatencyMeter
-from nsqd_py.queue.message_reader import BatchSource, publish_time_ns
-from nsqd_py.queue.position import JournaledPosition, Position, runs_of_entries
+from nsqd_py.queue.position import Position
+from nsqd_py.queue.reading.message_reader import BatchSource, publish_time_ns
 from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.iteration_end import IterationEnd
 

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable
+from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH
-from nsqd_py.queue.position import runs_of_entries
 from nsqd_py.runtime.iteration_end import IterationEnd
 
 MOST_REMEMBERED = 100

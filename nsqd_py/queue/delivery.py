@@ -13,21 +13,18 @@ from nsqd_py.pqueues.deferred import Run
 from nsqd_py.pqueues.in_flight import Delivery, InFlightTable
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
-from nsqd_py.queue.message_reader import (
-    LONGEST_RUN,
-    MOST_ATTEMPTS,
-    BatchSource,
-    Lookahead,
-    UnreadableRanges,
-    published_ns,
-)
 from nsqd_py.queue.position import Position
+from nsqd_py.queue.reading.lookahead import LONGEST_RUN, Lookahead
+from nsqd_py.queue.reading.message_reader import BatchSource, published_ns
+from nsqd_py.queue.reading.unreadable import UnreadableRanges
 from nsqd_py.runtime.iteration_end import IterationEnd
 
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
+
+MOST_ATTEMPTS = 0xFFFF  # a message frame has two bytes for them
 
 
 def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:

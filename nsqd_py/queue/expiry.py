@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqd_py.pqueues.alarms import Alarm, Alarms
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.message_reader import published_ns
+from nsqd_py.queue.reading.message_reader import published_ns
 from nsqd_py.queue.topic import Topic
 
 SWEEP_EVERY_NS = 1_000_000_000

@@ -1,6 +1,6 @@
-"""The state of a channel's messages by sequence number, and its changes that are not in the channel's journal yet.
+"""The state of a channel's messages, by sequence number.
 
-`Position` knows which messages were released to the channel, taken for delivery, requeued, deferred and finished. It
+A `Position` knows which messages were released to the channel, taken for delivery, requeued, deferred and finished. It
 contains sequence numbers only; bodies stay in the log.
 """
 
@@ -10,15 +10,11 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, queued_after
-from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable
-from nsqd_py.queue.storage import PositionJournal, SnapshotWrite
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
@@ -368,196 +364,3 @@ def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> 
     for low, high in others:
         found.add(low, high)
     return found
-
-
-_LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
-
-
-@dataclass(slots=True)
-class JournalChange:
-    """Changes that are being written to a journal.
-
-    put    writes them
-    error  the error of a failed write
-    """
-
-    put: Callable[[], None]
-    finished: list[Range]
-    waiting: list[Wait]
-    error: OSError | None = None
-
-    def write(self) -> None:
-        """Write the changes, and set `error` if that fails. May run in a thread."""
-        try:
-            self.put()
-        except OSError as error:
-            self.error = error
-
-
-class JournaledPosition:
-    """A position, and its changes between two writes of the journal. Without a journal they are dropped.
-
-    is_dirty  True if there are changes for `save_changes` to write
-    tables    the in-flight messages of all clients
-    """
-
-    def __init__(self, position: Position, journal: PositionJournal | None) -> None:
-        self.position = position
-        self.journal = journal
-        self.is_dirty = False
-        self.tables: dict[InFlightTable, None] = {}
-        self._new_finished: list[Range] = []
-        self._new_waiting: list[Wait] = []
-
-    def on_first_change(self) -> None:
-        """Schedule the next write."""
-
-    def save_soon(self) -> None:
-        """Write the position with the next changes, also if it has none: the journal is behind it."""
-        if not self.is_dirty:
-            self.is_dirty = True
-            self.on_first_change()
-
-    def save_changes(self) -> None:
-        """Write the changes. Raises OSError; then the changes are kept."""
-        unsaved = self.begin_save()
-        unsaved.write()
-        self.end_save(unsaved)
-
-    def begin_save(self) -> JournalChange:
-        """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
-        put: Callable[[], None] = _nothing
-        journal, finished = self.journal, self.position.finished
-        if journal is not None and self.wants_snapshot:
-            waiting = self._all_waiting(count_in_flight=False)
-            put = partial(journal.snapshot, finished.floor, list(finished.islands()), waiting)
-        elif journal is not None:
-            put = partial(journal.change, finished.floor, self._changed_ranges(), self._new_waiting[:])
-        unsaved = JournalChange(put, self._new_finished[:], self._new_waiting[:])
-        self._clear()
-        return unsaved
-
-    def end_save(self, unsaved: JournalChange) -> None:
-        """Complete the write. Raises OSError if it failed; then the changes are kept."""
-        if unsaved.error is not None:
-            self._new_finished[:0] = unsaved.finished
-            self._new_waiting[:0] = unsaved.waiting
-            self.is_dirty = True
-            raise unsaved.error
-
-    def save_snapshot(self) -> None:
-        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
-        if self.journal is not None:
-            finished = self.position.finished
-            self.journal.snapshot(
-                finished.floor, finished.islands(), self._all_waiting(count_in_flight=False)
-            )
-        self._clear()
-
-    def save_final(self) -> None:
-        """Write what the journal lacks at a clean stop: the present attempt of in-flight messages counts.
-
-        Raises OSError.
-        """
-        journal, finished = self.journal, self.position.finished
-        if journal is None:
-            return
-        waiting = self._all_waiting(count_in_flight=True)
-        if self._wants_any_snapshot:
-            journal.snapshot(finished.floor, finished.islands(), waiting)
-        # The places of queued messages that were deferred are not in the journal. A rename instead of an append takes
-        # ten times as long.
-        elif self.is_dirty or self.position.requeued or any(self.tables):
-            journal.change(finished.floor, self._changed_ranges(), waiting)
-
-    def _clear(self) -> None:
-        self._new_finished.clear()
-        self._new_waiting.clear()
-        self.is_dirty = False
-
-    def _changed_ranges(self) -> list[Range]:
-        """Return the newly finished ranges above the floor; adjacent ranges are merged."""
-        floor = self.position.finished.floor
-        merged: list[Range] = []
-        for low, high in sorted(self._new_finished):
-            if high <= floor:
-                continue
-            if merged and merged[-1][1] == low:
-                low = merged.pop()[0]
-            merged.append((low, high))
-        return merged
-
-    @property
-    def _wants_any_snapshot(self) -> bool:
-        position = self.position
-        runs = len(position.requeued) + len(position.deferred) + sum(map(len, self.tables))
-        return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
-
-    @property
-    def _is_large(self) -> bool:
-        position = self.position
-        return (
-            len(position.requeued) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
-        )
-
-    @property
-    def wants_snapshot(self) -> bool:
-        """True if the next save replaces the journal by a snapshot that is small enough for the event loop."""
-        return not self._is_large and self._wants_any_snapshot
-
-    @property
-    def wants_large_snapshot(self) -> bool:
-        """True if a snapshot is due that would block the event loop for long, so that a thread must write it."""
-        return self._is_large and self._wants_any_snapshot
-
-    def begin_large_snapshot(self) -> SnapshotWrite:
-        """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
-        journal, position = self.journal, self.position
-        assert journal is not None
-        floor, finished = position.finished.floor, position.finished.unordered_islands()
-        requeued, requeued_after = list(position.requeued), list(position.requeued_after)
-        deferred = position.deferred.copy()
-        in_flight = [*self._in_flight_waits(count_in_flight=False), *position.lost_waits]
-        return journal.begin_large_snapshot(
-            lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight])
-        )
-
-    def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
-        position = self.position
-        waits = _waits(position.requeued, position.requeued_after, position.deferred)
-        return [*waits, *self._in_flight_waits(count_in_flight=count_in_flight), *position.lost_waits]
-
-    def _in_flight_waits(self, *, count_in_flight: bool) -> list[Wait]:
-        waits = []
-        queued = queued_after(self.position.end_of_queue)
-        for table in self.tables:
-            for low, high, delivery in runs_of_entries(list(table.entries())):
-                attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
-                if attempts:
-                    waits.append((low, high, queued, attempts))
-        return waits
-
-
-def _waits(requeued: Iterable[Run], requeued_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
-    for (low, high, attempts, _), after in zip(requeued, requeued_after, strict=True):
-        yield low, high, queued_after(after), attempts
-    for due_ns, (low, high, attempts, _) in deferred:
-        yield low, high, due_ns, attempts
-
-
-def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
-    """Yield runs (low, high, delivery) of entries with consecutive numbers and the same delivery."""
-    entries.sort(key=lambda entry: entry[0])
-    start = 0
-    for index in range(1, len(entries) + 1):
-        if (
-            index == len(entries)
-            or entries[index][0] != entries[index - 1][0] + 1
-            or entries[index][1] is not entries[start][1]
-        ):
-            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
-            start = index
-
-
-def _nothing() -> None:
-    pass

@@ -20,8 +20,9 @@ from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
-from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
 from nsqd_py.queue.publish_buffer import NOTHING, PublishBuffer, Publisher, Tickets
+from nsqd_py.queue.reading.batch_cache import BatchCache
+from nsqd_py.queue.reading.message_reader import MessageReader, publish_time_ns
 from nsqd_py.queue.storage import MessageLog
 from nsqd_py.runtime.disk_speed import SLOW_NS, UNMEASURED, DiskSpeed
 from nsqd_py.runtime.iteration_end import IterationEnd

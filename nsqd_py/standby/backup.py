@@ -21,8 +21,9 @@ from google_crc32c import extend
 from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, replace_file, sync_directory
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, read_journal
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, Range
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log

@@ -29,8 +29,9 @@ from nsqd_py.broker.state_files import (
     write_checked,
 )
 from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs, common_end
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, Epochs, Range, common, common_end, count_of, union
+from nsqd_py.diskqueue.journals.ranges import Range, common, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
@@ -129,7 +130,7 @@ class Copy:
     Files grow at their end, or are replaced by a new version. Whatever else would happen to messages that were not
     finished, they are set aside first, see `Aside`.
 
-    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.journals.ranges`
+    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.journals.epochs`
     epochs       of the logs, by topic
     member       this nsqd in the group that shares its lease, for offers
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
-from nsqd_py.diskqueue.journals.ranges import Epochs, decode_epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs, decode_epochs
 from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeAlias
 import gevent
 
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journals.ranges import Epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import Invalid

@@ -17,7 +17,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.broker.state_files import MEMBER_FILE
-from nsqd_py.diskqueue.journals.ranges import Epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs.daemon_log import Log

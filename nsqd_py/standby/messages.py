@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field, replace
 from struct import Struct
 from typing import Any, NamedTuple
 
-from nsqd_py.diskqueue.journals.ranges import Epochs, decode_epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import checked_number, load_member_json
 

@@ -12,7 +12,7 @@ import gevent
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
-from nsqd_py.diskqueue.journals.ranges import Epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream

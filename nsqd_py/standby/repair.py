@@ -16,7 +16,8 @@ from typing import Any
 
 from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journals.ranges import Epochs, Range
+from nsqd_py.diskqueue.journals.epochs import Epochs
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.errors import NsqdError

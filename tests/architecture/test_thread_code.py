@@ -412,7 +412,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.state_files:MetadataWriter": ("_replace",),
     "nsqd_py.broker.state_files:ClockKeeper": ("_replace",),
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
-    "nsqd_py.queue.position:JournalChange": ("write",),
+    "nsqd_py.queue.journaled_position:JournalChange": ("write",),
     "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
     "nsqd_py.standby.fetch_server:FetchServer": (
         *("_log", "_logs", "_versions", "_open", "_open_version", "_end", "_bytes"),

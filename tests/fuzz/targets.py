@@ -22,8 +22,8 @@ from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue.journals import journal as journal_module
+from nsqd_py.diskqueue.journals.epochs import Epoch
 from nsqd_py.diskqueue.journals.journal import CHANGE, DELETED, SNAPSHOT, encode_entry, read_journal
-from nsqd_py.diskqueue.journals.ranges import Epoch
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, EpochNumbers, encode_epoch_file
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look, Note
 from nsqd_py.standby import election

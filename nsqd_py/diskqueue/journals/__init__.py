@@ -1,6 +1,7 @@
 """The journal of a channel: which of its messages are finished, and which wait.
 
-ranges   sets of sequence numbers as ranges, and the epochs of a log                  pure
+ranges   sets of sequence numbers, or of bytes, as ranges                             pure
+epochs   the epochs of a log, and the file `nsqd.epochs`                              pure
 waits    runs of waiting messages, packed as in a journal                             pure
 journal  the encoding of a journal, and its file
 

@@ -1,37 +1,18 @@
-"""Sets of sequence numbers as ranges: everything below a floor, and some islands above it."""
+"""Sets of numbers as ranges.
+
+`SeqRanges` has the sequence numbers that a channel has finished: everything below a floor, and some islands above it.
+`ByteRanges` has bytes of a file. The functions work on lists of ranges of either.
+"""
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from google_crc32c import extend
-
-from nsqd_py.runtime.documents import checked_number
+from collections.abc import Iterable, Iterator, Sequence
 
 Range = tuple[int, int]  # numbers low..high (not included)
 
 
-def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield distinct numbers as ranges (low, high not included), in rising order."""
-    if len(numbers) == 1:
-        yield numbers[0], numbers[0] + 1
-        return
-    low = min(numbers)
-    high = max(numbers) + 1
-    if high - low == len(numbers):  # distinct, so this is all of them: the common case, in C
-        yield low, high
-        return
-    ordered = sorted(numbers)
-    low = previous = ordered[0]
-    for number in ordered[1:]:
-        if number != previous + 1:
-            yield low, previous + 1
-            low = number
-        previous = number
-    yield low, previous + 1
+# ---- sequence numbers
 
 
 class SeqRanges:
@@ -132,6 +113,29 @@ class SeqRanges:
         return high <= self.floor or next(self.gaps(low, high), None) is None
 
 
+# ---- lists of ranges
+
+
+def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield distinct numbers as ranges (low, high not included), in rising order."""
+    if len(numbers) == 1:
+        yield numbers[0], numbers[0] + 1
+        return
+    low = min(numbers)
+    high = max(numbers) + 1
+    if high - low == len(numbers):  # distinct, so this is all of them: the common case, in C
+        yield low, high
+        return
+    ordered = sorted(numbers)
+    low = previous = ordered[0]
+    for number in ordered[1:]:
+        if number != previous + 1:
+            yield low, previous + 1
+            low = number
+        previous = number
+    yield low, previous + 1
+
+
 def ranges_of(numbers: SeqRanges) -> list[Range]:
     """Return all numbers of a set as ranges, in rising order."""
     floor = [(0, numbers.floor)] if numbers.floor else []
@@ -178,6 +182,9 @@ def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     return found
 
 
+# ---- bytes of a file
+
+
 class ByteRanges:
     """A set of bytes of a file, as sorted ranges that do not overlap."""
 
@@ -218,114 +225,3 @@ class ByteRanges:
         if first and self._ranges[first - 1][1] > start:
             first -= 1
         return slice(first, bisect_left(self._ranges, (end, end), first))
-
-
-EPOCHS_FILE = "nsqd.epochs"
-
-_MOST_EPOCHS = 32
-# Of topics whose logs were deleted. Those that were deleted last are remembered.
-_MOST_ENDED_TOPICS = 1000
-
-
-class Epoch(NamedTuple):
-    """An epoch of one log, and the sequence number of its first message."""
-
-    number: int
-    first_seq: int
-
-
-Epochs = tuple[Epoch, ...]
-
-
-class EpochNumbers:
-    """Gives out the numbers of epochs; each is higher than all before."""
-
-    __slots__ = ("_clock", "_last")
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._last = 0
-
-    def next(self) -> int:
-        self._last = max(self._last + 1, self._clock())
-        return self._last
-
-    def skip_past(self, number: int) -> None:
-        """Give out only higher numbers from now on."""
-        self._last = max(self._last, number)
-
-
-class EndedLog(NamedTuple):
-    """A log that was deleted with its topic: its first epoch, and the number of messages that were published to it."""
-
-    epoch: int
-    messages: int
-
-
-EndedLogs = dict[str, tuple[EndedLog, ...]]
-
-
-def with_ended(ended: EndedLogs, topic: str, log: EndedLog) -> EndedLogs:
-    """Return the ended logs by topic with one more."""
-    others = {name: logs for name, logs in ended.items() if name != topic}
-    logs = (*ended.get(topic, ()), log)[-_MOST_EPOCHS:]
-    return dict([*others.items(), (topic, logs)][-_MOST_ENDED_TOPICS:])
-
-
-class SavedEpochs(NamedTuple):
-    """The content of `nsqd.epochs`.
-
-    node   number of the epoch in which this nsqd was promoted; 0 if it never was a standby
-    logs   the epochs of each log, by topic
-    ended  logs that were deleted, by topic, the last one last
-    """
-
-    node: int
-    logs: dict[str, Epochs]
-    ended: EndedLogs
-
-
-def encode_epoch_file(node: int, logs: Mapping[str, Epochs], ended: EndedLogs | None = None) -> bytes:
-    content = json.dumps({"node": node, "logs": logs, "ended": ended or {}}).encode()
-    return b"%08x\n%b" % (extend(0, content), content)
-
-
-def decode_epochs_of_logs(fields: dict[str, Any]) -> SavedEpochs:
-    """Return the JSON of the file as objects. Raises BAD_CONTENT."""
-    logs = {topic: decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
-    ended = {topic: _decode_ended(one) for topic, one in fields.get("ended", {}).items()}
-    return SavedEpochs(checked_number(fields["node"]), logs, ended)
-
-
-def _decode_ended(fields: object) -> tuple[EndedLog, ...]:
-    if not isinstance(fields, list):
-        raise TypeError("the ended logs are no list")
-    return tuple(EndedLog(*map(checked_number, pair)) for pair in fields)
-
-
-def decode_epochs(fields: object) -> Epochs:
-    """Return the epochs from a JSON list of pairs. Raises ValueError and TypeError."""
-    if not isinstance(fields, list):
-        raise TypeError("the epochs are no list")
-    epochs = tuple(Epoch(*map(checked_number, pair)) for pair in fields)
-    if list(epochs) != sorted(set(epochs)):
-        raise ValueError("the epochs are not in order")
-    return epochs
-
-
-def raised(epochs: Epochs, number: int, next_seq: int) -> Epochs:
-    """Return the epochs of a log whose next messages, from `next_seq` on, belong to the epoch `number`."""
-    return (*epochs, Epoch(number, next_seq))[-_MOST_EPOCHS:]
-
-
-def common_end(mine: Epochs, theirs: Epochs) -> int | None:
-    """Return the number up to which my messages are those of another copy of the log; None without a limit.
-
-    `theirs` are the epochs of the newer copy. 0: the two are different logs, which have no message in common.
-    """
-    if not mine or not theirs:
-        return 0
-    for epoch, later in zip(theirs, [*theirs[1:], None], strict=True):
-        if epoch.number == mine[-1].number:
-            return later.first_seq if later is not None else None
-    return 0

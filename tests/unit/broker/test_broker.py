@@ -14,7 +14,7 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.mending import LogFiles
 from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, Epochs
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs
 from tests.support.broker_life import TOPIC, Life
 from tests.support.disk_calls import watched
 from tests.unit.broker.test_disk_io import SlowLife

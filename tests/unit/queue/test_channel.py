@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd_py.queue.message_reader import MOST_ATTEMPTS
+from nsqd_py.queue.delivery import MOST_ATTEMPTS
 from nsqd_py.queue.position import MOST_AHEAD
 from tests.unit.channel_bench import Bench, bodies, numbered
 from tests.unit.fakes import MS, SECOND, make_batch

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from nsqd_py.diskqueue.files.log_file import log_file_name
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import CHANGE, SNAPSHOT, encode_entry
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.server.options import read_options
 from nsqd_py.standby.copy import BadFileName, Copy

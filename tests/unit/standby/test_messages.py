@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journals.ranges import Epoch
+from nsqd_py.diskqueue.journals.epochs import Epoch
 from nsqd_py.standby.messages import (
     FENCE,
     FOLLOW,
