@@ -37,6 +37,15 @@ from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 _SLICE_BYTES = 16 * 1024
 # Lines are collected to batches of this size, or of SLICE_MESSAGES.
 _FULL_BYTES = 256 * 1024
+# The time for which /stats waits for the channels of new topics.
+NEW_TOPICS_S = 0.25
+# The most nsqlookupd addresses that PUT /config accepts: each one costs a greenlet and a socket.
+MOST_LOOKUPDS = 100
+# The words of a query for a yes or a no, as in Go's nsqd.
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+# ---- the two body formats of /mpub
 
 
 def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> list[Part]:
@@ -88,13 +97,6 @@ def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callab
         rest()
     return walk.parts(data, 0)
 
-
-# The time for which /stats waits for the channels of new topics.
-NEW_TOPICS_S = 0.25
-# The most nsqlookupd addresses that PUT /config accepts: each one costs a greenlet and a socket.
-MOST_LOOKUPDS = 100
-
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 # ---- options
 

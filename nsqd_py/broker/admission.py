@@ -24,6 +24,12 @@ _POLLS_PER_STATUS = 10
 NEW_TOPICS_S = 5.0
 # The exit status after a drain that left messages; 1 and 2 mean that the start failed.
 LEFT_MESSAGES = 3
+# A client may create as many topics and channels at once as in this time.
+_BURST_S = 100
+_MOST_ADDRESSES = 4096  # that the rate remembers
+
+
+# ---- the drain
 
 
 class Drain:
@@ -137,9 +143,7 @@ def _messages_in(topic: Topic) -> int:
     )
 
 
-# A client may create as many topics and channels at once as in this time.
-_BURST_S = 100
-_MOST_ADDRESSES = 4096
+# ---- clients that create topics
 
 
 class CreationRate:

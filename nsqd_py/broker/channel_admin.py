@@ -27,10 +27,17 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_time
 
+# The ends of a log, as targets of a seek.
+EARLIEST = "earliest"
+LATEST = "latest"
+
 _MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
 
 # Messages in one state, and the fields that their rows have in addition to those of the message.
 StateRun = tuple[Run, dict[str, Any]]
+
+
+# ---- showing messages
 
 
 def queued(channel: Channel, most: int, _wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
@@ -170,8 +177,7 @@ def _row(batch: Batch, index: int, message_id: bytes, fields: dict[str, Any]) ->
     return orjson.dumps(row)
 
 
-EARLIEST = "earliest"
-LATEST = "latest"
+# ---- moving a channel
 
 _Deferred = tuple[int, int, int]  # low, high (not included), due_ns
 

@@ -32,6 +32,8 @@ from nsqd_py.runtime.threads import Job, in_thread
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded
 # machine it took 0.051 s in the median and 0.16 s at most; with 100 ms here, it was 0.101 s and 0.36 s.
 JOURNAL_DELAY_NS = 50_000_000
+# The most pieces of one log that a thread has read, and no channel has taken yet.
+_MOST_PIECES = 8
 
 SaveResult = tuple[Topic, Channel, OSError | None]
 
@@ -58,6 +60,9 @@ def _disk_error(error: Exception) -> OSError:
         return error.with_traceback(None)
     gevent.get_hub().handle_error("a write or a read of the disk", type(error), error, error.__traceback__)
     return InternalError(error)
+
+
+# ---- journals
 
 
 class JournalWriter:
@@ -193,6 +198,9 @@ class JournalWriter:
         self._alarm.set(None)
 
 
+# ---- logs, while the disk is slow
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class SlowWriter:
     """Writes the publishes of one topic in a thread, in order; the publishers wait for their write.
@@ -293,9 +301,6 @@ class SlowWriter:
         """Wait until all batches are written or refused. Blocks this greenlet."""
         if not self.is_idle:
             self._greenlet.join()
-
-
-_MOST_PIECES = 8
 
 
 class StillReading(BlockingIOError):

@@ -1,4 +1,4 @@
-"""The limits of the disk and the process: free space, file descriptors, write errors that last, and removed log files."""
+"""The limits of the disk and the process: write errors that last, free space, file descriptors, and removed log files."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 
 _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
+_UNLIMITED = 1 << 62  # bytes, where the free space is not known
+# Writers wait this long for a descriptor, and this many of them open files at a time; so many topics are synced for them.
+_LONGEST_WAIT_S = 30.0
+_OPENED_AT_ONCE = 8
+_SYNCED_AT_ONCE = 32
+# The checks for removed log files: in the event loop, or in a thread while the disk is slow.
+_CHECK_EVERY_NS = 1_000_000_000
+_CHECK_SLOW_EVERY_NS = 5_000_000_000
+_CHECKED_AT_ONCE = 50  # topics
+
+
+# ---- write errors that last
 
 
 class DiskHealth:
@@ -83,7 +95,7 @@ class DiskHealth:
                 del self._errors[failed]
 
 
-_UNLIMITED = 1 << 62
+# ---- free space
 
 
 class FreeSpace:
@@ -103,9 +115,7 @@ class FreeSpace:
         return statistics.f_bavail * statistics.f_frsize
 
 
-_LONGEST_WAIT_S = 30.0
-_SYNCED_AT_ONCE = 32
-_OPENED_AT_ONCE = 8
+# ---- file descriptors
 
 
 class DescriptorRelief:
@@ -158,9 +168,7 @@ def _too_many() -> OSError:
     return OSError(errno.EMFILE, "too many open files, and the disk is too slow to sync some for closing")
 
 
-_CHECK_EVERY_NS = 1_000_000_000
-_CHECKED_AT_ONCE = 50  # topics
-_CHECK_SLOW_EVERY_NS = 5_000_000_000
+# ---- removed log files
 
 
 class RemovedFiles:

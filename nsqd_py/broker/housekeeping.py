@@ -1,6 +1,7 @@
-"""Deleting what is not needed any more, in memory and on disk, and compacting files of which little is needed.
+"""Which messages of a log are needed or retained, and the `Housekeeper`, which deletes the others.
 
-Decisions are made in the event loop a few times a second. Threads do the work, one file at a time.
+It trims the memory of topics, deletes files that are not needed, and compacts files of which little is needed. It decides in
+the event loop a few times a second. Threads do the work, one file at a time.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _PAUSE_WHILE_SLOW_NS = 1_000_000_000
 _BUSY_SHARE = 20  # deciding may take 1/20 of the time
 _COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
+
+
+# ---- needed and retained messages
 
 
 def living(topic: Topic, low: int, high: int) -> list[Range]:
@@ -91,6 +95,9 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
             break
         young, newest_id = file.first_seq, file.header.used_id
     return young
+
+
+# ---- deleting and compacting
 
 
 @dataclass(eq=False, repr=False)

@@ -39,6 +39,7 @@ _SLOW_DISK_PAUSE_S = 1.0  # after each turn, as long as something else finds the
 _SLOW_DISK_AT_ONCE_BYTES = 256 * 1024
 _CONFIRM_AFTER_S = 0.05
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_BLOCK_BYTES = 4096  # the smallest part of a file that a disk cannot read
 
 
 class ScrubbedFile(NamedTuple):
@@ -79,9 +80,6 @@ class ScrubSource(Protocol):
 
     def end_pass(self) -> None:
         """Check what is small, such as journals."""
-
-
-_BLOCK_BYTES = 4096
 
 
 def reading_what_it_can(descriptor: int) -> Callable[[int, int], bytes]:

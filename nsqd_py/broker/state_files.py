@@ -51,7 +51,15 @@ from nsqd_py.runtime.threads import GreenletLock, in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
-FORMAT = 1
+STOP_FILE = "nsqd.stop"
+CLOCK_FILE = "nsqd.clock"
+STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copy`
+MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
+STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.give_back`
+BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
+
+FORMAT = 1  # of `nsqd.dat`
+_RETRY_NS = 5_000_000_000  # after a failed write of `nsqd.dat`
 # After a write, the next one waits this many times as long as it took: many new topics share the writes. Without that,
 # nsqd creates 1000 topics half as fast.
 _PAUSE_FACTOR = 4
@@ -62,6 +70,16 @@ _NOT_FOR_GO = (
     b'{"topics":"The logs of nsqd-py are next to this file. Go\'s nsqd cannot read them; '
     b'nsqd-py --export-to-go=DIR writes files that it can read.",'
 )
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# The wall clock is compared with the steady clock each second.
+_CHECK_EVERY_NS = 1_000_000_000
+_STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects them gradually
+
+T = TypeVar("T")
+
+
+# ---- topics and channels: nsqd.dat
 
 
 class BadMetadata(StartError):
@@ -140,9 +158,6 @@ def _name(entry: dict[str, object]) -> str:
     if not isinstance(name, str):
         raise TypeError(f"{name!a:.50} is no name")
     return name.encode(errors="replace").decode()
-
-
-_RETRY_NS = 5_000_000_000
 
 
 @dataclass(eq=False, repr=False)
@@ -267,13 +282,7 @@ class MetadataWriter:
         self._alarm.set(None)
 
 
-STOP_FILE = "nsqd.stop"
-STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copy`
-MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
-STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.give_back`
-BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
-
-T = TypeVar("T")
+# ---- files with a checksum
 
 
 def write_checked(path: Path, value: dict[str, Any]) -> None:
@@ -318,6 +327,9 @@ def _decode_id(fields: dict[str, object]) -> str:
     return identity
 
 
+# ---- a clean stop: nsqd.stop
+
+
 def end_of(log: TopicLog) -> LogEnd:
     """Return the current end of a log."""
     files = log.files
@@ -354,8 +366,7 @@ def read_epochs(directory: Path) -> SavedEpochs | None:
     return read_checked(directory / EPOCHS_FILE, decode_epochs_of_logs)
 
 
-CLOCK_FILE = "nsqd.clock"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# ---- the steady clock: nsqd.clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,10 +424,6 @@ def _decode_reading(fields: dict[str, Any]) -> ClockReading:
     return reading
 
 
-_LOOK_EVERY_NS = 1_000_000_000
-_STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects them gradually
-
-
 class ClockKeeper:
     """Sets the steady clock at the start; writes `nsqd.clock` then, when the wall clock is set, and at the end."""
 
@@ -442,7 +449,7 @@ class ClockKeeper:
     def start(self) -> None:
         """Write the file, and again after each step of the wall clock."""
         self._write(self._read())
-        self._alarm.set(self._clock() + _LOOK_EVERY_NS)
+        self._alarm.set(self._clock() + _CHECK_EVERY_NS)
 
     def close(self) -> None:
         """Write the file a last time. Failures are logged. Blocks this greenlet while a thread writes it."""
@@ -455,7 +462,7 @@ class ClockKeeper:
         return read_clocks(self._clock(), self._services.wall_clock)
 
     def _look(self, now_ns: int) -> None:
-        self._alarm.set(now_ns + _LOOK_EVERY_NS)
+        self._alarm.set(now_ns + _CHECK_EVERY_NS)
         before = self._written
         step_ns = (
             self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns)

@@ -47,6 +47,9 @@ _SHARED_CHUNKS = 4
 ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the end of the file
 
 
+# ---- chunks
+
+
 def read_by(descriptor: int) -> ReadAt:
     """Return a function that reads through a descriptor, for threads."""
     return lambda offset, size: os.pread(descriptor, size, offset)
@@ -198,6 +201,8 @@ class ChunkReader:
                 yield batch if batch.first_seq <= seq < batch.end_seq else None
 
 
+# ---- single records, and searches
+
 # Of a record's header: magic, length of the body, first sequence number, count.
 _place_of = Struct("<4sI8xQ24xI4x").unpack_from
 
@@ -320,6 +325,9 @@ def first_record(file: LogFile) -> RecordHeader | None:
         return RecordWindow(file.read, file.end_offset).header(FILE_HEADER_BYTES)
     except (Damaged, Incomplete):
         return None
+
+
+# ---- retained records, for readers that are no channel
 
 
 class KeptRecords:

@@ -104,6 +104,9 @@ class NewerFormat(Damaged, StartError):
         )
 
 
+# ---- the header of a file
+
+
 class FileHeader(NamedTuple):
     """The header of a log file."""
 
@@ -151,6 +154,9 @@ class FileHeader(NamedTuple):
 def _file_checksum(data: bytes) -> int:
     """Return the checksum that a file header of any version must have."""
     return int(extend(0, data[:12] + bytes(4) + data[16 : _FILE_HEADER.size]))
+
+
+# ---- records
 
 
 def encode_header(batch: Batch, salt: int) -> bytes:

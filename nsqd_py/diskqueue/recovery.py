@@ -1,4 +1,4 @@
-"""Reading the files of a log at the start.
+"""Reading the files of a log at the start, and reporting what is damaged or missing.
 
 Closed files are walked from header to header. The last file of a topic is read in full, because a crash may have torn
 its end. Bytes behind the last valid record are cut off; damage in the middle is skipped, copied aside and reported.
@@ -51,6 +51,9 @@ _SMALL_BYTES = 64 * 1024
 _ZEROS = bytes(_SMALL_BYTES)
 
 
+# ---- one file
+
+
 @dataclass(slots=True)
 class RecoveredFile:
     """A log file as it was found.
@@ -96,6 +99,9 @@ def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
         recovered.torn = None
         recovered.damaged = [place for place in recovered.damaged if place[0] < reached]
         recovered.damaged.append((reached, end_offset))
+
+
+# ---- the files of a directory and of one log
 
 
 @dataclass(slots=True)
@@ -228,6 +234,9 @@ def read_log(
         if is_check:
             file.close()
     return log
+
+
+# ---- the walk through a file
 
 
 class _Walk:
@@ -425,6 +434,9 @@ class _Walk:
             return decode_header(self._data, position)
         except (Damaged, Incomplete):
             return None
+
+
+# ---- damage, and missing files
 
 
 class DamageReport:

@@ -20,6 +20,17 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_h
 from nsqd_py.errors import InternalError
 from nsqd_py.protocol.batch import Batch
 
+# The kernel has flushed what was written longer ago.
+_LATELY_S = 600.0
+# File systems that syncfs(2) leaves as a sync of each of their files would.
+_SYNCED_WHOLE = ("ext4", "tmpfs", "xfs")
+# Arguments of sync_file_range(2): its flag SYNC_FILE_RANGE_WAIT_BEFORE, and an offset behind the end of any file.
+_WAIT_BEFORE = 1
+_BEHIND_ALL = 1 << 40
+
+
+# ---- writing in steps
+
 
 class CallTimer:
     """Measures calls in the thread that makes them: `with timer: call()`.
@@ -121,11 +132,7 @@ def last_id(batches: list[Batch]) -> int:
     return max(batch.base_id + batch.count for batch in batches) - 1
 
 
-_LATELY_S = 600.0
-# File systems that syncfs(2) leaves as a sync of each of their files would.
-_SYNCED_WHOLE = ("ext4", "tmpfs", "xfs")
-_WAIT_BEFORE = 1
-_BEHIND_ALL = 1 << 40
+# ---- syncing
 
 
 @dataclass(slots=True)
@@ -280,6 +287,9 @@ def written_lately(files: Sequence[LogFile]) -> list[LogFile]:
         return list(files)
     times = [file.modified_s for file in files]
     return [file for file, time in zip(files, times, strict=True) if time > times[-1] - _LATELY_S]
+
+
+# ---- what waits for a sync
 
 
 class UnsyncedFiles:

@@ -15,6 +15,25 @@ from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.names import is_valid_name, quote
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_STANDBY, STATE_SUBSCRIBED, Session
 
+# The kinds of publishes.
+PUB, MPUB, DPUB = range(3)
+
+# The body of a command.
+NO_BODY = 0
+SIZED_BODY = 1  # [4-byte size][body]
+MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
+
+# When the client's permission for a command is checked.
+NEVER = 0
+BEFORE_BODY = 1
+AFTER_BODY = 2
+
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
+
+
+# ---- the commands
+
 
 class Command:
     """A command of a client."""
@@ -73,10 +92,6 @@ class Cls(Command):
 
 class Nop(Command):
     __slots__ = ()
-
-
-# The kinds of publishes.
-PUB, MPUB, DPUB = range(3)
 
 
 @dataclass(slots=True)
@@ -143,17 +158,8 @@ SLICE_READ = SliceRead()
 
 Params = list[bytes]
 
-NO_BODY = 0
-SIZED_BODY = 1  # [4-byte size][body]
-MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
 
-# When the client's permission for a command is checked.
-NEVER = 0
-BEFORE_BODY = 1
-AFTER_BODY = 2
-
-_UINT64 = (1 << 64) - 1
-_INT64_SIGN = 1 << 63
+# ---- the table of checks
 
 
 @dataclass(frozen=True, slots=True)

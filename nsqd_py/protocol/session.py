@@ -1,4 +1,4 @@
-"""The session of a client: what it has negotiated, its state, and the commands that the state allows."""
+"""The JSON of a client, and its session: what it has negotiated with IDENTIFY, and its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,37 @@ Kind = type | range
 INT32 = range(-(1 << 31), 1 << 31)
 INT64 = range(-(1 << 63), 1 << 63)
 
+# The values of a client's state in /stats.
+STATE_INIT = 0
+STATE_SUBSCRIBED = 3
+STATE_CLOSING = 4
+STATE_STANDBY = 5
+
+DEFAULT_OUTPUT_BUFFER_SIZE = 16384
+_MS = 1_000_000  # ns
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+_IDENTIFY_FIELDS: dict[str, Kind] = {
+    "client_id": str,
+    "hostname": str,
+    "heartbeat_interval": INT64,
+    "output_buffer_size": INT64,
+    "output_buffer_timeout": INT64,
+    "feature_negotiation": bool,
+    "tls_v1": bool,
+    "deflate": bool,
+    "deflate_level": INT64,
+    "snappy": bool,
+    "sample_rate": INT32,
+    "user_agent": str,
+    "msg_timeout": INT64,
+    "topology_region": str,
+    "topology_zone": str,
+    "wants_http_port": bool,
+}
+
+
+# ---- JSON of a client
 
 
 def decode_fields(body: bytes, fields: Mapping[str, Kind]) -> dict[str, Any]:
@@ -59,14 +89,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-# The values of a client's state in /stats.
-STATE_INIT = 0
-STATE_SUBSCRIBED = 3
-STATE_CLOSING = 4
-STATE_STANDBY = 5
-
-DEFAULT_OUTPUT_BUFFER_SIZE = 16384
-_MS = 1_000_000
+# ---- the session
 
 
 class Limits(NamedTuple):
@@ -221,26 +244,6 @@ class Session:
         if wanted["wants_http_port"]:
             answer["http_port"] = http_port
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-_IDENTIFY_FIELDS: dict[str, Kind] = {
-    "client_id": str,
-    "hostname": str,
-    "heartbeat_interval": INT64,
-    "output_buffer_size": INT64,
-    "output_buffer_timeout": INT64,
-    "feature_negotiation": bool,
-    "tls_v1": bool,
-    "deflate": bool,
-    "deflate_level": INT64,
-    "snappy": bool,
-    "sample_rate": INT32,
-    "user_agent": str,
-    "msg_timeout": INT64,
-    "topology_region": str,
-    "topology_zone": str,
-    "wants_http_port": bool,
-}
 
 
 def _decode_identify(body: bytes) -> dict[str, Any]:

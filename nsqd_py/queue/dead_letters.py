@@ -20,6 +20,9 @@ MOST_REMEMBERED = 100
 _SUFFIX = ".dead"
 
 
+# ---- the policy of a topic
+
+
 class TopicPolicy(NamedTuple):
     """The settings of one topic; 0 or "" turns one off.
 
@@ -70,6 +73,9 @@ def dead_letter_topic(topic: str, given: str) -> str:
         return topic
     suffix = _SUFFIX + topic[len(bare) :]
     return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
+
+
+# ---- moving dead letters
 
 
 class DeadLetterTopic(Protocol):

@@ -19,12 +19,20 @@ from nsqd_py.queue.reading.message_reader import BatchSource, published_ns
 from nsqd_py.queue.reading.unreadable import UnreadableRanges
 from nsqd_py.runtime.iteration_end import IterationEnd
 
+# Attempts in a message frame have two bytes.
+MOST_ATTEMPTS = 0xFFFF
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
-
 TOPOLOGY_AWARE = "topology-aware-consumption"
 
-MOST_ATTEMPTS = 0xFFFF  # a message frame has two bytes for them
+_FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
+# Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.
+_MOST_FAILED_READS = 4
+_GO_ON_AFTER_NS = 250_000_000
+# Delivery does not wait for more messages when there are this many for each waiting client: a send and a read of FINs
+# take about 20 us more than their messages.
+_FULL_SHARE = 32
+_DUPLICATE_WAITS_NS = 1_000_000_000  # a message whose id the client has in flight
 
 
 def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:
@@ -75,16 +83,6 @@ class DeliveryListener(Protocol):
 
     def defer(self, due_ns: int, run: Run) -> None:
         """Requeue these messages at that time."""
-
-
-_FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
-# Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.
-_MOST_FAILED_READS = 4
-_GO_ON_AFTER_NS = 250_000_000
-# Delivery does not wait for more messages when there are this many for each waiting client: a send and a read of FINs
-# take about 20 us more than their messages.
-_FULL_SHARE = 32
-_DUPLICATE_WAITS_NS = 1_000_000_000
 
 
 class Distributor:

@@ -12,6 +12,8 @@ from nsqd_py.protocol.message_ids import IDS_PER_TICK, GuidFactory
 # Collected publishes above this size become a separate record, because joining large bodies copies them. A batch with more
 # messages than a tick has ids would have to be parsed to be divided.
 _SEAL_ABOVE = 128 * 1024
+# The lists of all empty buffers; nothing is added to it. With many topics, each list takes misses of the cache.
+NOTHING: list[Any] = []
 
 
 class Publisher(Protocol):
@@ -25,9 +27,6 @@ class Publisher(Protocol):
 
 
 Tickets = list[tuple[Publisher, int]]
-
-# The lists of all empty buffers; nothing is added to it. With many topics, each list takes misses of the cache.
-NOTHING: list[Any] = []
 
 
 @dataclass(slots=True, eq=False, repr=False)
