@@ -175,11 +175,8 @@ def mpub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     options = request.app.options
-    rest = (
-        (lambda: None)
-        if request.size_bytes <= request.route.quick_bytes
-        else WorkSlices(ONE_ROUND_S).sleep_if_due
-    )
+    is_quick = request.size_bytes <= request.route.quick_bytes
+    rest = (lambda: None) if is_quick else WorkSlices(ONE_ROUND_S).sleep_if_due
     if _is_binary(request):
         try:
             parts = from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
@@ -255,24 +252,24 @@ def info(request: Request[Broker]) -> Reply:
     """Return versions, addresses, start time and limits."""
     broker = request.app
     options = broker.options
-    return answers.json(
-        {
-            "version": NSQ_VERSION,
-            "project_version": PROJECT_VERSION,
-            "broadcast_address": options.broadcast_address,
-            "hostname": socket.gethostname(),
-            "http_port": broker.http_port,
-            "tcp_port": broker.tcp_port,
-            "start_time": int(broker.start_time),
-            "max_heartbeat_interval": options.max_heartbeat_interval_ns,
-            "max_output_buffer_size": options.max_output_buffer_size,
-            "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
-            "max_deflate_level": options.max_deflate_level,
-            "topology_zone": options.topology_zone,
-            "topology_region": options.topology_region,
-        }
-        | ({"https_port": broker.https_port} if broker.https_port >= 0 else {})
-    )
+    document = {
+        "version": NSQ_VERSION,
+        "project_version": PROJECT_VERSION,
+        "broadcast_address": options.broadcast_address,
+        "hostname": socket.gethostname(),
+        "http_port": broker.http_port,
+        "tcp_port": broker.tcp_port,
+        "start_time": int(broker.start_time),
+        "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+        "max_output_buffer_size": options.max_output_buffer_size,
+        "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+        "max_deflate_level": options.max_deflate_level,
+        "topology_zone": options.topology_zone,
+        "topology_region": options.topology_region,
+    }
+    if broker.https_port >= 0:
+        document["https_port"] = broker.https_port
+    return answers.json(document)
 
 
 def stats(request: Request[Broker]) -> Reply:
@@ -291,8 +288,9 @@ def stats(request: Request[Broker]) -> Reply:
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
         document = render_json(broker, statistics, include_memory=include_memory)
-        scrub = {"scrub": broker.scrub.statistics()} if broker.scrub is not None else {}
-        return answers.json(document | scrub | broker.drain.statistics() | broker.standby_statistics())
+        if broker.scrub is not None:
+            document["scrub"] = broker.scrub.statistics()
+        return answers.json(document | broker.drain.statistics() | broker.standby_statistics())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 

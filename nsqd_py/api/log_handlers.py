@@ -77,29 +77,31 @@ def topic_log(request: Request[Broker]) -> Reply:
     """
     topic = named_topic(request)
     log = _log_of(topic)
-    options, policy = request.app.options, topic.policy
+    options = request.app.options
+    policy = topic.policy
     slices = WorkSlices(ONE_ROUND_S)
     files = [(file, living_of(topic, file, slices)) for file in list(log.files) if file in log.files]
-    live = union(run for _, alive in files for run in alive)[-_MOST_LIVE:]
-    return answers.json(
-        ({"live": live} if request.params.get("live") else {})
-        | {
-            "topic": topic.name,
-            "earliest_seq": log.earliest_seq,
-            "first_seq": log.first_seq,
-            "next_seq": log.next_seq,
-            "released_seq": topic.released,
-            "bytes": log.size_bytes,
-            "retention_ns": policy.retention_ns,
-            "retention_bytes": policy.retention_bytes,
-            "max_topic_bytes": policy.max_bytes,
-            "max_disk_bytes": options.max_disk_bytes,
-            "free_disk_bytes": request.app.space.free_bytes,
-            "sync_every": options.sync_every,
-            "sync_timeout_ns": options.sync_timeout_ns,
-            "files": [_file_statistics(file, alive) for file, alive in files if file in log.files],
-        }
-    )
+    document: dict[str, Any] = {}
+    if request.params.get("live"):
+        live = union(run for _, alive in files for run in alive)
+        document["live"] = live[-_MOST_LIVE:]
+    document |= {
+        "topic": topic.name,
+        "earliest_seq": log.earliest_seq,
+        "first_seq": log.first_seq,
+        "next_seq": log.next_seq,
+        "released_seq": topic.released,
+        "bytes": log.size_bytes,
+        "retention_ns": policy.retention_ns,
+        "retention_bytes": policy.retention_bytes,
+        "max_topic_bytes": policy.max_bytes,
+        "max_disk_bytes": options.max_disk_bytes,
+        "free_disk_bytes": request.app.space.free_bytes,
+        "sync_every": options.sync_every,
+        "sync_timeout_ns": options.sync_timeout_ns,
+        "files": [_file_statistics(file, alive) for file, alive in files if file in log.files],
+    }
+    return answers.json(document)
 
 
 def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:

@@ -156,9 +156,8 @@ class CreationRate:
         """`most_per_s` 0 means no limit; `clock` returns ns."""
         self._most_per_s = most_per_s
         self._clock = clock
-        self._next_ns: dict[
-            str, int
-        ] = {}  # the next turn of each address; in the past, as far as turns are left over
+        # The next turn of each address; in the past, as far as turns are left over.
+        self._next_ns: dict[str, int] = {}
 
     def take(self, peer: str) -> None:
         """Count a topic or channel that a client creates. Raises TooManyNewTopics."""

@@ -270,7 +270,9 @@ def _find_deferred(log: TopicLog, seq: int, now_ns: int, threadpool: Any) -> lis
 
 def _search(file: LogFile, seq: int, now_ns: int, found: list[_Deferred]) -> Callable[[], None]:
     """Return a function that adds such messages of one file to `found`; it runs in a thread, and raises OSError."""
-    descriptor, offset, end_offset = file.duplicate(), file.offset_before(seq), file.end_offset
+    descriptor = file.duplicate()
+    offset = file.offset_before(seq)
+    end_offset = file.end_offset
 
     def run() -> None:
         try:

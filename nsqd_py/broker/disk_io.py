@@ -108,12 +108,15 @@ class JournalWriter:
             return
         noted, self._changed = self._changed, []
         changed: list[tuple[Topic, Channel]] = []
-        large: list[
-            tuple[Topic, Channel]
-        ] = []  # a snapshot takes several system calls, so a thread writes it
+        # A snapshot takes several system calls, so a thread writes it.
+        large: list[tuple[Topic, Channel]] = []
         for topic, channel in noted:
-            if not channel.is_closed:
-                (large if channel.wants_snapshot else changed).append((topic, channel))
+            if channel.is_closed:
+                continue
+            if channel.wants_snapshot:
+                large.append((topic, channel))
+            else:
+                changed.append((topic, channel))
         saved: list[SaveResult] = []
         while changed and not self._disk_speed.is_slow:
             self._disk_speed.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
@@ -243,7 +246,8 @@ class SlowWriter:
         try:
             while self._begun or self._batches:
                 if self._begun is not None:
-                    (appending, publishers), self._begun = self._begun, None
+                    appending, publishers = self._begun
+                    self._begun = None
                 else:
                     batches, publishers = self._take()
                     appending = self._log.begin_append(batches)

@@ -242,7 +242,10 @@ class RemovedFiles:
         topics = list(islice(self._slow, _CHECKED_AT_ONCE))
         for topic in topics:
             del self._slow[topic]
-        files = {file: (topic, topic.log) for topic in topics if topic.log for file in topic.log.files}
+        files: dict[LogFile, tuple[Topic, TopicLog]] = {}
+        for topic in topics:
+            if topic.log is not None:
+                files |= dict.fromkeys(topic.log.files, (topic, topic.log))
         found: list[tuple[LogFile, bool]] = []
         for file in files:
             file.pin()

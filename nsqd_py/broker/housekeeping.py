@@ -121,9 +121,8 @@ class Housekeeper:
     _to_compact: dict[Topic, None] = field(default_factory=dict)
     _not_before_ns: int = 0
     _greenlet: Any = None
-    _removing: tuple[Topic, Any] | None = (
-        None  # whose file a thread removes, and the greenlet that waits for it
-    )
+    # The topic whose file a thread removes, and the greenlet that waits for it.
+    _removing: tuple[Topic, Any] | None = None
     _is_closing: bool = False
 
     def __post_init__(self) -> None:
@@ -277,11 +276,8 @@ class Housekeeper:
             # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
             if self._is_closing or not self._save_in_thread(topic) or topic.is_closed:
                 return
-            if (
-                file in log.files
-                and file not in log.busy_files
-                and not topic.is_needed(file.first_seq, file.end_seq)
-            ):
+            is_free = file in log.files and file not in log.busy_files
+            if is_free and not topic.is_needed(file.first_seq, file.end_seq):
                 self._remove_in_thread(topic, log, file)
 
     def _remove_in_thread(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
@@ -342,7 +338,8 @@ class Housekeeper:
 
     def run(self) -> None:
         """Check the waiting topics. Blocks this greenlet."""
-        waiting, self._to_compact = list(self._to_compact), {}
+        waiting = list(self._to_compact)
+        self._to_compact = {}
         pause_ns = _PAUSE_NS
         try:
             for topic in waiting:
@@ -398,12 +395,7 @@ class Housekeeper:
         for file in list(log.files[:-1]):
             if file.end_seq > until:
                 break
-            if (
-                not file.is_unmovable
-                and file.sync_error is None
-                and file in log.files
-                and file not in log.busy_files
-            ):
+            if _is_movable(log, file):
                 found = living_of(topic, file, slices)
                 alive = alive_bytes(file.segments(), found)
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
@@ -445,6 +437,13 @@ class Housekeeper:
                 in_thread(self._services.threadpool, finish)
 
 
+def _is_movable(log: TopicLog, file: LogFile) -> bool:
+    """True if the file can be compacted: all needed messages can be read, and nothing else is done with it."""
+    if file.is_unmovable or file.sync_error is not None:
+        return False
+    return file in log.files and file not in log.busy_files
+
+
 def _has_all(topic: Topic, low: int, high: int) -> bool:
     """True if every channel has finished all of low..high (not included), so that none of it can come back."""
     return low >= high or all(
@@ -454,11 +453,8 @@ def _has_all(topic: Topic, low: int, high: int) -> bool:
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:
     """True if the neighbour can take that many bytes more: a sparse file grows to half of the largest file size."""
-    return (
-        neighbour is not None
-        and neighbour in log.files
-        and neighbour not in log.busy_files
-        and neighbour.header.is_sparse
-        and neighbour.sync_error is None
-        and neighbour.end_offset + moved <= log.max_file_bytes // 2
-    )
+    if neighbour is None or neighbour not in log.files or neighbour in log.busy_files:
+        return False
+    if not neighbour.header.is_sparse or neighbour.sync_error is not None:
+        return False
+    return neighbour.end_offset + moved <= log.max_file_bytes // 2

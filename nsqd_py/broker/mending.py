@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -88,12 +89,11 @@ class LogFiles:
     # ---- for the scrub
 
     def files(self) -> Sequence[_Key]:
-        return [
-            (topic, file)
-            for topic in self._topics.values()
-            if topic.log is not None
-            for file in topic.log.files
-        ]
+        found: list[_Key] = []
+        for topic in self._topics.values():
+            if topic.log is not None:
+                found += [(topic, file) for file in topic.log.files]
+        return found
 
     def file(self, key: _Key) -> ScrubbedFile | None:
         topic, file = key
@@ -184,12 +184,7 @@ class LogFiles:
                 else:
                     key = next(iter(self._waiting))
                     ranges = self._waiting.pop(key)
-                    self._guarded(
-                        key,
-                        lambda topic, log, file, ranges=ranges: self._repair_in_place(
-                            topic, log, file, ranges
-                        ),
-                    )
+                    self._guarded(key, partial(self._repair_in_place, ranges=ranges))
         finally:
             self._greenlet = None
 

@@ -122,7 +122,8 @@ class _Turn:
 
     def run(self) -> None:
         """Check them; runs in a thread. Raises OSError."""
-        file, began_s = self.file, time.monotonic()
+        file = self.file
+        began_s = time.monotonic()
         with open(file.path, "rb", buffering=0) as opened:
             read = self._timed(reading_what_it_can(opened.fileno()))
             start = self.offset
@@ -250,7 +251,8 @@ class Scrub:
                 if error.errno not in _OUT_OF_DESCRIPTORS:  # the next pass has some
                     self._services.log.error("SCRUB: cannot read %s - %s", file.path.name, error)
                 return
-            checked_bytes, offset = turn.offset - offset, turn.offset
+            checked_bytes = turn.offset - offset
+            offset = turn.offset
             self.checked_bytes += checked_bytes
             if turn.damaged:
                 found += self._confirmed(key, turn)

@@ -289,14 +289,11 @@ class _TopicLoader:
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
-        for gone in missing_files(
-            name, holes, needed, self._stop.file_seqs if self._stop is not None else ()
-        ):
-            certainty = (
-                "are lost"
-                if gone.high <= self._certain_until
-                else "were finished just before a power cut, or are lost"
-            )
+        file_seqs = self._stop.file_seqs if self._stop is not None else ()
+        for gone in missing_files(name, holes, needed, file_seqs):
+            certainty = "were finished just before a power cut, or are lost"
+            if gone.high <= self._certain_until:
+                certainty = "are lost"
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: %s; they %s", name, gone.name, gone.detail, certainty
             )

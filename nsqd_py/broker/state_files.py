@@ -464,11 +464,9 @@ class ClockKeeper:
     def _look(self, now_ns: int) -> None:
         self._alarm.set(now_ns + _CHECK_EVERY_NS)
         before = self._written
-        step_ns = (
-            self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns)
-            if before is not None
-            else 0
-        )
+        step_ns = 0
+        if before is not None:
+            step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns)
         if abs(step_ns) >= _STEP_NS and (self._writing is None or self._writing.ready()):
             self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
             self._written = self._read()

@@ -36,9 +36,8 @@ _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
 _MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
-_LATE_NS = (
-    5_000_000_000  # the disk counts as slow when it takes longer: it also waits for what other programs write
-)
+# The disk counts as slow when such a sync takes longer: it also waits for what other programs write.
+_LATE_NS = 5_000_000_000
 
 _Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
 
@@ -230,7 +229,9 @@ class GroupSync:
         topic.unsynced = 0  # nothing that was written before is due
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
-        held, state.held, state.waiting = state.held, [], 0
+        held = state.held
+        state.held = []
+        state.waiting = 0
         is_retry = self._clock() >= state.retry_ns
         taken: Sequence[Unsynced] = ()
         try:

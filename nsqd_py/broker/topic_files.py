@@ -110,16 +110,19 @@ def close_topics(
     closing = [_Closing(topic, services, removed_files) for topic in topics]
     for each in closing:
         each.write()
-    shares = [closing[start::_SYNCED_AT_ONCE] for start in range(min(_SYNCED_AT_ONCE, len(closing)))]
+    count = min(_SYNCED_AT_ONCE, len(closing))
+    shares = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
     gevent.joinall([gevent.spawn(in_thread, services.threadpool, _sync, share) for share in shares])
     return {each.topic.name: end for each in closing if (end := each.close()) is not None}
 
 
 def _sync(share: Sequence[_Closing]) -> None:
     """Sync the logs and journals of some topics; runs in a thread."""
+    directories: list[Unsynced] = []
     for each in share:
         each.sync()
-    sync_directories([unsynced for each in share for unsynced in each.taken if unsynced.file is None])
+        directories += [unsynced for unsynced in each.taken if unsynced.file is None]
+    sync_directories(directories)
 
 
 @dataclass(slots=True)

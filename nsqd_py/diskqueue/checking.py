@@ -76,19 +76,14 @@ def valid_end(data: bytes, salt: int) -> int:
 
 
 def _end_of_valid(data: bytes, salt: int) -> int:
-    position, last = 0, len(data) - RECORD_HEADER_BYTES
+    position = 0
+    last = len(data) - RECORD_HEADER_BYTES
     while position <= last:
         magic, length, checksum, version, kind, _, _, _, _, _, count, _ = unpack_header(data, position)
         after = position + RECORD_HEADER_BYTES + length
-        if (
-            magic != MAGIC
-            or version != VERSION
-            or kind not in (PUBLISHED, MESSAGES)
-            or not count
-            or after > len(data)
-        ):
+        if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or not count:
             break
-        if extend(salt, data[position + CHECKED_FROM : after]) != checksum:
+        if after > len(data) or extend(salt, data[position + CHECKED_FROM : after]) != checksum:
             break
         position = after
     return position
@@ -100,7 +95,8 @@ def _end_of_large(read: ReadAt, data: bytes, salt: int, offset: int, end: int) -
     if after is None or after <= offset + len(data):
         return None
     checksum = int.from_bytes(data[CHECKSUM_AT:CHECKED_FROM], "little")
-    found, position = extend(salt, data[CHECKED_FROM:]), offset + len(data)
+    found = extend(salt, data[CHECKED_FROM:])
+    position = offset + len(data)
     while position < after:
         piece = read(position, min(PIECE_BYTES, after - position))
         if not piece:

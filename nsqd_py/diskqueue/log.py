@@ -239,13 +239,10 @@ class TopicLog:
         """
         size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
         file = self._last
-        fits = (
-            file is not None
-            and file.end_offset + size <= self.max_file_bytes
-            and file.end_seq == self.next_seq
-        )
-        if not fits and (file is None or not self._is_unused(file)):
-            file = None
+        if file is not None:
+            fits = file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
+            if not fits and not self._is_unused(file):
+                file = None
         self._appending = Appending(batches, size, file, self._last, self._creating_file)
         return self._appending
 
@@ -516,10 +513,9 @@ class TopicLog:
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        is_wanted = (
-            bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
-        )
-        return is_wanted and file.has_one_name
+        if not self._most_ahead or self._spare is not None:
+            return False
+        return file.end_offset >= self.max_file_bytes // 2 and file.has_one_name
 
     def _keep_as_spare(self, file: LogFile) -> None:
         spare = self.directory / f"{self._topic}{SPARE_SUFFIX}"

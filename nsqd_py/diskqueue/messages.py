@@ -89,12 +89,15 @@ class Messages:
 def encode_messages(messages: Messages, first_seq: int, salt: int, zstd_level: int | None = None) -> bytes:
     """Return a record of at least one message; `zstd_level` None leaves it uncompressed."""
     body = b"".join(_columns(messages))
-    length, flags = len(body), 0 if messages.due_ns is None else FLAG_DUE
+    length = len(body)
+    flags = 0 if messages.due_ns is None else FLAG_DUE
     if zstd_level is not None:
         body = bytes(cramjam.zstd.compress(body, zstd_level))
         flags |= records.FLAG_ZSTD
-    times_ns, due_ns = messages.timestamps_ns, messages.due_ns or [0]
-    fields = first_seq, max(0, max(times_ns)), min(times_ns), min(due_ns), len(messages), length
+    latest_ns = max(0, max(messages.timestamps_ns))
+    earliest_ns = min(messages.timestamps_ns)
+    due_ns = min(messages.due_ns or [0])
+    fields = (first_seq, latest_ns, earliest_ns, due_ns, len(messages), length)
     return records.encode_fields(body, salt, records.MESSAGES, flags, *fields)
 
 
@@ -168,7 +171,8 @@ def _from_columns(body: bytes, count: int, *, has_due: bool) -> Messages:
     topic, channel, nsqd = (take(length).decode() for length in lengths)
     timestamps_ns = numbers("q")
     due_ns = numbers("q") if has_due else None
-    sizes, attempts = numbers("I"), numbers("H")
+    sizes = numbers("I")
+    attempts = numbers("H")
     block = take(count * ID_BYTES)
     ids = [block[start : start + ID_BYTES] for start in range(0, len(block), ID_BYTES)]
     ends = list(accumulate(size + SIZE_BYTES for size in sizes))

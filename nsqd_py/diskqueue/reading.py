@@ -68,7 +68,8 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
 
     Raises OSError, and what `read` raises.
     """
-    offset, end = file.offset_before(seq), file.end_offset
+    offset = file.offset_before(seq)
+    end = file.end_offset
     wanted = most_bytes
     has_failed = False
     batches: list[Batch] = []
@@ -81,7 +82,8 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
         except OSError:
             if has_failed:
                 raise
-            has_failed, wanted = True, _SMALL_READ_BYTES  # reads what is before the bad place
+            has_failed = True
+            wanted = _SMALL_READ_BYTES  # reads what is before the bad place
             continue
         position = 0
         is_damaged = not data  # another program truncated the file
@@ -145,7 +147,9 @@ class ChunkReader:
 
     def detach(self) -> None:
         """Forget who reads and mends the files: with their topic, they would be a reference cycle."""
-        self.read_file, self.forget_file, self.mend = LogFile.read, do_nothing, None
+        self.read_file = LogFile.read
+        self.forget_file = do_nothing
+        self.mend = None
 
     def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""
@@ -160,7 +164,8 @@ class ChunkReader:
 
     def _count(self) -> None:
         memory_bytes = sum(self._sizes.values())
-        change_bytes, self.memory_bytes = memory_bytes - self.memory_bytes, memory_bytes
+        change_bytes = memory_bytes - self.memory_bytes
+        self.memory_bytes = memory_bytes
         if self.budget is not None and change_bytes:
             self.budget.note(self, change_bytes)
 

@@ -133,11 +133,8 @@ class FileHeader(NamedTuple):
         magic, version, _, _, checksum, _, _ = _FILE_HEADER.unpack_from(data)
         if magic == FILE_MAGIC and version > VERSION and _file_checksum(data) == checksum:
             raise NewerFormat(f"format {version}; this version reads format {VERSION}")
-        if (
-            magic != FILE_MAGIC
-            or version != VERSION
-            or header.encode()[12:16] != checksum.to_bytes(4, "little")
-        ):
+        is_right = header.encode()[12:16] == checksum.to_bytes(4, "little")
+        if magic != FILE_MAGIC or version != VERSION or not is_right:
             raise Damaged("the file header is not one of nsqd-py, or damaged")
         return header
 
@@ -251,7 +248,9 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
         count,
         stride,
     ) = unpack_header(data, position)
-    if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags != 0 or count == 0:
+    if magic != MAGIC or version != VERSION:
+        raise Damaged("no record here")
+    if kind != PUBLISHED or flags != 0 or count == 0:  # none that a log has
         raise Damaged("no record here")
     body_from = position + RECORD_HEADER_BYTES
     after = body_from + length

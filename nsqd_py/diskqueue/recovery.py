@@ -190,7 +190,8 @@ class RecoveredLog:
 
     def extend_to(self, seq: int) -> None:
         """Count the numbers up to `seq` as missing: between two files, before the first or behind the last."""
-        low, self.next_seq = self.next_seq, max(self.next_seq, seq)
+        low = self.next_seq
+        self.next_seq = max(low, seq)
         if seq > low:
             self.holes.append((low, seq))
             if self._ends_damaged or any(low <= unreadable.first_seq < seq for unreadable in self.unreadable):
@@ -256,9 +257,8 @@ class _Walk:
         self._is_sparse = recovered.file.header.is_sparse
         self._until = until
         self._expected = recovered.file.first_seq
-        self._pending: tuple[RecordHeader, int, int] | None = (
-            None  # header, position, the number expected there
-        )
+        # The header, its position, and the number that was expected there.
+        self._pending: tuple[RecordHeader, int, int] | None = None
 
     def run(self) -> None:
         position: int | None = FILE_HEADER_BYTES
@@ -294,18 +294,19 @@ class _Walk:
         until = self._until if self._until is not None else sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         window, begin = data.window(position, RECORD_HEADER_BYTES)
-        passed: tuple[int, int, int] | None = (
-            None  # start of the last one, its number, the latest time before it
-        )
+        # The start of the last one, its number, and the latest time before it.
+        passed: tuple[int, int, int] | None = None
         while position < stop:
             if position + RECORD_HEADER_BYTES > begin + len(window):
                 window, begin = data.window(position, RECORD_HEADER_BYTES)
             header = unpack_header(window, position - begin)
             magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = header
             after = position + RECORD_HEADER_BYTES + length
-            if first_seq != expected or magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
+            if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
                 break
-            if due_ns or not count or after > self._size or first_seq >= until:
+            if first_seq != expected or first_seq >= until:
+                break
+            if due_ns or not count or after > self._size:
                 break
             passed = position, first_seq, newest_ns
             if timestamp_ns > newest_ns:
@@ -326,10 +327,10 @@ class _Walk:
         header = self._header_at(position)
         if header is None or not self._follows(header) or position + header.record_bytes > self._size:
             return None
-        verify = self._verify or (
-            self._is_sparse and self._until is not None and header.end_seq > self._until
-        )
-        return header if not verify or self._is_whole(header, position) else None
+        reaches_next = self._is_sparse and self._until is not None and header.end_seq > self._until
+        if (self._verify or reaches_next) and not self._is_whole(header, position):
+            return None
+        return header
 
     def _follows(self, header: RecordHeader) -> bool:
         if self._is_sparse:
@@ -338,12 +339,9 @@ class _Walk:
 
     def _is_whole(self, header: RecordHeader, position: int) -> bool:
         checked = self._data[position + CHECKED_FROM : position + header.record_bytes]
-        is_known = header.kind == PUBLISHED and not header.flags
-        return (
-            is_known
-            and len(checked) == header.record_bytes - CHECKED_FROM
-            and (extend(self._salt, checked) == header.checksum)
-        )
+        if header.kind != PUBLISHED or header.flags or len(checked) != header.record_bytes - CHECKED_FROM:
+            return False
+        return bool(extend(self._salt, checked) == header.checksum)
 
     def _pass_damage(self, position: int) -> int | None:
         """Return the position of a later valid record; None if there is none."""
@@ -423,7 +421,8 @@ class _Walk:
             return position + len(self._data[position:].rstrip(b"\0"))
         end = position
         while header is not None:
-            end, expected = min(end + header.record_bytes, self._size), header.end_seq
+            end = min(end + header.record_bytes, self._size)
+            expected = header.end_seq
             header = self._header_at(end)
             if header is not None and header.first_seq != expected:
                 break
@@ -489,7 +488,8 @@ class DamageReport:
     def _keep_aside(self, file: LogFile, start: int, end: int) -> str:
         """Copy damaged bytes aside, with known ones that they overlap, and return the name of the copy. Raises OSError."""
         known = self._known.get(file.path.name, ByteRanges()).overlapping(start, end)
-        low, high = min([start, *(each[0] for each in known)]), max([end, *(each[1] for each in known)])
+        low = min([start, *(each[0] for each in known)])
+        high = max([end, *(each[1] for each in known)])
         name = keep_aside(file, low, high)
         for other, _ in known:
             if other != low:
@@ -566,7 +566,11 @@ class MissingFile:
 
 def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[Range]:
     """Return the parts of `holes`, below the number `until`, that are not finished."""
-    return [gap for low, high in holes if low < until for gap in finished.gaps(low, min(high, until))]
+    found: list[Range] = []
+    for low, high in holes:
+        if low < until:
+            found += finished.gaps(low, min(high, until))
+    return found
 
 
 def missing_files(

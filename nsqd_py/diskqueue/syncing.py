@@ -342,16 +342,14 @@ class UnsyncedFiles:
                     self.unsynced.add(file)
                     self._failed |= {file}
             else:
-                file.synced_offset, file.synced_seq, file.sync_error = (
-                    unsynced.end_offset,
-                    unsynced.end_seq,
-                    None,
-                )
+                file.synced_offset = unsynced.end_offset
+                file.synced_seq = unsynced.end_seq
+                file.sync_error = None
                 if self._failed:
                     self._failed -= {file}
-        return self.directory_error or (
-            next(file.sync_error for file in self._failed) if self._failed else None
-        )
+        if self.directory_error is not None or not self._failed:
+            return self.directory_error
+        return next(file.sync_error for file in self._failed)
 
     def error_of(self, seq: int) -> OSError | None:
         """Return why the message with this number may not be on the disk; None if it is, or if no sync was tried."""

@@ -71,7 +71,8 @@ class DeferredQueue:
     def copy(self) -> DeferredQueue:
         """Return a copy for another thread."""
         copy = DeferredQueue()
-        copy._heap, copy.count = self._heap.copy(), self.count
+        copy._heap = self._heap.copy()
+        copy.count = self.count
         return copy
 
     def __len__(self) -> int:

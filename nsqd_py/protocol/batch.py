@@ -116,7 +116,8 @@ def uniform_stride(body: bytes, count: int) -> int:
     stride, rest = divmod(len(body), count)
     if rest or stride <= SIZE_BYTES or _read_size(body, 0)[0] != stride - SIZE_BYTES:
         return 0
-    alike = count == body[::stride].count(body[0]) == body[1::stride].count(body[1])
-    return (
-        stride if alike and count == body[2::stride].count(body[2]) == body[3::stride].count(body[3]) else 0
-    )
+    if not count == body[::stride].count(body[0]) == body[1::stride].count(body[1]):
+        return 0
+    if not count == body[2::stride].count(body[2]) == body[3::stride].count(body[3]):
+        return 0
+    return stride

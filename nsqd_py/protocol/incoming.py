@@ -230,7 +230,8 @@ class FrameParser:
     def _take_messages(self, data: bytes, position: int, found: list[Found]) -> int:
         starts: list[int] = []
         add, read_head = starts.append, _read_head  # saves 10 ns each
-        available, largest = len(data), self._largest[MESSAGE]
+        available = len(data)
+        largest = self._largest[MESSAGE]
         last = available - _HEAD_BYTES
         while position <= last:
             size, kind = read_head(data, position)
@@ -246,7 +247,8 @@ class FrameParser:
 def _too_large(kind: int, size: int, largest: int) -> str:
     if kind != MESSAGE:
         return f"an answer of {size} bytes (limit {largest})"
-    body, most = size - MESSAGE_OVERHEAD, largest - MESSAGE_OVERHEAD
+    body = size - MESSAGE_OVERHEAD
+    most = largest - MESSAGE_OVERHEAD
     return (
         f"a message of {body} bytes, but max_msg_size of this client is {most}: raise it if nsqd allows more"
     )

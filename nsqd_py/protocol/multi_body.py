@@ -86,10 +86,9 @@ class MessageWalk:
             return 0, 0
         stride = SIZE_BYTES + size
         count = min(most, min(available, _MOST_COMPARED_BYTES, self._most_bytes - self.offset) // stride)
-        if (
-            count < _FEWEST_COMPARED
-            or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride
-        ):
+        if count < _FEWEST_COMPARED:
+            return 0, 0
+        if uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
             return 0, 0
         return count, stride
 

@@ -112,7 +112,8 @@ class CommandParser:
         The line is empty if there is none, or if the next bytes are not the start of a command.
         """
         kind, topic_name, defer_ns = self._pub
-        return self._pub_line if kind != MPUB and self.is_idle else b"", kind, topic_name.decode(), defer_ns
+        line = self._pub_line if kind != MPUB and self.is_idle else b""
+        return line, kind, topic_name.decode(), defer_ns
 
     @property
     def awaited_mpub(self) -> bytes:
@@ -182,7 +183,9 @@ class CommandParser:
     def _pub_run(self) -> Command | None:
         """Return all PUBs, or DPUBs, with the line of the last one from here on, as one body: 0.4 us each."""
         buffer, line, position = self._buffer, self._pub_line, self._position
-        end, skip, largest = len(buffer), len(line), self._limits.max_msg_size
+        end = len(buffer)
+        skip = len(line)
+        largest = self._limits.max_msg_size
         kind, topic_name, defer_ns = self._pub
         parts: list[bytes] = []
         while position + skip + SIZE_BYTES <= end:
@@ -235,7 +238,8 @@ class CommandParser:
         buffer = self._buffer
         position = self._position
         newline = buffer.find(b"\n", position)
-        if (newline if newline >= 0 else len(buffer)) - position >= MAX_LINE_LENGTH:
+        end = newline if newline >= 0 else len(buffer)
+        if end - position >= MAX_LINE_LENGTH:
             raise LineTooLong("failed to read command - line too long")
         if newline < 0:
             return None
@@ -252,8 +256,10 @@ class CommandParser:
             return command
         kind = _PUBLISHES.get(spec.name)
         if kind is not None:  # the next publish probably has the same line
-            self._pub_line, self._pub_params = buffer[position : newline + 1], params
-            self._pub = kind, params[1], defer_ns_of(params) if kind == DPUB else 0
+            defer_ns = defer_ns_of(params) if kind == DPUB else 0
+            self._pub_line = buffer[position : newline + 1]
+            self._pub_params = params
+            self._pub = kind, params[1], defer_ns
         return self._begin_body(spec, params)
 
     def _begin_body(self, spec: CommandSpec, params: Params) -> Command | None:
@@ -281,11 +287,8 @@ class CommandParser:
             if len(self._gathered) < self._needed:
                 return None
             whole, start = self._gathered, 0
-        found = (
-            self._multi_body(spec, whole, start)
-            if spec.make is None
-            else self._sized_body(spec, whole, start)
-        )
+        is_multi = spec.make is None
+        found = self._multi_body(spec, whole, start) if is_multi else self._sized_body(spec, whole, start)
         if found is None:
             if not self._gathered:
                 self._gathered = bytearray(memoryview(self._buffer)[start:])
@@ -305,7 +308,8 @@ class CommandParser:
         self._spec = None
         self._last_size = 0
         if spec is not _MPUB and self._needed >= _LARGE_REST:
-            self._last_size, self.next_read = self._needed, len(self._pub_line)
+            self._last_size = self._needed
+            self.next_read = len(self._pub_line)
         return command
 
     def _missing(self, spec: CommandSpec) -> int:
@@ -361,7 +365,8 @@ class CommandParser:
             if available < 2 * SIZE_BYTES:
                 return None
             count = check_message_count(_read_int32(whole, start + 4)[0], limits.max_body_size)
-            first, after = start + 2 * SIZE_BYTES, start + SIZE_BYTES + declared
+            first = start + 2 * SIZE_BYTES
+            after = start + SIZE_BYTES + declared
             if count <= SLICE_MESSAGES and first + count * (SIZE_BYTES + 1) <= after <= len(whole):
                 command = self._even_mpub(cut_out(whole, first, after), count, self._params[1])
                 if command is not None:
@@ -388,11 +393,10 @@ class CommandParser:
             return None
         with memoryview(self._gathered) as gathered:
             body = b"".join((gathered[head_bytes:], rest)) if len(gathered) > head_bytes else rest
-        command = (
-            spec.make(self._params, body)
-            if spec.make is not None
-            else self._even_mpub(body, count, self._params[1])
-        )
+        if spec.make is not None:
+            command: Command | None = spec.make(self._params, body)
+        else:
+            command = self._even_mpub(body, count, self._params[1])
         if command is not None:
             self._gathered = bytearray()
             self._spec = None

@@ -473,13 +473,11 @@ class Channel(JournaledPosition):
 
         In-flight messages from `seq` on are queued. Raises OSError if the journal cannot be written.
         """
-        in_flight = [
-            (low, high, delivery.attempts, delivery.batch)
-            for table in self.tables
-            for low, high, delivery in runs_of_entries(
-                [entry for entry in table.entries() if entry[0] >= seq]
-            )
-        ]
+        in_flight: list[Run] = []
+        for table in self.tables:
+            behind = [entry for entry in table.entries() if entry[0] >= seq]
+            for low, high, delivery in runs_of_entries(behind):
+                in_flight.append((low, high, delivery.attempts, delivery.batch))
         skipped = self.position.seek(seq, not_due, holes, skip_below, in_flight)
         self._move(seq)
         return skipped

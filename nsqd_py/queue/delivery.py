@@ -370,9 +370,9 @@ class Distributor:
         batch = kept if kept is not None else self._ahead.take(low)
         if batch is not None:
             return batch
-        return (
-            self._source.batch_at(low) if high - low > LONGEST_RUN else next(self._source.batches_at([low]))
-        )
+        if high - low > LONGEST_RUN:
+            return self._source.batch_at(low)
+        return next(self._source.batches_at([low]))
 
     def forget_read(self) -> None:
         """Drop the messages that were read ahead, after the position has changed."""

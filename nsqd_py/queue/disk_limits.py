@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
-_SHARE = (
-    16  # a grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted
-)
+# A grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted.
+_SHARE = 16
 _SCARCE_BYTES = 256 * 1024 * 1024
 _UNLIMITED = 1 << 62
 
@@ -145,7 +144,8 @@ class DiskSpace:
         self._granted.clear()
         self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
         if self._left_bytes >= max(1, self._refused_bytes):
-            self._shortage, self._refused_bytes = "", 0
+            self._shortage = ""
+            self._refused_bytes = 0
         else:
             self._shortage = self._reason()
         self._set_scarce(self._left_bytes < _SCARCE_BYTES)

@@ -107,7 +107,8 @@ def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> s
     for low, high, _, kept in islice(channel.position.requeued, _MOST_LOOKS):
         if high > seq:
             continue
-        at, times_ns = low, []
+        at = low
+        times_ns = []
         try:
             while at < high and (batch := kept or topic.messages.batch_at(at)) is not None:
                 times_ns.append(published_ns(batch))

@@ -138,9 +138,8 @@ class JournaledPosition:
     @property
     def _is_large(self) -> bool:
         position = self.position
-        return (
-            len(position.requeued) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
-        )
+        runs = len(position.requeued) + len(position.deferred)
+        return runs + position.finished.island_count > _LARGE_SNAPSHOT
 
     @property
     def wants_snapshot(self) -> bool:
@@ -156,8 +155,10 @@ class JournaledPosition:
         """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
         journal, position = self.journal, self.position
         assert journal is not None
-        floor, finished = position.finished.floor, position.finished.unordered_islands()
-        requeued, requeued_after = list(position.requeued), list(position.requeued_after)
+        floor = position.finished.floor
+        finished = position.finished.unordered_islands()
+        requeued = list(position.requeued)
+        requeued_after = list(position.requeued_after)
         deferred = position.deferred.copy()
         in_flight = [*self._in_flight_waits(count_in_flight=False), *position.lost_waits]
         return journal.begin_large_snapshot(

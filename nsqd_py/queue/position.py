@@ -206,7 +206,8 @@ class Position:
         taken: list[Run] = []
         kept: list[tuple[Run, int]] = []
         for _ in range(min(most, len(self.requeued))):
-            run, after = self.requeued.popleft(), self.requeued_after.popleft()
+            run = self.requeued.popleft()
+            after = self.requeued_after.popleft()
             if is_wanted(run):
                 taken.append(run)
             else:
@@ -324,22 +325,25 @@ class Position:
             self.finished.add(low, high)
         unfinished = list(self.finished.gaps(0, seq))
         new = common(self._new_runs(), unfinished)
-        lost, lost_waits = self.lost, self.lost_waits[:]
+        lost = self.lost
+        lost_waits = self.lost_waits[:]
         before = list(zip(self.requeued, self.requeued_after, strict=True))
         deferred = list(self.deferred)
         self.empty()
-        self.lost, self.lost_waits = lost, lost_waits
-        self.finished = _all_below_but(
-            unfinished, seq, [gap for low, high in holes for gap in lost.gaps(low, high)]
-        )
-        settled = _all_below_but(new, seq, union([*holes, *common([(seq, self.released)], ranges_of(lost))]))
+        self.lost = lost
+        self.lost_waits = lost_waits
+        gaps = [gap for low, high in holes for gap in lost.gaps(low, high)]
+        self.finished = _all_below_but(unfinished, seq, gaps)
+        lost_behind = common([(seq, self.released)], ranges_of(lost))
+        settled = _all_below_but(new, seq, union([*holes, *lost_behind]))
         self.cursor = settled.floor
         for (low, high, attempts, batch), after in before:
             for gap_low, gap_high in self.unsettled(low, min(high, seq)):
                 self.requeue((gap_low, gap_high, attempts, batch), min(after, seq))
-        tried = [
-            (max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts
-        ]
+        tried: list[Run] = []
+        for (low, high, attempts, batch), _ in before:
+            if attempts:
+                tried.append((max(low, seq), high, attempts, batch))
         for run in sorted([*tried, *in_flight], key=itemgetter(0)):
             if run[1] > seq:
                 self.requeue(run, run[0])  # in the order of the log

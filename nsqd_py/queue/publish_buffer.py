@@ -72,7 +72,8 @@ class PublishBuffer:
         bytes_after = self._bytes + len(body)
         if bytes_after > self._most_bytes or count_after > IDS_PER_TICK or defer_ns != self._defer_ns:
             self._begin(stride, defer_ns)
-            count_after, bytes_after = count, len(body)
+            count_after = count
+            bytes_after = len(body)
         elif stride != self._stride:
             self._stride = 0
         self._count = count_after
@@ -95,12 +96,14 @@ class PublishBuffer:
     def _start(self) -> None:
         """Make the lists of this iteration, and register for its end."""
         self._is_waiting = True
-        self._sealed, self._publishers = [], []
+        self._sealed = []
+        self._publishers = []
         self._on_first(self._owner)
 
     def close(self) -> None:
         """Drop the owner, which refers to this buffer. Call it after the last publish to the topic."""
-        self._on_first, self._owner = _ignore, None
+        self._on_first = _ignore
+        self._owner = None
 
     def publish_parts(
         self,
@@ -147,7 +150,8 @@ class PublishBuffer:
         self._count = self._bytes = 0
         self._most_bytes = -1
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        now_ns, steady_ns = self._wall_clock(), self._steady_clock()
+        now_ns = self._wall_clock()
+        steady_ns = self._steady_clock()
         due_ns = steady_ns + self._defer_ns if self._defer_ns else 0
         base_id = self._guids.reserve(count, steady_ns)
         self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, count, stride, body))

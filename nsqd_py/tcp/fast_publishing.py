@@ -84,7 +84,10 @@ class FastConnection(ClientConnection):
         topic_name = str(data[4:newline], "latin-1")
         if topic_name not in self.broker.open_topics:
             return b""
-        self._line, self._kind, self._topic_name, self._defer_ns = data[: newline + 1], PUB, topic_name, 0
+        self._line = data[: newline + 1]
+        self._kind = PUB
+        self._topic_name = topic_name
+        self._defer_ns = 0
         return self._line
 
     def on_data(self, data: bytes) -> None:
@@ -136,13 +139,9 @@ class FastConnection(ClientConnection):
 
     def _has_read(self) -> bool:
         """Handle the next input if it comes soon, and answer it; False if it did not come, or took longer than a PUB."""
-        if (
-            self._holds
-            or self._closing
-            or self._unsent is not None
-            or self._layer is not None
-            or not self._has_input_soon()
-        ):
+        if self._holds or self._closing or self._unsent is not None or self._layer is not None:
+            return False
+        if not self._has_input_soon():
             return False
         try:
             data = self._sock.recv(SMALL_READ)

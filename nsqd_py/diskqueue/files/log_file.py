@@ -454,12 +454,17 @@ class LogFile(LazyFile):
     def same_as(self, fd: int) -> LogFile:
         """Return an object for another descriptor whose file has the same content."""
         twin = LogFile(self.path, fd, self.header, self.end_offset)
-        twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
-        twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
-        twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
+        twin.end_offset = self.end_offset
+        twin.end_seq = self.end_seq
+        twin.missing_count = self.missing_count
+        twin.newest_ns = self.newest_ns
+        twin.synced_offset = self.synced_offset
+        twin.synced_seq = self.synced_seq
         twin._clean_offset = self._clean_offset
-        twin.index_offsets, twin._index_counts = self.index_offsets[:], self._index_counts[:]
-        twin._index_newest_ns, twin._index_seqs = self._index_newest_ns[:], self._index_seqs[:]
+        twin.index_offsets = self.index_offsets[:]
+        twin._index_counts = self._index_counts[:]
+        twin._index_newest_ns = self._index_newest_ns[:]
+        twin._index_seqs = self._index_seqs[:]
         return twin
 
     def write_back(self) -> LogFile:

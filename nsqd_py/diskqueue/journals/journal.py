@@ -104,15 +104,16 @@ def _entry_at(data: bytes, position: int) -> _Entry | None:
         return None
     length, checksum = _FRAME.unpack_from(data, position)
     kind, floor, range_count, wait_count = _HEAD.unpack_from(data, start)
-    waits_at, end = start + _HEAD.size + range_count * _RANGE.size, start + length
+    waits_at = start + _HEAD.size + range_count * _RANGE.size
+    end = start + length
     if end > len(data) or end != waits_at + wait_count * WAIT_BYTES or extend(0, data[start:end]) != checksum:
         return None
     finished = list(_RANGE.iter_unpack(data[start + _HEAD.size : waits_at]))
     waiting = data[waits_at:end]
     # nsqd writes no numbers that a log cannot reach, and no more waiting messages than memory can hold.
-    if max([floor, *(high for _, high in finished)]) >= _END_OF_NUMBERS or (
-        waiting and not _can_wait(waiting)
-    ):
+    if max([floor, *(high for _, high in finished)]) >= _END_OF_NUMBERS:
+        return None
+    if waiting and not _can_wait(waiting):
         return None
     if kind not in _KINDS:
         raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
@@ -123,9 +124,9 @@ def _can_wait(packed: bytes) -> bool:
     """True if these messages can be in a log, and in memory."""
     waits = PackedWaits()
     waits.add_packed(packed)
-    return (
-        waits.end < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
-    )
+    if waits.end >= _END_OF_NUMBERS:
+        return False
+    return sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: PackedWaits) -> SavedPosition:

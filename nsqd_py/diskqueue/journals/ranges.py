@@ -147,7 +147,9 @@ def union(ranges: Iterable[Range]) -> list[Range]:
     merged: list[Range] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:
-            low, high = merged[-1][0], max(high, merged.pop()[1])
+            last_low, last_high = merged.pop()
+            low = last_low
+            high = max(high, last_high)
         merged.append((low, high))
     return merged
 
@@ -170,7 +172,8 @@ def count_of(ranges: Iterable[Range]) -> int:
 def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     """Return the intersection of two sets of ranges."""
     found: list[Range] = []
-    left, right = union(ranges), union(others)
+    left = union(ranges)
+    right = union(others)
     place = 0
     for low, high in left:
         while place < len(right) and right[place][1] <= low:
@@ -208,7 +211,8 @@ class ByteRanges:
         place = self._place(start, end)
         known = self._ranges[place]
         if known:
-            start, end = min(start, known[0][0]), max(end, known[-1][1])
+            start = min(start, known[0][0])
+            end = max(end, known[-1][1])
         self._ranges[place] = [(start, end)]
         return end - start - count_of(known)
 
@@ -216,7 +220,12 @@ class ByteRanges:
         """Remove the bytes of a range; return how many were there."""
         place = self._place(start, end)
         known = self._ranges[place]
-        outside = [part for low, high in known for part in ((low, start), (end, high)) if part[0] < part[1]]
+        outside: list[Range] = []
+        for low, high in known:
+            if low < start:
+                outside.append((low, start))
+            if end < high:
+                outside.append((end, high))
         self._ranges[place] = outside
         return count_of(known) - count_of(outside)
 

@@ -77,7 +77,8 @@ class PackedWaits:
         """Return the last state of each message: the runs without the numbers that are in a later run as well."""
         if not self._packed or _are_disjoint(self.rising()):
             return self
-        pieces, places = PackedWaits(), array("Q")
+        pieces = PackedWaits()
+        places = array("Q")
         rising = _places_in_order(map(_low_of, self))
         for place, piece in _latest((place, self._at(place)) for place in rising):
             pieces.add(*piece)
@@ -153,9 +154,8 @@ def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
 
     `runs` are pairs of a place and a run, in the order in which the runs begin.
     """
-    open_runs: list[
-        tuple[int, Wait]
-    ] = []  # a heap of those that begin before `reached`; the highest place comes first
+    # A heap of those that begin before `reached`; the highest place comes first.
+    open_runs: list[tuple[int, Wait]] = []
     reached = 0
     for place, run in chain(runs, [(0, _END)]):
         while open_runs:

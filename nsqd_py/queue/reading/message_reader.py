@@ -103,11 +103,9 @@ class MessageReader:
         now_ns = self._wall_clock()
         if abs(now_ns - self._failed_ns) >= _REPORT_EVERY_NS:
             self._failed_ns = now_ns
-            text = (
-                "the disk is full, message %d waits"
-                if is_full(error)
-                else "failed to read message %d from disk"
-            )
+            text = "failed to read message %d from disk"
+            if is_full(error):
+                text = "the disk is full, message %d waits"
             self._report.of_clients.error("TOPIC(%s): " + text + " - %s", self._name, seq, error)
 
     def readable_from(self, seq: int) -> int:
