@@ -276,7 +276,7 @@ def stats(request: Request[Broker]) -> Reply:
     """Return topics, channels and clients as text, or as JSON with `format=json`."""
     params = request.params
     broker = request.app
-    # A client that published to a new topic looks for its channels next; nsqlookupds are being asked for them.
+    # A client that published to a new topic needs its channels next, for which nsqlookupds are being asked.
     if broker.lookups is not None:
         broker.lookups.wait_until_all_started(NEW_TOPICS_S)
     statistics = collect(

@@ -39,7 +39,7 @@ _MOST_LIVE = 1000  # ranges of live messages in one answer
 
 
 def read_topic(request: Request[Broker]) -> Reply:
-    """Return kept records from a sequence number or a time on, or behind a message id, in the format of a log file.
+    """Return retained records from a sequence number or a time on, or behind a message id, in the format of a log file.
 
     This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. Records that
     cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have.
@@ -55,20 +55,20 @@ def read_topic(request: Request[Broker]) -> Reply:
     request.app.metadata.settle(_SETTLE_S)
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
-    kept = log.read_kept(seq, most_bytes, partial(in_thread, request.app.services.threadpool))
+    retained = log.read_retained(seq, most_bytes, partial(in_thread, request.app.services.threadpool))
     headers = (
-        f"X-Nsq-First-Seq: {kept.first_seq}\r\n"
-        f"X-Nsq-Next-Seq: {kept.next_seq}\r\n"
+        f"X-Nsq-First-Seq: {retained.first_seq}\r\n"
+        f"X-Nsq-Next-Seq: {retained.next_seq}\r\n"
         f"X-Nsq-End-Seq: {log.next_seq}\r\n"
         f"X-Nsq-Earliest-Seq: {log.earliest_seq}\r\n"
         f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
-        f"X-Nsq-Damaged-Bytes: {kept.damaged_bytes}\r\n"
+        f"X-Nsq-Damaged-Bytes: {retained.damaged_bytes}\r\n"
     )
     if ended := request.app.logs.ended.get(topic.name):
         headers += f"X-Nsq-Ended: {','.join(f'{epoch}:{count}' for epoch, count in ended)}\r\n"
     if ids_rise:
-        headers += f"X-Nsq-Before-Id: {kept.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
-    return Reply(200, headers, kept.encode(), "application/octet-stream")
+        headers += f"X-Nsq-Before-Id: {retained.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
+    return Reply(200, headers, retained.encode(), "application/octet-stream")
 
 
 def topic_log(request: Request[Broker]) -> Reply:
@@ -120,7 +120,7 @@ def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:
 
 
 def seek_channel(request: Request[Broker]) -> Reply:
-    """Move a channel, which must exist, to the place `to` in the log."""
+    """Move a channel, which must exist, to the position `to` in the log."""
     topic, channel = named_channel(request)
     _log_of(topic)
     target = _target(request, "to")
@@ -148,7 +148,7 @@ def create_channel(request: Request[Broker]) -> Reply:
 
 
 def _target(request: Request[Broker], key: str) -> str | int | None:
-    """Return a place in a log: `earliest`, `latest`, or a time; None if the query has none. Raises HttpError."""
+    """Return a position in a log: `earliest`, `latest`, or a time; None if the query has none. Raises HttpError."""
     text = request.params.get(key)
     if text is None:
         return None
@@ -166,7 +166,7 @@ def _log_of(topic: Topic) -> TopicLog:
 
 
 def _first_seq(request: Request[Broker], log: TopicLog) -> int:
-    """Return the number at which reading begins: `seq`, or that of the place `time` or behind `id`. Raises HttpError, OSError."""
+    """Return the number at which reading begins, by `seq`, `time` or `id` (behind it). Raises HttpError, OSError."""
     if "id" in request.params:
         return log.seq_after_id(_message_id(request))
     target = _target(request, "time")
@@ -213,7 +213,7 @@ def peek(request: Request[Broker]) -> Reply:
     """Return `n` messages of a channel in the `state` queued, in_flight or deferred, or the one numbered `seq`."""
     topic, channel = named_channel(request)
     found = Peek(topic, _runs_to_peek(request, channel))
-    found.look(request.app.services.threadpool)
+    found.fill(request.app.services.threadpool)
     statistics = {
         "topic": topic.name,
         "channel": channel.name,
@@ -251,7 +251,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     if message_id is None:
         raise HttpError(400, "MISSING_ARG_ID")
     found = Peek(topic, [_one(seq)])
-    found.look(request.app.services.threadpool)
+    found.fill(request.app.services.threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):
         raise HttpError(404, "MESSAGE_NOT_QUEUED")
     request.app.log.of_clients.info(

@@ -1,5 +1,5 @@
 """Operations on one channel: showing its queued, in-flight or deferred messages without changing anything, and moving
-it in its topic's log: to a time, to the earliest kept message, or to the end.
+it in its topic's log: to a time, to the earliest retained message, or to the end.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Peek:
         self._sources: dict[LogFile, _PeekSource] = {}
         self._plan: list[_MessageRange] = []
 
-    def look(self, threadpool: Any) -> None:
+    def fill(self, threadpool: Any) -> None:
         """Fill in the rows. A thread reads while this greenlet waits. Raises OSError."""
         with ExitStack() as stack:
             for run, fields in self._runs:
@@ -99,9 +99,9 @@ class Peek:
 
     def _ranges(self, run: Run, fields: dict[str, Any], stack: ExitStack) -> Iterator[_MessageRange]:
         """Yield where a run's messages are: in a batch in memory, or in files."""
-        low, high, attempts, kept = run
+        low, high, attempts, retained = run
         fields = {"attempts": attempts, **fields}
-        memory_from = self._topic.first_in_memory if kept is None else low
+        memory_from = self._topic.first_in_memory if retained is None else low
         if self._topic.log is not None and low < memory_from:
             for file in self._topic.log.files:
                 if file.end_seq > low and file.first_seq < min(high, memory_from):
@@ -111,7 +111,7 @@ class Peek:
                     )
         low = max(low, memory_from)
         while low < high:
-            batch = kept or self._topic.messages.batch_at(low)
+            batch = retained or self._topic.messages.batch_at(low)
             if batch is None or batch.first_seq >= high:
                 break
             yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
@@ -209,14 +209,14 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     log = topic.log
     assert log is not None
     topic.settle()
-    wanted = _seq_of(topic, log, target)
-    not_due = _find_deferred(log, wanted, broker.clock(), broker.services.threadpool)
+    requested = _seq_of(topic, log, target)
+    not_due = _find_deferred(log, requested, broker.clock(), broker.services.threadpool)
     broker.journals.settle()
     channel = broker.make_channel(topic, name)
     if channel.journal is not None:
         broker.check_writable()
     # During the search, files may have been dropped or compacted.
-    seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
+    seq = topic.released if target == LATEST else min(max(requested, log.earliest_seq), topic.released)
     skip_below = seq if target == LATEST else 0
     if isinstance(target, int):
         skip_below = log.seq_at(target)  # in compacted files, which are before `seq`

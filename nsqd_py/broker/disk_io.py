@@ -133,7 +133,7 @@ class JournalWriter:
             in_timed_thread(
                 self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken]
             )
-        except Exception as error:  # noqa: BLE001 - after a bug, the changes must be kept, not dropped
+        except Exception as error:  # noqa: BLE001 - after a bug, the changes must stay, and not be dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or _disk_error(error)
         finally:
@@ -343,26 +343,26 @@ class SlowReader:
                 return file.read(offset, size)
             finally:
                 self._disk_speed.note(monotonic_ns() - began_ns)
-        place = file, offset, size
+        key = file, offset, size
         pieces = self._pieces
-        piece = pieces.get(place) if pieces is not None else None
+        piece = pieces.get(key) if pieces is not None else None
         if pieces is None or piece is None:
-            if place not in self._asked:
+            if key not in self._asked:
                 file.pin()  # it may be closed during the read
-                self._asked |= {place}
-                gevent.spawn(self._read_in_thread, place)
+                self._asked |= {key}
+                gevent.spawn(self._read_in_thread, key)
             raise StillReading
         if isinstance(piece, OSError):
-            del pieces[place]
+            del pieces[key]
             try:
                 raise piece
             finally:
                 del piece  # its traceback holds this frame: together they would be a reference cycle
-        pieces.move_to_end(place)
+        pieces.move_to_end(key)
         return piece
 
-    def _read_in_thread(self, place: tuple[LogFile, int, int]) -> None:
-        file, offset, size = place
+    def _read_in_thread(self, key: tuple[LogFile, int, int]) -> None:
+        file, offset, size = key
         repairs = self._repairs
         result: bytes | OSError = b""
 
@@ -378,14 +378,14 @@ class SlowReader:
             file.unpin()
             is_new = repairs == self._repairs
             if is_new:
-                self._asked -= {place}
+                self._asked -= {key}
         if is_new:
-            self._keep(place, result)
+            self._keep(key, result)
         self._on_read()
 
-    def _keep(self, place: tuple[LogFile, int, int], result: bytes | OSError) -> None:
+    def _keep(self, key: tuple[LogFile, int, int], result: bytes | OSError) -> None:
         if self._pieces is None:
             self._pieces = OrderedDict()
-        self._pieces[place] = result
+        self._pieces[key] = result
         while len(self._pieces) > _MOST_PIECES:
             self._pieces.popitem(last=False)

@@ -84,13 +84,13 @@ class DiskHealth:
         for cause in _CAUSES:
             self._errors.pop((cause, topic), None)
 
-    def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
+    def _note(self, key: tuple[str, Topic], error: OSError | None) -> None:
         """Set or clear an error. A success also clears the write errors of topics without publishers now."""
         if error is not None:
             # Not the frames: they hold the messages of the write.
-            self._errors[place] = error.with_traceback(None)
+            self._errors[key] = error.with_traceback(None)
         elif self._errors:
-            self._errors.pop(place, None)
+            self._errors.pop(key, None)
             for failed in [failed for failed in self._errors if failed[0] == _WRITE]:
                 del self._errors[failed]
 
@@ -174,7 +174,7 @@ def _too_many() -> OSError:
 class RemovedFiles:
     """Finds removed and cut log files, at syncs and once a second, and writes removed ones back.
 
-    While the disk is slow, a thread looks for them, once in 5 s. What was cut is completed when the disk is fast again.
+    While the disk is slow, a thread checks for them, once in 5 s. What was cut is completed when the disk is fast again.
 
     problems  a sentence about the first such file of each topic
     on_gone   called each second with a file that cannot be written back from its descriptor
@@ -238,7 +238,7 @@ class RemovedFiles:
                 self.on_gone(topic, file)
 
     def _check_slow(self) -> None:
-        """Check the files of some topics whose files the event loop must not look at."""
+        """Check the files of some topics whose files the event loop must not touch."""
         topics = list(islice(self._slow, _CHECKED_AT_ONCE))
         for topic in topics:
             del self._slow[topic]
@@ -326,7 +326,7 @@ class RemovedFiles:
         return any(owner is topic for owner, _ in self._restoring.values())
 
     def settle(self) -> None:
-        """Wait until no thread looks at files or writes one back. Blocks this greenlet while one does."""
+        """Wait until no thread checks files or writes one back. Blocks this greenlet while one does."""
         if self._slow_check is not None:
             self._slow_check.join()
         gevent.joinall([greenlet for _, greenlet in self._restoring.values()])

@@ -73,18 +73,21 @@ def _portions(file: LogFile) -> Iterator[Range]:
             low, count = segment.high, 0
 
 
-def kept_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
+def retained_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
     """Return the number from which on retention keeps everything.
 
     `now_ns` is the wall clock, `steady_ns` the steady clock. The one that keeps more decides, so that setting a clock
     drops nothing too early.
     """
-    log, policy = topic.log, topic.policy
+    log = topic.log
+    policy = topic.policy
     assert log is not None
     if not policy.retention_ns and not policy.retention_bytes:
         return log.next_seq
-    kept = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
-    return min(kept, _young_from(log, steady_ns - policy.retention_ns)) if policy.retention_ns else kept
+    retained = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
+    if not policy.retention_ns:
+        return retained
+    return min(retained, _young_from(log, steady_ns - policy.retention_ns))
 
 
 def _young_from(log: TopicLog, oldest_ns: int) -> int:
@@ -142,7 +145,7 @@ class Housekeeper:
                     "CHANNEL(%s): failed to write its position - %s", channel.name, error
                 )
             self._to_clean.setdefault(topic, False)
-            self._look_if_slow(topic)
+            self._check_if_slow(topic)
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
@@ -183,7 +186,7 @@ class Housekeeper:
                 self.drop_unneeded(topic)
             except OSError as error:
                 self._log.of_clients.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
-            self.look_at(topic)
+            self.check_soon(topic)
             if makes_room:
                 topic.log.free_spare()
                 if self._disk_speed.is_slow:
@@ -198,15 +201,15 @@ class Housekeeper:
         if topic.is_closed:
             return
         self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
-        self._look_if_slow(topic)
+        self._check_if_slow(topic)
         if not self._is_closing:
             self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
 
-    def _look_if_slow(self, topic: Topic) -> None:
-        """While the disk is slow, do what does not have to wait for that."""
+    def _check_if_slow(self, topic: Topic) -> None:
+        """While the disk is slow, do what need not wait until it is fast."""
         if self._disk_speed.is_slow and not topic.is_closed:
             topic.trim_memory()
-            self.look_at(topic)
+            self.check_soon(topic)
 
     def make_room(self, topic: Topic) -> None:
         """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
@@ -223,7 +226,7 @@ class Housekeeper:
 
     # ---- files
 
-    def look_at(self, topic: Topic) -> None:
+    def check_soon(self, topic: Topic) -> None:
         """Check the topic soon: messages were finished, or it has a new file."""
         if topic.log is not None and len(topic.log.files) > 1:
             self._wait_for(topic)
@@ -241,8 +244,8 @@ class Housekeeper:
         If the removal of one takes long, the others wait until the disk is fast again.
         """
         if topic.log is not None:
-            kept = kept_from(topic, self._services.wall_clock(), self._clock())
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.disk_speed.attempt)
+            retained = retained_from(topic, self._services.wall_clock(), self._clock())
+            topic.log.drop_unneeded(partial(self._is_needed, topic), retained, topic.disk_speed.attempt)
             if topic.disk_speed.is_slow:
                 self._clean_later(topic)
 
@@ -271,8 +274,8 @@ class Housekeeper:
         log = topic.log
         if log is None or not topic.has_journals:
             return
-        kept = kept_from(topic, self._services.wall_clock(), self._clock())
-        for file in list(log.unneeded(topic.is_needed, kept)):
+        retained = retained_from(topic, self._services.wall_clock(), self._clock())
+        for file in list(log.unneeded(topic.is_needed, retained)):
             # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
             if self._is_closing or not self._save_in_thread(topic) or topic.is_closed:
                 return
@@ -349,7 +352,7 @@ class Housekeeper:
         self._not_before_ns = self._clock() + pause_ns
         for topic in waiting:
             if topic.policy.retention_ns and not topic.is_closed:
-                self.look_at(topic)
+                self.check_soon(topic)
         if self._to_compact and not self._is_closing:
             self._compact_alarm.set(self._not_before_ns)
 
@@ -390,7 +393,7 @@ class Housekeeper:
         log = topic.log
         assert log is not None
         slices = WorkSlices()
-        until = min(topic.released, kept_from(topic, self._services.wall_clock(), self._clock()))
+        until = min(topic.released, retained_from(topic, self._services.wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
@@ -428,12 +431,12 @@ class Housekeeper:
 
     def _finish(self, log: TopicLog, file: LogFile, finish: Callable[[], None], *, is_gone: bool) -> None:
         """Keep the space of the old file for the next one, or free it. Raises OSError."""
-        is_kept = False
+        is_spare = False
         try:
             in_thread(self._services.threadpool, sync_directory, log.directory)
-            is_kept = is_gone and log.take_space(file)
+            is_spare = is_gone and log.take_space(file)
         finally:
-            if not is_kept:
+            if not is_spare:
                 in_thread(self._services.threadpool, finish)
 
 

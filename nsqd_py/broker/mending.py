@@ -1,6 +1,6 @@
 """Damage in the logs of a primary: counted, said once for each file, and repaired from another copy if there is one.
 
-Another copy is that of a standby. Damaged bytes are repaired in their place; a file that is gone, or is another one, is
+Another copy is that of a standby. Damaged bytes are repaired in the file; a file that is gone, or is another one, is
 written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
 waits until they are repaired, or until it is known that no copy has them: then its messages are lost, and counted as lost.
 """
@@ -68,7 +68,7 @@ class LogFiles:
     damaged_bytes: int = 0
     repaired_bytes: int = 0
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
-    _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # in vain, by file and offset
+    _attempts: dict[tuple[LogFile, int], int] = field(default_factory=dict)  # failed ones, by file and offset
     _gone: dict[_Key, None] = field(default_factory=dict)
     # The time, and the delay after it.
     _next_tries: dict[LogFile, tuple[float, float]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class LogFiles:
         self._removed_files.on_gone = self.gone
 
     def stop(self) -> None:
-        """End after what a thread does at this moment: the end of nsqd may write to the same place. Blocks this greenlet."""
+        """End after what a thread does at this moment: the end of nsqd may write to the same file. Blocks this greenlet."""
         if self._greenlet is not None:
             self._greenlet.kill()
             self._greenlet = None
@@ -184,7 +184,7 @@ class LogFiles:
                 else:
                     key = next(iter(self._waiting))
                     ranges = self._waiting.pop(key)
-                    self._guarded(key, partial(self._repair_in_place, ranges=ranges))
+                    self._guarded(key, partial(self._repair_bytes, ranges=ranges))
         finally:
             self._greenlet = None
 
@@ -202,7 +202,7 @@ class LogFiles:
         finally:
             log.busy_files.discard(file)
 
-    def _repair_in_place(self, topic: Topic, log: TopicLog, file: LogFile, ranges: list[Range]) -> bool:
+    def _repair_bytes(self, topic: Topic, log: TopicLog, file: LogFile, ranges: list[Range]) -> bool:
         """Return True if all is repaired."""
         others = ranges
         if ranges[0] == _HEADER:
@@ -213,10 +213,10 @@ class LogFiles:
         for start, end in ranges:
             inside = [each for each in left if start <= each[0] < end]
             self.repaired_bytes += log.damage.repaired(file, start, end, inside)
-            for place, _ in inside:
+            for offset, _ in inside:
                 # Without a reason, no copy has it.
-                self._attempts[file, place] = (
-                    self._attempts.get((file, place), 0) + 1 if reason else _MOST_ATTEMPTS
+                self._attempts[file, offset] = (
+                    self._attempts.get((file, offset), 0) + 1 if reason else _MOST_ATTEMPTS
                 )
         log.chunks.forget()
         if others and left != ranges:
@@ -256,11 +256,11 @@ class LogFiles:
     def _complete(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Complete a file that was cut, or write it again if it is gone or another one."""
         name = file.path.name
-        ranges = self._damage_in_place(file)
+        ranges = self._damage_in_named_file(file)
         if ranges is not None:
             if ranges:
                 self._note((topic, file), ranges)
-                if not self._repair_in_place(topic, log, file, ranges):
+                if not self._repair_bytes(topic, log, file, ranges):
                     return
             restored = file.twin()
         else:
@@ -276,7 +276,7 @@ class LogFiles:
         file.close()
         self._removed_files.restored(topic, log, name)
 
-    def _damage_in_place(self, file: LogFile) -> list[Range] | None:
+    def _damage_in_named_file(self, file: LogFile) -> list[Range] | None:
         """Return the damaged ranges of the file that has the name; None if that is another one, or there is none."""
         try:
             if file.is_open and not os.path.samestat(os.stat(file.path), os.fstat(file.fileno())):

@@ -245,7 +245,7 @@ class Scrub:
             turn = _Turn(file, offset, self._turn_bytes())
             try:
                 in_thread(self._services.threadpool, turn.run)
-            except FileNotFoundError:  # removed or dropped; the look at files, once a second, knows which
+            except FileNotFoundError:  # removed or dropped; the check of files, once a second, knows which
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_DESCRIPTORS:  # the next pass has some
@@ -274,7 +274,7 @@ class Scrub:
         return pause_s
 
     def _confirmed(self, key: Hashable, turn: _Turn) -> list[Range]:
-        """Return the ranges that are damaged at a second look: the file may have been replaced, or repaired, at the first."""
+        """Return the ranges that a second check finds damaged too: the file may have been replaced or repaired meanwhile."""
         gevent.sleep(_CONFIRM_AFTER_S)
         ranges: list[Range] = []
         for start, end in turn.damaged:
@@ -292,5 +292,5 @@ class Scrub:
 
 def damage_text(ranges: list[Range]) -> str:
     """Return how much of a file is damaged, and where."""
-    places = f"{len(ranges)} places" if len(ranges) > 1 else "one place"
-    return f"{count_of(ranges)} damaged bytes in {places}, the first at {ranges[0][0]}"
+    where = f"{len(ranges)} places" if len(ranges) > 1 else "one place"
+    return f"{count_of(ranges)} damaged bytes in {where}, the first at {ranges[0][0]}"

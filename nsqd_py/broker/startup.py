@@ -69,7 +69,7 @@ def load(broker: Broker, directory: Path) -> None:
                 ).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
-    broker.logs.forget_kept()
+    broker.logs.forget_saved()
     state_files.forget_clean_stop(directory)
 
 
@@ -126,7 +126,7 @@ def _read_epochs(broker: Broker, directory: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a file that cannot be read, so that its bytes are kept; return the new path."""
+    """Rename a file that cannot be read, so that its bytes stay; return the new path."""
     aside = path.with_name(path.name + ".damaged")
     while aside.exists():
         aside = aside.with_name(aside.name + "~")
@@ -226,7 +226,7 @@ class _TopicLoader:
         self._needed += needed_of(unreleased, held_finished, self._log.next_seq)
         self._report_missing()
         self._broker.log.info("TOPIC(%s): created", topic.name)
-        self._broker.housekeeper.look_at(topic)
+        self._broker.housekeeper.check_soon(topic)
 
     def _read_files(self) -> None:
         for unreadable in self._found.unreadable:
@@ -397,9 +397,9 @@ def _queue_due(position: Position, waits: Iterable[Wait], now_ns: int) -> None:
         # If the time of a requeue is unknown, the run goes to the end of the queue, in the order of due times.
         return min(-1 - wait[2], last) if wait[2] < 0 else last
 
-    def place_in_queue(wait: Wait) -> int:
+    def order_in_queue(wait: Wait) -> int:
         return after(wait) << 64 | max(wait[2] + 1, 0)
 
-    due = PackedWaits(wait for wait in waits if wait[2] <= now_ns).in_order(place_in_queue)
+    due = PackedWaits(wait for wait in waits if wait[2] <= now_ns).in_order(order_in_queue)
     for low, high, until, attempts in grouped((wait[0], wait[1], after(wait), wait[3]) for wait in due):
         position.requeue((low, high, attempts, None), until)

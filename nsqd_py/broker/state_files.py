@@ -175,7 +175,7 @@ class MetadataWriter:
     _epochs: Callable[[], bytes | None]
     _deleted: list[tuple[str, str, PositionJournal]] = field(default_factory=list)  # topic, channel, journal
     _lock: Any = field(default_factory=GreenletLock)
-    _is_wanted: bool = False
+    _is_requested: bool = False
     _is_closing: bool = False
     _is_urgent: Event = field(default_factory=Event)
     _greenlet: Any = None
@@ -187,18 +187,18 @@ class MetadataWriter:
 
     def want(self) -> None:
         """Write the file soon."""
-        self._is_wanted = True
+        self._is_requested = True
         if self._greenlet is None and not self._is_closing:
-            self._greenlet = gevent.spawn(self._write_wanted)
+            self._greenlet = gevent.spawn(self._write_requested)
 
     def channel_deleted(self, topic_name: str, name: str, journal: PositionJournal) -> None:
         """Remove the journal of a deleted channel as soon as the file no longer names the channel."""
         self._deleted.append((topic_name, name, journal))
 
-    def _write_wanted(self) -> None:
+    def _write_requested(self) -> None:
         try:
-            while self._is_wanted:
-                self._is_wanted = False
+            while self._is_requested:
+                self._is_requested = False
                 began_s = perf_counter()
                 self._try_to_persist()
                 self._is_urgent.wait(min(_PAUSE_FACTOR * (perf_counter() - began_s), _LONGEST_PAUSE_S))
@@ -432,7 +432,7 @@ class ClockKeeper:
         self._clock = clock
         self._written: ClockReading | None = None
         self._writing: Any = None  # the greenlet that waits for a thread
-        self._alarm = services.alarms.alarm(self._look)
+        self._alarm = services.alarms.alarm(self._check)
 
     def restore(self) -> bool:
         """Continue the steady clock of the last nsqd on this data path. Raises OSError.
@@ -455,13 +455,13 @@ class ClockKeeper:
         """Write the file a last time. Failures are logged. Blocks this greenlet while a thread writes it."""
         self._alarm.set(None)
         if self._writing is not None:
-            self._writing.join()  # it writes an earlier time, to the same place
+            self._writing.join()  # it writes an earlier time, to the same file
         self._write(self._read())
 
     def _read(self) -> ClockReading:
         return read_clocks(self._clock(), self._services.wall_clock)
 
-    def _look(self, now_ns: int) -> None:
+    def _check(self, now_ns: int) -> None:
         self._alarm.set(now_ns + _CHECK_EVERY_NS)
         before = self._written
         step_ns = 0

@@ -70,7 +70,7 @@ class GroupSync:
 
     on_sync       called with the error of each sync, or None
     when_settled  calls its argument when `nsqd.dat` is on the disk
-    look          returns an error if another program removed or cut one of the files that were synced
+    check_synced  returns an error if another program removed or cut one of the files that were synced
     every         number of unsynced messages from which on topics report each write
     sync_every    number of unsynced messages from which on a topic is synced; with 1, publishers wait for that
     durations_s   durations of all syncs, including failed ones
@@ -79,7 +79,7 @@ class GroupSync:
     services: BrokerServices
     on_sync: Callable[[Topic, OSError | None], None]
     when_settled: Callable[[Callable[[], None]], None]
-    look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None]
+    check_synced: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None]
 
     def __post_init__(self) -> None:
         self.sync_every = self.every = max(1, self.services.options.sync_every)
@@ -95,7 +95,7 @@ class GroupSync:
         self._running: dict[Topic | None, int | None] = {}
         self._together: dict[Topic, Sequence[Unsynced]] = {}  # what a common sync has taken
         self._due_alarm = self.services.alarms.alarm(self._start_due)
-        self._slow_alarm = self.services.alarms.alarm(self._look_if_slow)
+        self._slow_alarm = self.services.alarms.alarm(self._mark_if_slow)
         self._run_ended = Event()
         self._is_closed = False
 
@@ -308,7 +308,7 @@ class GroupSync:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
         error = state.log.note_synced(taken)
         if error is None and not all(unsynced.is_whole for unsynced in taken):
-            error = self.look(
+            error = self.check_synced(
                 topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None]
             )
         if error is None:
@@ -333,7 +333,7 @@ class GroupSync:
         elif topic in self._unsynced:
             self._due_alarm.set_no_later(self._unsynced[topic])
 
-    def _look_if_slow(self, now_ns: int) -> None:
+    def _mark_if_slow(self, now_ns: int) -> None:
         """Mark the disk as slow if a sync began long ago."""
         for topic, began_ns in self._running.items():
             if began_ns is None or now_ns < began_ns + SLOW_NS:

@@ -46,22 +46,22 @@ class LogMaker:
     def __init__(self, services: BrokerServices, space: DiskSpace) -> None:
         self.epoch_numbers = EpochNumbers(services.clock)
         self.ended: EndedLogs = {}
-        self._kept_epochs: dict[str, Epochs] = {}
+        self._saved_epochs: dict[str, Epochs] = {}
         self._services = services
         self._space = space
         self._background: list[gevent.Greenlet[..., None]] = []
 
     def keep(self, saved: SavedEpochs) -> None:
-        """Give logs that are made with these names their earlier epochs, until `forget_kept`."""
-        self._kept_epochs = saved.logs
+        """Give logs that are made with these names their earlier epochs, until `forget_saved`."""
+        self._saved_epochs = saved.logs
         self.ended = saved.ended
         self.epoch_numbers.skip_past(saved.node)
         for epochs in saved.logs.values():
             self.epoch_numbers.skip_past(epochs[-1].number if epochs else 0)
 
-    def forget_kept(self) -> None:
+    def forget_saved(self) -> None:
         """All logs that there were are made: others are new ones."""
-        self._kept_epochs = {}
+        self._saved_epochs = {}
 
     def remember(self, topic_name: str, log: TopicLog) -> None:
         """Remember how many messages a log had that is deleted now: a reader may not have read all of them."""
@@ -77,8 +77,8 @@ class LogMaker:
         report_damage = partial(self._services.log.error, "DISKQUEUE: %s")
         log = TopicLog(directory, topic_name, file_bytes, report_damage, self._run_in_background)
         log.writes_zeros = options.sync_every == 1
-        log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
-        log.allocate_ahead(wanted=self._space.allocates_ahead())
+        log.epochs = self._saved_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
+        log.allocate_ahead(enabled=self._space.allocates_ahead())
         return log
 
     def _run_in_background(self, work: Callable[[], None]) -> None:

@@ -96,7 +96,7 @@ class Compaction:
     # ---- in the event loop
 
     def settle(self, living: Sequence[Range]) -> Callable[[], None] | None:
-        """Put the sparse file in its place, and return the rest of the work, which a thread does.
+        """Put the sparse file into the log, and return the rest of the work, which a thread does.
 
         Return None, with nothing done, if more messages are live now than were copied, or if the file was dropped.
         Then, and after an OSError, the compaction must be abandoned.
@@ -155,28 +155,28 @@ def walk(descriptor: int, file: LogFile, living: Sequence[Range]) -> Iterator[Ba
     Raises Unmovable if one is missing or damaged, and OSError.
     """
     window = RecordWindow(read_by(descriptor), file.end_offset)
-    wanted = deque(living)
+    needed = deque(living)
     offset = 0
     try:
-        while wanted:
-            low = wanted[0][0]
+        while needed:
+            low = needed[0][0]
             offset = window.find(file, low)
-            yield from _take_parts(window.batch(offset, file.salt), wanted)
+            yield from _take_parts(window.batch(offset, file.salt), needed)
     except (Damaged, Incomplete) as error:
         raise Unmovable(f"{file.path.name}: {error} ({offset})") from error
 
 
-def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
-    """Remove from `wanted` what the batch holds, and return these parts. Raises Damaged if a message is missing."""
+def _take_parts(batch: Batch, needed: deque[Range]) -> list[Batch]:
+    """Remove from `needed` what the batch holds, and return these parts. Raises Damaged if a message is missing."""
     parts = []
     first, end = batch.first_seq, batch.end_seq
-    while wanted and wanted[0][0] < end:
-        low, high = wanted.popleft()
+    while needed and needed[0][0] < end:
+        low, high = needed.popleft()
         if low < first:
             raise Damaged(f"message {low} is missing")
         parts.append(batch.part(low - first, min(high, end) - first))
         if high > end:
-            wanted.appendleft((end, high))
+            needed.appendleft((end, high))
             break
     return parts
 
@@ -184,9 +184,9 @@ def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
 def retained_seq(
     files: Sequence[LogFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int
 ) -> int:
-    """Return the number from which on everything is kept.
+    """Return the number from which on everything is retained.
 
-    Kept are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.
+    Retained are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.
     """
     retained, newer_bytes = next_seq, 0
     for file in reversed(files):
@@ -217,17 +217,17 @@ def holes(files: Iterable[LogFile], low: int, high: int) -> list[Range]:
 
 def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
     """Estimate the bytes of the live messages, as if all messages of a part of a file had one size."""
-    total = place = 0
+    total = index = 0
     for segment in segments:
-        while place < len(living) and living[place][1] <= segment.low:
-            place += 1
+        while index < len(living) and living[index][1] <= segment.low:
+            index += 1
         alive = 0
-        while place < len(living) and living[place][0] < segment.high:
-            low, high = living[place]
+        while index < len(living) and living[index][0] < segment.high:
+            low, high = living[index]
             alive += min(high, segment.high) - max(low, segment.low)
             if high > segment.high:
                 break
-            place += 1
+            index += 1
         total += alive * segment.size_bytes // max(1, segment.message_count)
     return total
 

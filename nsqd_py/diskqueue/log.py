@@ -1,7 +1,7 @@
 """The log of one topic: its files in order of sequence numbers.
 
 Writes go to the last file. Reads start at any sequence number and return whole batches in chunks of 1 MiB or more,
-which readers at the same place share. A file that no channel needs is dropped; one of them is kept as the space of the next
+which readers at the same position share. A file that no channel needs is dropped; one of them becomes the space of the next
 file. A file of which little is needed is replaced by a sparse one (`compaction`).
 """
 
@@ -31,11 +31,11 @@ from nsqd_py.diskqueue.journals.ranges import count_of
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
     ChunkReader,
-    KeptRecords,
+    RetainedRecords,
     first_after_id,
     first_from,
-    place_before,
-    read_kept_piece,
+    offset_before_id_time,
+    read_retained_piece,
 )
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
@@ -157,15 +157,15 @@ class TopicLog:
         return self.next_seq
 
     def seq_after_id(self, message_id: int) -> int:
-        """Return the number of the first kept message with a greater id; `next_seq` if there is none.
+        """Return the number of the first retained message with a greater id; `next_seq` if there is none.
 
         Ids must rise in this log: those of dead letters do not. Raises OSError.
         """
         earliest = self.earliest_seq
-        kept = [file for file in self.files if file.first_seq >= earliest]
+        retained = [file for file in self.files if file.first_seq >= earliest]
         # A file's header has the highest id before it.
-        at = bisect_right(kept, message_id, key=lambda file: file.header.used_id)
-        for file in kept[max(0, at - 1) :]:
+        at = bisect_right(retained, message_id, key=lambda file: file.header.used_id)
+        for file in retained[max(0, at - 1) :]:
             found = first_after_id(file, message_id)
             if found is not None:
                 return found
@@ -182,7 +182,7 @@ class TopicLog:
             newest_id = following.header.used_id if following is not None else 0
             if file.end_seq <= low or (newest_id and id_time_ns(newest_id) < steady_ns):
                 continue
-            offset = place_before(file, steady_ns)
+            offset = offset_before_id_time(file, steady_ns)
             if by_timestamp:
                 offset = min(offset, file.offset_before_time(steady_ns))
             offset = max(offset, file.offset_before(low))
@@ -234,8 +234,8 @@ class TopicLog:
     def begin_append(self, batches: list[Batch]) -> Appending:
         """Begin an append in steps, which may run in a thread; call `end_append` after them.
 
-        Nothing else may be appended in between. If a thread runs the steps, call `release` when it has ended, and `leave` in
-        place of `end_append` if it failed.
+        Nothing else may be appended in between. If a thread runs the steps, call `release` when it has ended, and `leave`
+        instead of `end_append` if it failed.
         """
         size = sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)
         file = self._last
@@ -263,12 +263,12 @@ class TopicLog:
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
         if file.most_ahead != self._most_ahead:  # it was changed during the write
-            self.allocate_ahead(wanted=self._most_ahead > 0)
+            self.allocate_ahead(enabled=self._most_ahead > 0)
 
     def leave(self, appending: Appending) -> None:
         """Continue in a new file, since a write in a thread failed. It is not known what it has written, or still writes.
 
-        So nothing is written to that place again: its file is left as it is, or set aside if it has no messages yet.
+        So nothing is written behind its end again: the file is left as it is, or set aside if it has no messages yet.
         `recover_file` passes over the remains.
         """
         appending.is_left = True
@@ -317,19 +317,19 @@ class TopicLog:
         self.files.append(file)
         self._last = file
 
-    def allocate_ahead(self, *, wanted: bool) -> None:
+    def allocate_ahead(self, *, enabled: bool) -> None:
         """Turn preallocation on or off; it is off while disk space is scarce."""
-        self._most_ahead = LARGEST_STEP if wanted else 0
-        if not wanted:
+        self._most_ahead = LARGEST_STEP if enabled else 0
+        if not enabled:
             self.free_spare()
         # A file that a thread writes to must not be truncated: its new data is behind the known end.
         if self._last is not None and self._appending is None:
             self._last.most_ahead = self._most_ahead
-            if not wanted:
+            if not enabled:
                 self._last.cut()
 
     def free_spare(self) -> None:
-        """Free the space that is kept for the next file."""
+        """Free the space that waits for the next file."""
         if self._spare is not None:
             spare, self._spare = self._spare, None
             gone = spare.with_name(spare.name + GONE_SUFFIX)
@@ -393,52 +393,52 @@ class TopicLog:
         """
         at = 0
         while at < len(seqs):
-            place = bisect_right(self.files, seqs[at], key=_first_seq_of) - 1
-            is_last = place + 1 == len(self.files)
-            after = len(seqs) if is_last else bisect_left(seqs, self.files[place + 1].first_seq, at)
-            if place < 0:
+            index = bisect_right(self.files, seqs[at], key=_first_seq_of) - 1
+            is_last = index + 1 == len(self.files)
+            after = len(seqs) if is_last else bisect_left(seqs, self.files[index + 1].first_seq, at)
+            if index < 0:
                 yield from (None for _ in seqs[at:after])
             else:
-                yield from self.chunks.read_each(self.files[place], seqs[at:after])
+                yield from self.chunks.read_each(self.files[index], seqs[at:after])
             at = after
 
     def _reaching(self, seq: int) -> Iterator[LogFile]:
         """Yield the files with messages from `seq` on."""
-        place = max(0, bisect_right(self.files, seq, key=_first_seq_of) - 1)
-        return (file for file in self.files[place:] if file.end_seq > seq)
+        index = max(0, bisect_right(self.files, seq, key=_first_seq_of) - 1)
+        return (file for file in self.files[index:] if file.end_seq > seq)
 
     def readable_from(self, seq: int) -> int:
         """Return a number from which on reading may work again if it fails at `seq`."""
         file = next(self._reaching(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
-    def read_kept(
+    def read_retained(
         self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]
-    ) -> KeptRecords:
+    ) -> RetainedRecords:
         """Return records from the one that holds `seq`, or the next one, up to `most_bytes`; at least one.
 
         Raises OSError. Blocks as `in_thread` does.
         """
-        kept = KeptRecords(max(seq, self.earliest_seq))
-        while kept.size_bytes < most_bytes:
-            file = next(self._reaching(kept.next_seq), None)
+        retained = RetainedRecords(max(seq, self.earliest_seq))
+        while retained.size_bytes < most_bytes:
+            file = next(self._reaching(retained.next_seq), None)
             if file is None:
-                kept.end(self.next_seq, self.used_id)
+                retained.end(self.next_seq, self.used_id)
                 break
             end_seq = file.end_seq
-            batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)
+            batches, _, damaged = read_retained_piece(file, retained.next_seq, in_thread)
             if file in self.files:
                 self.chunks.pass_over(file, damaged)
-            asked_seq = kept.next_seq
-            fits = all(kept.add(batch, most_bytes) for batch in batches)
+            asked_seq = retained.next_seq
+            fits = all(retained.add(batch, most_bytes) for batch in batches)
             # Not if the next call finds it again.
-            if not batches or asked_seq < batches[0].first_seq < kept.next_seq:
-                kept.damaged_bytes += count_of(damaged)
+            if not batches or asked_seq < batches[0].first_seq < retained.next_seq:
+                retained.damaged_bytes += count_of(damaged)
             if not fits:
                 break
             if not batches:
-                kept.next_seq = max(kept.next_seq, end_seq)
-        return kept
+                retained.next_seq = max(retained.next_seq, end_seq)
+        return retained
 
     # ---- unneeded files
 
@@ -450,7 +450,7 @@ class TopicLog:
     ) -> int:
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; return how many.
 
-        All from `retained_seq` on are kept. `attempt` drops one, or returns False, which ends the loop. Raises OSError
+        All from `retained_seq` on stay. `attempt` drops one, or returns False, which ends the loop. Raises OSError
         if one could not be dropped; it can be retried.
         """
         dropped: set[LogFile] = set()
@@ -556,8 +556,8 @@ class TopicLog:
     def sync_to_end(self, taken: Sequence[Unsynced]) -> None:
         """Sync what was taken, truncate preallocated space, and close all files. May run in a thread; then call `end`.
 
-        Files that another program has removed are written back. They are looked for here, too: on a slow disk, the event loop
-        has not looked.
+        Files that another program has removed are written back. They are searched here, too: on a slow disk, the event loop
+        has not checked.
 
         In this order: a file with unsynced data takes 1.5 ms to truncate, since ext4 writes the data first.
         """

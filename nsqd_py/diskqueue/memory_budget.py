@@ -76,14 +76,14 @@ class MemoryBudget:
             self.make_room()
 
     def make_room(self) -> None:
-        """Drop copies until the limit is kept: the oldest ones of the largest users."""
+        """Drop copies until the bytes are within the limit: the oldest ones of the largest users."""
         if self._is_making_room:  # a user that drops copies calls `note`
             return
         self._is_making_room = True
         most = max(
             0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes
         )
-        # Ordered once: to look for the largest after each took 2 s with 10,000 topics of equal size.
+        # Ordered once: to search for the largest after each took 2 s with 10,000 topics of equal size.
         for user in sorted(self._users, key=attrgetter("memory_bytes"), reverse=True):
             # The total may rise: a user that drops copies also reports those that it had not reported.
             while self.cached_bytes > most and (before := user.memory_bytes):

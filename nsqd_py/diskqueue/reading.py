@@ -1,7 +1,7 @@
 """Reading batches from a log: chunks of about 1 MiB, single records, and searches by time.
 
-Channels at the same place share chunks. Messages that return in another order than they were published need single
-records from many places: the index of a file has one entry per 64 KiB, and a search walks the headers from there.
+Channels at the same position share chunks. Messages that return in another order than they were published need single
+records from many parts of a file: the index of a file has one entry per 64 KiB, and a search walks the headers from there.
 
 A wall clock may step back, so a time can occur twice. A search finds its first occurrence.
 """
@@ -41,7 +41,7 @@ from nsqd_py.protocol.message_ids import id_time_ns
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024
 _WINDOW_BYTES = 64 * 1024
-_KEPT_PIECE_BYTES = 256 * 1024
+_RETAINED_PIECE_BYTES = 256 * 1024
 _SHARED_CHUNKS = 4
 
 ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the end of the file
@@ -70,20 +70,20 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
     """
     offset = file.offset_before(seq)
     end = file.end_offset
-    wanted = most_bytes
+    requested = most_bytes
     has_failed = False
     batches: list[Batch] = []
     damaged: list[Range] = []
     while offset < end and not batches:
         try:
-            data = read(offset, min(wanted, end - offset))
+            data = read(offset, min(requested, end - offset))
         except BlockingIOError:  # a thread reads it
             raise
         except OSError:
             if has_failed:
                 raise
             has_failed = True
-            wanted = _SMALL_READ_BYTES  # reads what is before the bad place
+            requested = _SMALL_READ_BYTES  # reads what is before the damage
             continue
         position = 0
         is_damaged = not data  # another program truncated the file
@@ -98,8 +98,8 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
             if offset + position + incomplete.needed > end:  # its length field is damaged
                 is_damaged = True
             elif position == 0:
-                is_damaged = incomplete.needed <= wanted and not read(offset + len(data), 1)  # truncated
-                wanted = incomplete.needed
+                is_damaged = incomplete.needed <= requested and not read(offset + len(data), 1)  # truncated
+                requested = incomplete.needed
         except Damaged:
             is_damaged = True
         offset += position
@@ -209,7 +209,7 @@ class ChunkReader:
 # ---- single records, and searches
 
 # Of a record's header: magic, length of the body, first sequence number, count.
-_place_of = Struct("<4sI8xQ24xI4x").unpack_from
+_unpack_outline = Struct("<4sI8xQ24xI4x").unpack_from
 
 
 class RecordWindow:
@@ -237,7 +237,7 @@ class RecordWindow:
             if position > last:
                 break
             while position <= last:
-                magic, length, first_seq, count = _place_of(data, position)
+                magic, length, first_seq, count = _unpack_outline(data, position)
                 if magic != MAGIC or first_seq + count > seq:
                     self._offset = self._start + position
                     return self._offset
@@ -274,7 +274,7 @@ class RecordWindow:
         return position
 
 
-def place_before(file: LogFile, steady_ns: int) -> int:
+def offset_before_id_time(file: LogFile, steady_ns: int) -> int:
     """Return the offset of a record before which all ids are of an earlier time. Raises OSError."""
     window = RecordWindow(file.read, file.end_offset)
 
@@ -311,12 +311,12 @@ def first_after_id(file: LogFile, message_id: int) -> int | None:
     return None
 
 
-def first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
-    """Return the number of the first message from `low` on that `is_wanted` accepts, reading from `offset`, or None."""
+def first_from(file: LogFile, offset: int, low: int, matches: Callable[[RecordHeader], bool]) -> int | None:
+    """Return the number of the first message from `low` on that `matches` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
     try:
         for _, record in RecordWindow(file.read, file.end_offset).headers(offset):
-            if record.end_seq > low and is_wanted(record):
+            if record.end_seq > low and matches(record):
                 return max(record.first_seq, low)
             reached = max(reached, record.end_seq)
     except (Damaged, Incomplete):
@@ -335,7 +335,7 @@ def first_record(file: LogFile) -> RecordHeader | None:
 # ---- retained records, for readers that are no channel
 
 
-class KeptRecords:
+class RetainedRecords:
     """Whole records for a reader that is no channel, encoded with the salt 0.
 
     next_seq       the number after the last one, where the next read begins
@@ -380,12 +380,12 @@ class KeptRecords:
         return b"".join([FileHeader(0, first_seq, 0).encode(), *self._records])
 
 
-def read_kept_piece(file: LogFile, seq: int, in_thread: Callable[[Callable[[], None]], None]) -> Piece:
+def read_retained_piece(file: LogFile, seq: int, in_thread: Callable[[Callable[[], None]], None]) -> Piece:
     """Read a piece of a file in a thread. Raises OSError. Blocks as `in_thread` does."""
     pieces: list[Piece] = []
     descriptor = file.duplicate()
     try:
-        in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _KEPT_PIECE_BYTES)))
+        in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _RETAINED_PIECE_BYTES)))
     finally:
         os.close(descriptor)
     return pieces[0]

@@ -17,7 +17,7 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     stride      u32      see `Batch`
 
 A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first sequence
-number u64, highest id used before u64, zeros. The checksum covers the first 32 bytes, with zeros in its own place. The
+number u64, highest id used before u64, zeros. The checksum covers the first 32 bytes, with zeros for itself. The
 flags are 1: made from a used file; 2: sparse, without messages that no channel needs; 4: imported from Go's queues. Each
 file has another salt, so that old records in a reused file are never taken for its own. Later versions of the format
 must keep magic, version and checksum as they are: earlier programs distinguish them from damage by these.
@@ -71,7 +71,7 @@ class Data(Protocol):
 
     def __getitem__(self, part: slice, /) -> bytes: ...
 
-    def find(self, wanted: bytes, start: int, /) -> int: ...
+    def find(self, pattern: bytes, start: int, /) -> int: ...
 
 
 class Incomplete(NsqdError):

@@ -97,7 +97,7 @@ def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
     reached = recovered.file.end_offset
     if reached < end_offset:
         recovered.torn = None
-        recovered.damaged = [place for place in recovered.damaged if place[0] < reached]
+        recovered.damaged = [each for each in recovered.damaged if each[0] < reached]
         recovered.damaged.append((reached, end_offset))
 
 
@@ -468,7 +468,7 @@ class DamageReport:
         self._known: dict[str, ByteRanges] = {}  # what was found and is not repaired, by name
 
     def report(self, file: LogFile, start: int, end: int) -> None:
-        """Report bytes that are skipped, once for each place. Raises OSError if they cannot be copied aside."""
+        """Report bytes that are skipped, once for each range. Raises OSError if they cannot be copied aside."""
         if self._knows(file, start, end):
             return
         aside = self._keep_aside(file, start, end)

@@ -183,7 +183,7 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
             os.fdatasync(file.fileno())
             unsynced.is_whole = file.is_surely_whole()
         except OSError as error:
-            unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
+            unsynced.error = error.with_traceback(None)  # it lasts, and its frames refer to `unsynced`
         except BaseException as bug:
             unsynced.error = InternalError(bug)
             raise
@@ -194,7 +194,7 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
 def sync_together(taken: Sequence[Unsynced]) -> None:
     """Sync files and directories of one file system as `sync_and_release` does, if possible with one call.
 
-    So 10,000 small files take 0.2 s in place of 1.4 s. May run in a thread. Their last syncs must not have failed.
+    So 10,000 small files take 0.2 s instead of 1.4 s. May run in a thread. Their last syncs must not have failed.
     """
     of_files = [unsynced for unsynced in taken if unsynced.file is not None]
     calls = _kernel_calls()
@@ -238,10 +238,10 @@ def _kernel_calls() -> _KernelCalls | None:
     return None
 
 
-def file_system_of(place: Path | int) -> str:
+def file_system_of(path_or_descriptor: Path | int) -> str:
     """Return the type of the file system that holds a path or descriptor, as `ext4`; empty if it is unknown."""
     with suppress(OSError):
-        device = os.stat(place).st_dev
+        device = os.stat(path_or_descriptor).st_dev
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             fields = line.split()
             if fields[2] == f"{os.major(device)}:{os.minor(device)}":
@@ -325,10 +325,10 @@ class UnsyncedFiles:
         self.directory_changed = False
         return taken
 
-    def note(self, taken: Iterable[Unsynced], kept: Container[LogFile]) -> OSError | None:
+    def note(self, taken: Iterable[Unsynced], files: Container[LogFile]) -> OSError | None:
         """Record the result of a sync. Return why some of the log is not on the disk, also because of earlier failures.
 
-        Files that failed wait for the next sync if they are in `kept`.
+        Files that failed wait for the next sync if they are in `files`, those of the log.
         """
         self.directory_error = None
         for unsynced in taken:
@@ -338,7 +338,7 @@ class UnsyncedFiles:
                 self.directory_changed |= unsynced.error is not None
             elif unsynced.error is not None:
                 file.sync_error = unsynced.error
-                if file in kept:
+                if file in files:
                     self.unsynced.add(file)
                     self._failed |= {file}
             else:

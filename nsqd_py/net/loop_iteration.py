@@ -206,7 +206,7 @@ class LoopIteration:
         if not self.is_coming:
             self._schedule_end()
 
-    def add_patient_deliverer(self, deliverer: Deliverer) -> None:
+    def add_deferred_deliverer(self, deliverer: Deliverer) -> None:
         """Call `deliver` when no other input is ready, at the latest after 1 ms."""
         self._postponed.append(deliverer)
         if not self.is_coming:

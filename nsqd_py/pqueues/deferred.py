@@ -13,7 +13,7 @@ from nsqd_py.protocol.batch import Batch
 # The batch is set if the messages are in no log.
 Run = tuple[int, int, int, Batch | None]
 
-# The same in a journal: (low, high, due time, attempts). `queued_after` encodes the place of messages that are due.
+# The same in a journal: (low, high, due time, attempts). `queued_after` encodes where in the queue due messages are.
 Wait = tuple[int, int, int, int]
 
 _Deferred = tuple[int, int, int, int, Batch | None]  # due time, and a run
@@ -88,8 +88,8 @@ def _ascending(heap: list[Any]) -> Iterator[Any]:
     """Yield the items of a heap in ascending order without changing it. The first n items take O(n log n)."""
     candidates = [(heap[0], 0)] if heap else []
     while candidates:
-        item, place = heappop(candidates)
+        item, index = heappop(candidates)
         yield item
-        for child in (2 * place + 1, 2 * place + 2):
+        for child in (2 * index + 1, 2 * index + 2):
             if child < len(heap):
                 heappush(candidates, (heap[child], child))

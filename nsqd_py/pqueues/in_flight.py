@@ -110,10 +110,10 @@ class InFlightTable:
 
     def deliveries(self, ids: list[bytes]) -> Counter[Delivery]:
         """Count these messages by delivery; ids that are not in flight are ignored: 0.15 us each."""
-        wanted = set(ids)
-        entries: list[Any] = list(map(self.table.get, wanted))
+        requested = set(ids)
+        entries: list[Any] = list(map(self.table.get, requested))
         if not all(entries):
-            touched = map(self._touched.get, wanted)
+            touched = map(self._touched.get, requested)
             entries = [entry for entry in (*entries, *touched) if entry is not None]
         return Counter(map(_delivery_of, entries))
 

@@ -121,7 +121,7 @@ class FrameParser:
     failure  why parsing stopped; None unless the input was not a frame
     """
 
-    __slots__ = ("_gathered", "_gathered_bytes", "_largest", "_wanted_bytes", "failure")
+    __slots__ = ("_gathered", "_gathered_bytes", "_largest", "_needed_bytes", "failure")
 
     def __init__(self, max_msg_size: int = 0) -> None:
         """A message that declares a larger body is a failure, before it is received; 0 means 1 GiB."""
@@ -130,7 +130,7 @@ class FrameParser:
         self._largest = {RESPONSE: MAX_ANSWER_BYTES, ERROR: MAX_ANSWER_BYTES, MESSAGE: largest_message}
         self._gathered: list[bytes] = []  # chunks of an incomplete frame, joined when it is complete
         self._gathered_bytes = 0
-        self._wanted_bytes = 0  # the number of bytes that complete it
+        self._needed_bytes = 0  # the number of bytes that complete it
         self.failure: BadFrame | None = None
 
     def feed(self, data: bytes) -> list[Found]:
@@ -174,7 +174,7 @@ class FrameParser:
             return data
         self._gathered.append(data)
         self._gathered_bytes += len(data)
-        if self._gathered_bytes < self._wanted_bytes:
+        if self._gathered_bytes < self._needed_bytes:
             return b""
         joined = b"".join(self._gathered)
         self._gathered.clear()
@@ -188,10 +188,10 @@ class FrameParser:
             size, _ = self._head(data, position)
             self._put_aside(data[position:], SIZE_BYTES + size if size else _HEAD_BYTES)
 
-    def _put_aside(self, data: bytes, wanted_bytes: int) -> None:
+    def _put_aside(self, data: bytes, needed_bytes: int) -> None:
         self._gathered = [data] if data else []
         self._gathered_bytes = len(data)
-        self._wanted_bytes = wanted_bytes
+        self._needed_bytes = needed_bytes
 
     def _head(self, data: bytes, position: int) -> tuple[int, int]:
         """Return the size and type of the frame there; zeros if they are missing or invalid."""

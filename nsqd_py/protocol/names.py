@@ -17,7 +17,7 @@ def is_valid_name(name: bytes) -> bool:
 
 
 def is_ephemeral(name: str) -> bool:
-    """True for a topic or channel that is kept in memory only and deleted with its last user."""
+    """True for a topic or channel that is in memory only, and is deleted with its last user."""
     return name.endswith(EPHEMERAL_SUFFIX)
 
 

@@ -170,16 +170,16 @@ class Session:
 
         Raises BadBody if the body is not a JSON object of the right types, or asks for something that is not allowed.
         """
-        wanted = _decode_identify(body)
+        requested = _decode_identify(body)
         for name in ("client_id", "hostname", "user_agent", "topology_region", "topology_zone"):
-            setattr(self, name, wanted[name])
-        self._set_heartbeat_interval(wanted["heartbeat_interval"])
-        self._set_output_buffer(wanted["output_buffer_size"], wanted["output_buffer_timeout"])
-        if not 0 <= wanted["sample_rate"] <= 99:
-            raise BadBody(f"IDENTIFY sample rate ({wanted['sample_rate']}) is invalid")
-        self.sample_rate = wanted["sample_rate"]
-        self._set_msg_timeout(wanted["msg_timeout"])
-        return self._negotiated(wanted, http_port) if wanted["feature_negotiation"] else b"OK"
+            setattr(self, name, requested[name])
+        self._set_heartbeat_interval(requested["heartbeat_interval"])
+        self._set_output_buffer(requested["output_buffer_size"], requested["output_buffer_timeout"])
+        if not 0 <= requested["sample_rate"] <= 99:
+            raise BadBody(f"IDENTIFY sample rate ({requested['sample_rate']}) is invalid")
+        self.sample_rate = requested["sample_rate"]
+        self._set_msg_timeout(requested["msg_timeout"])
+        return self._negotiated(requested, http_port) if requested["feature_negotiation"] else b"OK"
 
     def _set_heartbeat_interval(self, interval_ms: int) -> None:
         if interval_ms == -1:
@@ -211,18 +211,18 @@ class Session:
                 raise BadBody(f"IDENTIFY msg timeout ({timeout_ms}) is invalid")
             self.msg_timeout_ms = timeout_ms
 
-    def _negotiated(self, wanted: dict[str, Any], http_port: int) -> bytes:
+    def _negotiated(self, requested: dict[str, Any], http_port: int) -> bytes:
         limits = self.limits
         may_upgrade = not self.has_upgraded
-        deflate = wanted["deflate"] and limits.deflate_enabled and may_upgrade
-        snappy = wanted["snappy"] and limits.snappy_enabled and may_upgrade
+        deflate = requested["deflate"] and limits.deflate_enabled and may_upgrade
+        snappy = requested["snappy"] and limits.snappy_enabled and may_upgrade
         if deflate and snappy:
             raise IdentifyFailed("cannot enable both deflate and snappy compression")
         level = min(
-            wanted["deflate_level"] if deflate and wanted["deflate_level"] > 0 else 6,
+            requested["deflate_level"] if deflate and requested["deflate_level"] > 0 else 6,
             limits.max_deflate_level,
         )
-        tls = wanted["tls_v1"] and limits.tls_enabled and may_upgrade
+        tls = requested["tls_v1"] and limits.tls_enabled and may_upgrade
         self.upgrades = Upgrades(tls, snappy, level if deflate else 0)
         answer = {
             "max_rdy_count": limits.max_rdy_count,
@@ -241,7 +241,7 @@ class Session:
             "topology_region": limits.topology_region,
             "topology_zone": limits.topology_zone,
         }
-        if wanted["wants_http_port"]:
+        if requested["wants_http_port"]:
             answer["http_port"] = http_port
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -24,7 +24,7 @@ from nsqd_py.queue.reading.message_reader import BatchSource, publish_time_ns
 from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.iteration_end import IterationEnd
 
-# Requeued runs in which `discard` looks for a message: as many as a peek shows.
+# Requeued runs in which `discard` searches for a message: as many as a peek shows.
 _MOST_SEARCHED = 1000
 _MOST_EXPIRED_AT_ONCE = 2000  # requeued runs that one sweep for expired messages checks
 # Requeued runs that are compared for the oldest: 50 us. Those that were requeued first are rarely younger.

@@ -26,7 +26,7 @@ _SUFFIX = ".dead"
 class TopicPolicy(NamedTuple):
     """The settings of one topic; 0 or "" turns one off.
 
-    retention_ns, retention_bytes: how much of the log is kept after all channels have finished it.
+    retention_ns, retention_bytes: how much of the log is retained after all channels have finished it.
     max_attempts: after this number of attempts a message is moved to `dead_letter_topic`.
     ttl_ns: the time to live of a message.
     max_bytes: the size of the log at which publishes are refused.

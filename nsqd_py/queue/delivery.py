@@ -166,7 +166,7 @@ class Distributor:
                 self._want_turn()
             elif not self._is_postponed:
                 self._is_postponed = True
-                self._iteration.add_patient_deliverer(self)
+                self._iteration.add_deferred_deliverer(self)
 
     def close(self) -> None:
         """End all delivery, and drop the references to the listener, which refers to this object."""
@@ -286,12 +286,12 @@ class Distributor:
         """Defer unreadable requeued messages from `low` on."""
         end, due_ns = self._reading_failed(low, now_ns)
         position = self._position
-        for run_low, run_high, attempts, kept in position.take_requeued_where(
+        for run_low, run_high, attempts, retained in position.take_requeued_where(
             lambda run: low <= run[0] < end
         ):
-            self._defer(due_ns, (run_low, min(run_high, end), attempts, kept))
+            self._defer(due_ns, (run_low, min(run_high, end), attempts, retained))
             if run_high > end:
-                position.put_back((end, run_high, attempts, kept))
+                position.put_back((end, run_high, attempts, retained))
 
     def _reading_failed(self, low: int, now_ns: int) -> tuple[int, int]:
         """Return the number from which reading may succeed, and the time of the next try at `low`."""
@@ -320,12 +320,12 @@ class Distributor:
                 break
         return most - left
 
-    def _is_read(self, wanted: int, now_ns: int) -> bool:
+    def _is_read(self, needed: int, now_ns: int) -> bool:
         """True if the next requeued run is read. False while a thread reads it, or until the next iteration."""
-        low, high, _, kept = self._position.requeued[0]
-        if kept is None and high - low <= LONGEST_RUN:
+        low, high, _, retained = self._position.requeued[0]
+        if retained is None and high - low <= LONGEST_RUN:
             try:
-                if not self._ahead.prepare(low, wanted):
+                if not self._ahead.prepare(low, needed):
                     self._resume_ns = self._turn_ns
             except BlockingIOError:  # a thread reads it, and then wakes this channel
                 self._resume_ns = now_ns + _GO_ON_AFTER_NS
@@ -333,7 +333,7 @@ class Distributor:
 
     def _send_requeued_run(self, client: SubscribedClient, run: Run, room: int, now_ns: int) -> int:
         """Send the part of a taken run that is in one batch, and put the rest back. Return the number sent."""
-        low, high, attempts, kept = run
+        low, high, attempts, retained = run
         try:
             batch = self._batch_of(run)
         except BlockingIOError:  # a thread reads it, and then wakes this channel
@@ -357,17 +357,17 @@ class Distributor:
             given = after - low
             self._send(client, batch, first, first + given, min(attempts + 1, MOST_ATTEMPTS), now_ns)
         if after < high:
-            if kept is None and batch is not None and high <= batch.end_seq:
-                kept = batch
-            self._position.put_back((after, high, attempts, kept))
+            if retained is None and batch is not None and high <= batch.end_seq:
+                retained = batch
+            self._position.put_back((after, high, attempts, retained))
         if self.unreadable:
             self.unreadable.read(low)
         return given
 
     def _batch_of(self, run: Run) -> Batch | None:
         """Return the batch that contains the start of a run, or else the next batch, or None. Raises OSError."""
-        low, high, _, kept = run
-        batch = kept if kept is not None else self._ahead.take(low)
+        low, high, _, retained = run
+        batch = retained if retained is not None else self._ahead.take(low)
         if batch is not None:
             return batch
         if high - low > LONGEST_RUN:
@@ -392,8 +392,8 @@ class Distributor:
     ) -> bool:
         """Send messages of a batch. Return False, and send none, if one has the id of a message that the client has."""
         parts, ids = message_frames(batch, first, after, attempts)
-        kept = batch if self._keeps_batches else None
-        delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
+        retained = batch if self._keeps_batches else None
+        delivery = Delivery(retained, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
         if not client.in_flight.add(ids, batch.first_seq + first, delivery):
             return False
         count = after - first
@@ -410,8 +410,8 @@ class Distributor:
         for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
             if message_id in client.in_flight:
                 seq = batch.first_seq + index
-                kept = batch if self._keeps_batches else None
-                self._defer(now_ns + _DUPLICATE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
+                retained = batch if self._keeps_batches else None
+                self._defer(now_ns + _DUPLICATE_WAITS_NS, (seq, seq + 1, attempts - 1, retained))
             else:
                 free.append(index)
         return runs_of(free) if free else iter(())
@@ -440,7 +440,7 @@ def _fit(batch: Batch, room: int) -> int:
 
 
 def by_nearness(clients: Iterable[SubscribedClient]) -> list[deque[SubscribedClient]]:
-    """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
+    """Return the clients grouped by nearness, nearest first. The order within a group stays the same."""
     rows: dict[int, deque[SubscribedClient]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
     for client in clients:
         rows[client.nearness].append(client)

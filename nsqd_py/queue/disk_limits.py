@@ -19,7 +19,7 @@ from nsqd_py.runtime.logs.lines import LineWriter
 if TYPE_CHECKING:
     from nsqd_py.queue.topic import Topic
 
-LOOK_EVERY_NS = 250_000_000
+POLL_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
 # A grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted.
 _SHARE = 16
@@ -59,7 +59,7 @@ class DiskSpace:
     _report: LineWriter
     _granted: set[Topic[Any]] = field(default_factory=set)
     _full: dict[Topic[Any], int] = field(default_factory=dict)
-    _looked_ns: int = -LOOK_EVERY_NS
+    _polled_ns: int = -POLL_EVERY_NS
     _left_bytes: int = 0
     _is_scarce: bool = False
     _shortage: str = ""
@@ -73,7 +73,7 @@ class DiskSpace:
 
     def grant(self, topic: Topic[Any], size_bytes: int) -> int:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
-        self._look(self._clock())
+        self._poll_if_due(self._clock())
         left = self._left_of(topic)
         # For a full topic the alarm does it four times a second.
         if size_bytes > left and topic not in self._full:
@@ -85,7 +85,7 @@ class DiskSpace:
             self._log_changes()
             raise NoRoom(_topic_reason(topic))
         if size_bytes > self._left_bytes and self._granted:  # take back granted space that is not used
-            self._look_now(self._clock())
+            self._poll(self._clock())
         if size_bytes > self._left_bytes:
             reason = self._shortage or self._reason()
             if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise, no shortage
@@ -121,24 +121,24 @@ class DiskSpace:
 
     def shortage(self) -> str | None:
         """Return why publishes to all topics are refused, or None."""
-        self._look(self._clock())
+        self._poll_if_due(self._clock())
         return self._shortage or None
 
     def refused(self) -> dict[str, str]:
         """Return the topics at their --max-topic-bytes: name to reason."""
         return {topic.name: _topic_reason(topic) for topic in self._full}
 
-    def _look(self, now_ns: int) -> None:
-        if now_ns >= self._looked_ns + LOOK_EVERY_NS:
-            self._look_now(now_ns)
+    def _poll_if_due(self, now_ns: int) -> None:
+        if now_ns >= self._polled_ns + POLL_EVERY_NS:
+            self._poll(now_ns)
 
-    def _look_now(self, now_ns: int) -> None:
+    def _poll(self, now_ns: int) -> None:
         """Take back unused grants and read the free space of the disk.
 
         A shortage ends when the last refused publish would fit, not as soon as a few bytes are free.
         """
-        self._looked_ns = now_ns
-        self._alarm.set_no_later(now_ns + LOOK_EVERY_NS)
+        self._polled_ns = now_ns
+        self._alarm.set_no_later(now_ns + POLL_EVERY_NS)
         for topic in self._granted:
             topic.room_bytes = 0
         self._granted.clear()
@@ -177,7 +177,7 @@ class DiskSpace:
             self._is_scarce = is_scarce
             for topic in self._topics():
                 if topic.log is not None:
-                    topic.log.allocate_ahead(wanted=not is_scarce)
+                    topic.log.allocate_ahead(enabled=not is_scarce)
 
     def _on_alarm(self, now_ns: int) -> None:
         """Update the limits while any topic has a grant or is refused."""
@@ -189,7 +189,7 @@ class DiskSpace:
             for topic in list(self._topics()):
                 self._make_room(topic)
         if self._granted or self._full or self._shortage:
-            self._look_now(now_ns)
+            self._poll(now_ns)
         self._log_changes()
 
     # ---- log lines

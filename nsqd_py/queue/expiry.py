@@ -17,7 +17,7 @@ from nsqd_py.queue.reading.message_reader import published_ns
 from nsqd_py.queue.topic import Topic
 
 SWEEP_EVERY_NS = 1_000_000_000
-_MOST_LOOKS = 100  # requeued runs that a sweep looks at in a channel without consumers
+_MOST_CHECKED = 100  # requeued runs that a sweep checks in a channel
 
 
 class Expiry:
@@ -104,13 +104,13 @@ def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> s
     Their age is read from the batches, because a message may have been deferred when it was published.
     """
     found: set[int] = set()
-    for low, high, _, kept in islice(channel.position.requeued, _MOST_LOOKS):
+    for low, high, _, retained in islice(channel.position.requeued, _MOST_CHECKED):
         if high > seq:
             continue
         at = low
         times_ns = []
         try:
-            while at < high and (batch := kept or topic.messages.batch_at(at)) is not None:
+            while at < high and (batch := retained or topic.messages.batch_at(at)) is not None:
                 times_ns.append(published_ns(batch))
                 at = max(at + 1, batch.end_seq)
         except OSError:  # the next sweep retries

@@ -61,7 +61,7 @@ class JournaledPosition:
             self.on_first_change()
 
     def save_changes(self) -> None:
-        """Write the changes. Raises OSError; then the changes are kept."""
+        """Write the changes. Raises OSError; then the next save writes them again."""
         unsaved = self.begin_save()
         unsaved.write()
         self.end_save(unsaved)
@@ -80,7 +80,7 @@ class JournaledPosition:
         return unsaved
 
     def end_save(self, unsaved: JournalChange) -> None:
-        """Complete the write. Raises OSError if it failed; then the changes are kept."""
+        """Complete the write. Raises OSError if it failed; then the next save writes the changes again."""
         if unsaved.error is not None:
             self._new_finished[:0] = unsaved.finished
             self._new_waiting[:0] = unsaved.waiting
@@ -107,7 +107,7 @@ class JournaledPosition:
         waiting = self._all_waiting(count_in_flight=True)
         if self._wants_any_snapshot:
             journal.snapshot(finished.floor, finished.islands(), waiting)
-        # The places of queued messages that were deferred are not in the journal. A rename instead of an append takes
+        # The journal does not say where in the queue messages are that were deferred. A rename instead of an append takes
         # ten times as long.
         elif self.is_dirty or self.position.requeued or any(self.tables):
             journal.change(finished.floor, self._changed_ranges(), waiting)

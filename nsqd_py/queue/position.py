@@ -111,10 +111,10 @@ class Position:
         """Move the last `count` requeued runs before those that a seek has queued further back in the log."""
         requeued, after = self.requeued, self.requeued_after
         if count < len(after) and after[-1 - count] > after[-1]:
-            place = bisect_right(after, after[-1], 0, len(after) - count)
+            index = bisect_right(after, after[-1], 0, len(after) - count)
             for _ in range(count):
-                requeued.insert(place, requeued.pop())
-                after.insert(place, after.pop())
+                requeued.insert(index, requeued.pop())
+                after.insert(index, after.pop())
 
     # ---- lost messages
 
@@ -129,7 +129,7 @@ class Position:
         return bool(self.lost.floor or self.lost.island_count)
 
     def is_settled(self, low: int, high: int) -> bool:
-        """True if all of these messages are finished or lost: their place in the log is not needed."""
+        """True if all of these messages are finished or lost: they are not needed in the log."""
         if self.finished.covers(low, high):
             return True
         return self.has_lost and next(self.unsettled(low, high), None) is None
@@ -149,8 +149,8 @@ class Position:
     def forget_lost(self, ranges: Iterable[Range]) -> list[Range]:
         """Take messages out of the lost ones, and return which of them were lost. They must get another state."""
         found = common(ranges, ranges_of(self.lost))
-        kept = SeqRanges(0, found)
-        left = [gap for low, high in ranges_of(self.lost) for gap in kept.gaps(low, high)]
+        taken = SeqRanges(0, found)
+        left = [gap for low, high in ranges_of(self.lost) for gap in taken.gaps(low, high)]
         self.lost = SeqRanges(0, left)
         self.lost_waits = [
             (gap_low, gap_high, due_ns, attempts)
@@ -201,19 +201,19 @@ class Position:
             self.take_new(high - low)
             taken.append((low, high))
 
-    def take_requeued_where(self, is_wanted: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
+    def take_requeued_where(self, matches: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
         """Take the matching runs out of the first `most` requeued runs."""
         taken: list[Run] = []
-        kept: list[tuple[Run, int]] = []
+        others: list[tuple[Run, int]] = []
         for _ in range(min(most, len(self.requeued))):
             run = self.requeued.popleft()
             after = self.requeued_after.popleft()
-            if is_wanted(run):
+            if matches(run):
                 taken.append(run)
             else:
-                kept.append((run, after))
-        self.requeued.extendleft(run for run, _ in reversed(kept))
-        self.requeued_after.extendleft(after for _, after in reversed(kept))
+                others.append((run, after))
+        self.requeued.extendleft(run for run, _ in reversed(others))
+        self.requeued_after.extendleft(after for _, after in reversed(others))
         self.requeued_count -= sum(high - low for low, high, _, _ in taken)
         return taken
 
@@ -222,14 +222,14 @@ class Position:
 
         Return False if it is not queued, or if it is behind the first `most` requeued runs.
         """
-        for place, (low, high, attempts, batch) in enumerate(islice(self.requeued, most)):
+        for index, (low, high, attempts, batch) in enumerate(islice(self.requeued, most)):
             if low <= seq < high:
-                after = self.requeued_after[place]
-                del self.requeued[place], self.requeued_after[place]
+                after = self.requeued_after[index]
+                del self.requeued[index], self.requeued_after[index]
                 for rest_low, rest_high in ((seq + 1, high), (low, seq)):
                     if rest_low < rest_high:
-                        self.requeued.insert(place, (rest_low, rest_high, attempts, batch))
-                        self.requeued_after.insert(place, after)
+                        self.requeued.insert(index, (rest_low, rest_high, attempts, batch))
+                        self.requeued_after.insert(index, after)
                 self.requeued_count -= 1
                 return True
         return self._take_new_one(seq)
@@ -238,10 +238,10 @@ class Position:
         """Make the cursor jump over one message; False if it is behind the cursor, or jumped over already."""
         if not self.cursor <= seq < self.released:
             return False
-        place = bisect_right(self.skips, (seq, sys.maxsize))
-        if place and self.skips[place - 1][1] > seq:
+        index = bisect_right(self.skips, (seq, sys.maxsize))
+        if index and self.skips[index - 1][1] > seq:
             return False
-        self.skips.insert(place, (seq, seq + 1))
+        self.skips.insert(index, (seq, seq + 1))
         self._skipped += 1
         return True
 

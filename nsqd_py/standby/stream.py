@@ -199,7 +199,7 @@ class StandbyStream:
             self._wake.set()
         elif not self._is_postponed:
             self._is_postponed = True
-            self._broker.iteration.add_patient_deliverer(self)
+            self._broker.iteration.add_deferred_deliverer(self)
 
     def deliver(self) -> None:
         """Begin a round that publishers wait for, since no other input is ready that it could cover too.

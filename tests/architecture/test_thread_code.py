@@ -46,7 +46,7 @@ WRITTEN_FILE = (
     *READ_FILE,
     f"{FILES}:LogFile.allocated, was_cut",
     f"{FILES}:LogFile.most_ahead, most_bytes, writes_zeros",
-    f"{FILES}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_at_rest",
+    f"{FILES}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_when_closed",
 )
 LOG = (
     "nsqd_py.runtime.logs:Log",
@@ -158,13 +158,13 @@ WORK: dict[Place, Work] = {
     ),
     Place(
         "nsqd_py.diskqueue.reading",
-        "read_kept_piece",
-        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _KEPT_PIECE_BYTES)))",
+        "read_retained_piece",
+        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _RETAINED_PIECE_BYTES)))",
     ): Work(READ_FILE),
     Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
         why=OTHERS
     ),
-    Place("nsqd_py.broker.channel_admin", "Peek.look", "self._read"): Work(
+    Place("nsqd_py.broker.channel_admin", "Peek.fill", "self._read"): Work(
         ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *READ_FILE)
     ),
     Place("nsqd_py.broker.channel_admin", "_find_deferred", "_search(file, seq, now_ns, found)"): Work(
@@ -176,7 +176,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.broker.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"): Work(
         why=VALUES
     ),
-    Place("nsqd_py.broker.mending", "LogFiles._repair_in_place", "_sync"): Work(why=VALUES),
+    Place("nsqd_py.broker.mending", "LogFiles._repair_bytes", "_sync"): Work(why=VALUES),
     Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
         ("nsqd_py.broker:LogFiles", *READ_FILE)
     ),
@@ -225,7 +225,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.broker.state_files", "MetadataWriter.persist", "self._replace"): Work(
         ("nsqd_py.broker:MetadataWriter", f"{JOURNALS}:Journal")
     ),
-    Place("nsqd_py.broker.state_files", "ClockKeeper._look", "self._replace"): Work(
+    Place("nsqd_py.broker.state_files", "ClockKeeper._check", "self._replace"): Work(
         ("nsqd_py.broker:ClockKeeper", *LOG)
     ),
     # ---- standbys
@@ -399,7 +399,16 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{FILES}.open_files:LazyFile": ("is_open", "fileno", "duplicate", "pin", "unpin", "close"),
     f"{FILES}.open_files:OpenFiles": ("add", "forget", "reopen", "with_room", "make_room"),
     f"{FILES}.log_file:LogFile": (
-        *("put", "wants_space", "allocate", "cut", "is_cut", "is_surely_whole", "_least_bytes", "wake"),
+        *(
+            "put",
+            "wants_space",
+            "allocate",
+            "cut",
+            "is_cut",
+            "is_surely_whole",
+            "_least_bytes",
+            "reopen_with",
+        ),
         *("read", "offset_before", "twin", "same_as", "write_back", "write_header", "salvage", "discard"),
     ),
     "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),

@@ -111,7 +111,7 @@ class FakeIteration:
     def add_deliverer(self, deliverer: Any) -> None:
         self._deliverers.append(deliverer)
 
-    add_patient_deliverer = add_deliverer
+    add_deferred_deliverer = add_deliverer
 
     def is_late(self) -> bool:
         self.looks_left -= 1

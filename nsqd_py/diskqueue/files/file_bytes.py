@@ -15,7 +15,7 @@ _SMALL_BYTES = 64 * 1024
 
 
 class FileBytes:
-    """A `Data` over a descriptor, for one thread. Its methods raise OSError, with the place, if the disk cannot read.
+    """A `Data` over a descriptor, for one thread. Its methods raise OSError, with the position, if the disk cannot read.
 
     Bytes that are cut off in the meantime are zeros, as in a file that has space for more. Reads that follow each other
     grow, and a walk over headers that are far apart reads little more than these.
@@ -54,14 +54,14 @@ class FileBytes:
             self._begin, self._end = position, end
         return self._window, self._begin
 
-    def find(self, wanted: bytes, start: int, /) -> int:
+    def find(self, pattern: bytes, start: int, /) -> int:
         """Return the first position of these bytes, of which there are few, from `start` on; -1 if they are not there."""
-        while start + len(wanted) <= self._size:
-            window, begin = self.window(start, len(wanted))
-            found = window.find(wanted, start - begin)
+        while start + len(pattern) <= self._size:
+            window, begin = self.window(start, len(pattern))
+            found = window.find(pattern, start - begin)
             if found >= 0:
                 return begin + found
-            start = begin + len(window) - len(wanted) + 1
+            start = begin + len(window) - len(pattern) + 1
         return -1
 
     def _read(self, position: int, end: int) -> bytes:

@@ -151,7 +151,7 @@ class LogFile(LazyFile):
     sync_error     error of the last sync, or None
     most_ahead     most bytes that are preallocated
     writes_zeros   True if space is written too while syncs are small: one of new pages then changes no metadata, and takes
-                   125 us in place of 190
+                   125 us instead of 190
     most_bytes     size up to which the file is preallocated
     was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
     is_set_aside   True if its log has removed it, since a write to it failed in a thread
@@ -175,7 +175,7 @@ class LogFile(LazyFile):
         self.writes_zeros = False
         self.most_bytes = sys.maxsize
         self.allocated = allocated
-        self._allocated_at_rest = 0
+        self._allocated_when_closed = 0
         self._clean_offset = 0
         self.missing_count = 0
         self.is_unmovable = False
@@ -311,19 +311,19 @@ class LogFile(LazyFile):
         if needed <= self.allocated or not self.most_ahead:
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
-        wanted = max(needed, min(needed + step, self.most_bytes))
+        target = max(needed, min(needed + step, self.most_bytes))
         are_syncs_small = needed - max(self.synced_offset, self._clean_offset) <= _SMALL_SYNC_BYTES
         # Full disk, or a file system without preallocation: the write itself will report an error.
         with contextlib.suppress(OSError):
-            if not (self.writes_zeros and are_syncs_small and wanted > needed):
-                os.posix_fallocate(fd, self.allocated, wanted - self.allocated)
-                self.allocated = wanted
-            elif written := os.pwrite(fd, _ZEROS[: wanted - needed], needed):  # the record comes before it
+            if not (self.writes_zeros and are_syncs_small and target > needed):
+                os.posix_fallocate(fd, self.allocated, target - self.allocated)
+                self.allocated = target
+            elif written := os.pwrite(fd, _ZEROS[: target - needed], needed):  # the record comes before it
                 self.allocated = needed + written
 
     def cut(self) -> None:
         """Truncate the file behind the last record: preallocated space, and remains of a failed write."""
-        if self._fd < 0 and self._allocated_at_rest <= self.end_offset:
+        if self._fd < 0 and self._allocated_when_closed <= self.end_offset:
             return
         with contextlib.suppress(OSError):
             self.is_cut()
@@ -388,23 +388,24 @@ class LogFile(LazyFile):
         """Note that nothing written through this descriptor waits for a sync."""
         self._clean_offset = self.end_offset
 
-    def _may_rest(self) -> bool:
+    def _may_close(self) -> bool:
         return self.sync_error is None and self.end_offset <= max(self.synced_offset, self._clean_offset)
 
-    def rest(self) -> bool:
-        if not super().rest():
+    def close_for_now(self) -> bool:
+        if not super().close_for_now():
             return False
         # A write then finds no space, and opens the file to allocate some: writes to open files need no extra check.
-        self._allocated_at_rest, self.allocated = self.allocated, 0
+        self._allocated_when_closed = self.allocated
+        self.allocated = 0
         return True
 
     def check(self, fd: int) -> None:
         if os.pread(fd, FILE_HEADER_BYTES, 0) != self.header.encode():
             raise OSError(errno.ESTALE, "the file was replaced by another one", str(self.path))
 
-    def wake(self, fd: int) -> None:
-        super().wake(fd)
-        self.allocated = self._allocated_at_rest
+    def reopen_with(self, fd: int) -> None:
+        super().reopen_with(fd)
+        self.allocated = self._allocated_when_closed
 
     # ---- what is known of it
 
@@ -440,8 +441,8 @@ class LogFile(LazyFile):
     def segments(self) -> Iterator[Segment]:
         """Yield the parts of the file, about 64 KiB each."""
         end = self.end_seq, self.end_offset, self.message_count
-        places = [*zip(self._index_seqs, self.index_offsets, self._index_counts, strict=True), end]
-        for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(places):
+        entries = [*zip(self._index_seqs, self.index_offsets, self._index_counts, strict=True), end]
+        for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(entries):
             yield Segment(low, high, high_offset - low_offset, high_count - low_count)
 
     def twin(self) -> LogFile:

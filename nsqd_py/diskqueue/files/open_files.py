@@ -24,7 +24,7 @@ _PART_FOR_FILES = 2
 _PART_LEFT_FREE = 16
 _LEAST_LEFT_FREE = 32  # 16 threads open directories to sync them, others open a file to read it
 _MOST_OPEN = 1 << 16
-_MOST_LOOKS = 64
+_MOST_CHECKED = 64
 _CLOSED_AT_ONCE = 8
 T = TypeVar("T")
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -81,10 +81,10 @@ class LazyFile:
         fd, self._fd = self._fd, -1
         return fd
 
-    def rest(self) -> bool:
+    def close_for_now(self) -> bool:
         """Close the file until it is reused; False if it must stay open. Only `OpenFiles` calls this."""
         # The content of a removed file is nowhere else.
-        if self._pin_count or not self._may_rest() or not os.fstat(self._fd).st_nlink:
+        if self._pin_count or not self._may_close() or not os.fstat(self._fd).st_nlink:
             return False
         fd, self._fd = self._fd, -1
         os.close(fd)
@@ -93,11 +93,11 @@ class LazyFile:
     def check(self, fd: int) -> None:
         """Raise OSError if this descriptor belongs to another file. May block. Only `OpenFiles` calls this."""
 
-    def wake(self, fd: int) -> None:
+    def reopen_with(self, fd: int) -> None:
         """Use this descriptor, which `check` has accepted. Only `OpenFiles` calls this."""
         self._fd = fd
 
-    def _may_rest(self) -> bool:
+    def _may_close(self) -> bool:
         return True
 
 
@@ -164,7 +164,7 @@ class OpenFiles:
             with self.lock:
                 is_first = not file.is_open
                 if is_first:
-                    file.wake(fd)
+                    file.reopen_with(fd)
                     self.add(file)
             if not is_first:
                 os.close(fd)
@@ -218,14 +218,14 @@ class OpenFiles:
                 return 0
             self._is_asked = False
             closed = 0
-            wanted = max(len(self._files) - self.most, _CLOSED_AT_ONCE)
-            for _ in range(min(len(self._files), max(_MOST_LOOKS, 2 * wanted))):
+            needed = max(len(self._files) - self.most, _CLOSED_AT_ONCE)
+            for _ in range(min(len(self._files), max(_MOST_CHECKED, 2 * needed))):
                 file, _ = self._files.popitem(last=False)  # the one that was opened first
-                if not file.rest():
+                if not file.close_for_now():
                     self._files[file] = None
                     continue
                 closed += 1
-                if closed == wanted:
+                if closed == needed:
                     break
             self.is_full = not closed
         if self.is_full:

@@ -285,7 +285,7 @@ class Journal:
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
         """Return the position in the file; None if there is no file.
 
-        A torn end is cut off. A damaged file is kept under another name, which `on_damage` reports, and replaced.
+        A torn end is cut off. A damaged file is copied to another name, which `on_damage` reports, and replaced.
         Raises StartError if a later version wrote it.
         """
         try:
@@ -301,9 +301,9 @@ class Journal:
             aside = self.path.with_name(f"{self.path.name}.damaged")
             if not aside.exists():
                 replace_file(aside, data, is_synced=False)
-            places = ", ".join(f"{start} to {end}" for start, end in content.damaged)
+            where = ", ".join(f"{start} to {end}" for start, end in content.damaged)
             on_damage(
-                f"{self.path.name} is damaged at bytes {places}: it is kept as {aside.name}, and messages that only those bytes "
+                f"{self.path.name} is damaged at bytes {where}: it is kept as {aside.name}, and messages that only those bytes "
                 "counted as finished are redelivered"
             )
             if content.end:

@@ -89,8 +89,8 @@ class SeqRanges:
         """Yield the parts of `low` to `high` that are not in the set, in rising order."""
         position = max(low, self.floor)
         starts = self._sorted_starts()
-        for place in range(max(0, bisect_right(starts, position) - 1), len(starts)):
-            start = starts[place]
+        for index in range(max(0, bisect_right(starts, position) - 1), len(starts)):
+            start = starts[index]
             if start >= high:
                 break
             if start > position:
@@ -156,11 +156,11 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 def is_within(inner: Sequence[Range], outer: Sequence[Range]) -> bool:
     """True if each number of `inner` is in `outer`; both must be results of `union`."""
-    place = 0
+    index = 0
     for low, high in inner:
-        while place < len(outer) and outer[place][1] < high:
-            place += 1
-        if place == len(outer) or outer[place][0] > low:
+        while index < len(outer) and outer[index][1] < high:
+            index += 1
+        if index == len(outer) or outer[index][0] > low:
             return False
     return True
 
@@ -174,11 +174,11 @@ def common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     found: list[Range] = []
     left = union(ranges)
     right = union(others)
-    place = 0
+    index = 0
     for low, high in left:
-        while place < len(right) and right[place][1] <= low:
-            place += 1
-        at = place
+        while index < len(right) and right[index][1] <= low:
+            index += 1
+        at = index
         while at < len(right) and right[at][0] < high:
             found.append((max(low, right[at][0]), min(high, right[at][1])))
             at += 1
@@ -204,32 +204,32 @@ class ByteRanges:
 
     def overlapping(self, start: int, end: int) -> list[Range]:
         """Return the ranges that have bytes of this one."""
-        return self._ranges[self._place(start, end)]
+        return self._ranges[self._slice_of(start, end)]
 
     def add(self, start: int, end: int) -> int:
         """Add a range to those that it overlaps; return how many bytes are new."""
-        place = self._place(start, end)
-        known = self._ranges[place]
+        part = self._slice_of(start, end)
+        known = self._ranges[part]
         if known:
             start = min(start, known[0][0])
             end = max(end, known[-1][1])
-        self._ranges[place] = [(start, end)]
+        self._ranges[part] = [(start, end)]
         return end - start - count_of(known)
 
     def remove(self, start: int, end: int) -> int:
         """Remove the bytes of a range; return how many were there."""
-        place = self._place(start, end)
-        known = self._ranges[place]
+        part = self._slice_of(start, end)
+        known = self._ranges[part]
         outside: list[Range] = []
         for low, high in known:
             if low < start:
                 outside.append((low, start))
             if end < high:
                 outside.append((end, high))
-        self._ranges[place] = outside
+        self._ranges[part] = outside
         return count_of(known) - count_of(outside)
 
-    def _place(self, start: int, end: int) -> slice:
+    def _slice_of(self, start: int, end: int) -> slice:
         first = bisect_left(self._ranges, (start, start))
         if first and self._ranges[first - 1][1] > start:
             first -= 1

@@ -19,7 +19,7 @@ from nsqd_py.pqueues.deferred import Wait
 _WAIT = Struct("<QQqH")
 WAIT_BYTES = _WAIT.size
 _MOST_ATTEMPTS = 0xFFFF
-_PLACE_BITS = 40
+_INDEX_BITS = 40
 _END: Wait = (1 << 64, 1 << 64, 0, 0)
 
 _low_of = itemgetter(0)
@@ -71,26 +71,26 @@ class PackedWaits:
         """Yield the runs by their ranks, which must not be negative; equal ones stay in their order."""
         if len(self) < 2 or _are_rising(map(rank, self)):
             return iter(self)
-        return map(self._at, _places_in_order(map(rank, self)))
+        return map(self._at, _indexes_in_order(map(rank, self)))
 
     def latest(self) -> PackedWaits:
         """Return the last state of each message: the runs without the numbers that are in a later run as well."""
         if not self._packed or _are_disjoint(self.rising()):
             return self
         pieces = PackedWaits()
-        places = array("Q")
-        rising = _places_in_order(map(_low_of, self))
-        for place, piece in _latest((place, self._at(place)) for place in rising):
+        indexes = array("Q")
+        rising = _indexes_in_order(map(_low_of, self))
+        for index, piece in _latest((index, self._at(index)) for index in rising):
             pieces.add(*piece)
-            places.append(place)
-        return PackedWaits(map(pieces._at, _places_in_order(places)))
+            indexes.append(index)
+        return PackedWaits(map(pieces._at, _indexes_in_order(indexes)))
 
     def by_number(self) -> dict[int, tuple[int, int]]:
         """Return (due_ns, attempts) by sequence number."""
         return {seq: (due_ns, attempts) for low, high, due_ns, attempts in self for seq in range(low, high)}
 
-    def _at(self, place: int) -> Wait:
-        low, high, due_ns, attempts = _WAIT.unpack_from(self._packed, place * WAIT_BYTES)
+    def _at(self, index: int) -> Wait:
+        low, high, due_ns, attempts = _WAIT.unpack_from(self._packed, index * WAIT_BYTES)
         return low, high, due_ns, attempts
 
 
@@ -142,22 +142,22 @@ def _are_rising(numbers: Iterable[int]) -> bool:
     return all(before <= number for before, number in pairwise(numbers))
 
 
-def _places_in_order(numbers: Iterable[int]) -> Iterator[int]:
-    """Yield the places of these numbers in the order of the numbers, equal ones in the order of their places."""
+def _indexes_in_order(numbers: Iterable[int]) -> Iterator[int]:
+    """Yield the indexes of these numbers in the order of the numbers, equal ones in the order of their indexes."""
     # Less memory than pairs.
-    keys = sorted([number << _PLACE_BITS | place for place, number in enumerate(numbers)])
-    return (key & ((1 << _PLACE_BITS) - 1) for key in keys)
+    keys = sorted([number << _INDEX_BITS | index for index, number in enumerate(numbers)])
+    return (key & ((1 << _INDEX_BITS) - 1) for key in keys)
 
 
 def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
-    """Yield the part of each run in which no run with a higher place has the same numbers, in the order of the numbers.
+    """Yield the part of each run in which no run with a higher index has the same numbers, in the order of the numbers.
 
-    `runs` are pairs of a place and a run, in the order in which the runs begin.
+    `runs` are pairs of a index and a run, in the order in which the runs begin.
     """
-    # A heap of those that begin before `reached`; the highest place comes first.
+    # A heap of those that begin before `reached`; the highest index comes first.
     open_runs: list[tuple[int, Wait]] = []
     reached = 0
-    for place, run in chain(runs, [(0, _END)]):
+    for index, run in chain(runs, [(0, _END)]):
         while open_runs:
             order, (_, high, due_ns, attempts) = open_runs[0]
             if high <= reached:
@@ -169,4 +169,4 @@ def _latest(runs: Iterable[tuple[int, Wait]]) -> Iterator[tuple[int, Wait]]:
             yield -order, (reached, until, due_ns, attempts)
             reached = until
         reached = run[0]
-        heappush(open_runs, (-place, run))
+        heappush(open_runs, (-index, run))

@@ -43,8 +43,8 @@ class BatchCache:
     _reported_bytes: int = 0
     _on_change: Callable[[int], None] | None = None
     _most_batches: int = field(init=False)
-    _look_at: int = _RECHECK_FROM
-    _look_at_bytes: int = _RECHECK_FROM_BYTES
+    _recheck_at: int = _RECHECK_FROM
+    _recheck_at_bytes: int = _RECHECK_FROM_BYTES
 
     def __post_init__(self) -> None:
         self._most_batches = _MOST_BATCHES if self._most < sys.maxsize else sys.maxsize
@@ -68,7 +68,7 @@ class BatchCache:
             self.report_above = self.size_bytes + _REPORT_EVERY_BYTES
             self._on_change(change)
 
-    # ---- looking things up
+    # ---- finding batches
 
     def find(self, seq: int) -> Batch | None:
         """Return the batch that contains `seq`, or None."""
@@ -81,8 +81,8 @@ class BatchCache:
 
     def first_behind(self, seq: int) -> Batch | None:
         """Return the first batch that begins after `seq`, or None."""
-        place = bisect_right(self.first_seqs, seq)
-        return self.batches[place] if place < len(self.batches) else None
+        index = bisect_right(self.first_seqs, seq)
+        return self.batches[index] if index < len(self.batches) else None
 
     def seq_since(self, steady_ns: int) -> int | None:
         """Return the number of the first message whose id is of that time or later, or None."""
@@ -137,11 +137,11 @@ class BatchCache:
         while batches and not is_needed(batches[-1].first_seq, batches[-1].end_seq):
             self._uncount(batches.pop())
             self.first_seqs.pop()
-        if len(batches) < self._look_at and self.size_bytes < self._look_at_bytes:
+        if len(batches) < self._recheck_at and self.size_bytes < self._recheck_at_bytes:
             return
         self.batches = [batch for batch in batches if is_needed(batch.first_seq, batch.end_seq)]
         self.first_seqs = [batch.first_seq for batch in self.batches]
         self.count = sum(batch.count for batch in self.batches)
         self.size_bytes = sum(batch.memory_bytes for batch in self.batches)
-        self._look_at = max(_RECHECK_FROM, len(self.batches) * 5 // 4)
-        self._look_at_bytes = max(_RECHECK_FROM_BYTES, self.size_bytes * 5 // 4)
+        self._recheck_at = max(_RECHECK_FROM, len(self.batches) * 5 // 4)
+        self._recheck_at_bytes = max(_RECHECK_FROM_BYTES, self.size_bytes * 5 // 4)

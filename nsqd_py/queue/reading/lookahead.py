@@ -12,10 +12,10 @@ from nsqd_py.queue.reading.message_reader import BatchSource
 LONGEST_RUN = 64  # longer runs are read in chunks when they are delivered
 _LEAST_AHEAD = 64
 _MOST_AHEAD = 4096
-_PER_WANTED = 4
+_PER_NEEDED = 4
 _MOST_BYTES = 2 * 1024 * 1024  # of bodies
-_CUT_ABOVE = 4096  # of a batch with a larger body, only the needed messages are kept
-_LOOK_AT_TIME_EVERY = 16  # reads
+_CUT_ABOVE = 4096  # of a batch with a larger body, only the needed messages stay
+_CHECK_TIME_EVERY = 16  # reads
 
 
 class Lookahead:
@@ -39,7 +39,7 @@ class Lookahead:
 
     # ---- reading
 
-    def prepare(self, low: int, wanted: int) -> bool:
+    def prepare(self, low: int, needed: int) -> bool:
         """Read ahead if `low`, the first requeued message, has not been read.
 
         Return False if the time of this event-loop iteration ended before that: call again in the next one. Raises
@@ -48,13 +48,13 @@ class Lookahead:
         if low in self._loaded:
             return True
         if self._at == len(self._spans) and (self._left <= 0 or not self._loaded):
-            self._choose_runs(wanted)
+            self._choose_runs(needed)
         if self._at < len(self._spans):
             self._read_on()
         return low in self._loaded or self._at == len(self._spans)
 
-    def _choose_runs(self, wanted: int) -> None:
-        most = min(_MOST_AHEAD, max(_LEAST_AHEAD, _PER_WANTED * wanted))
+    def _choose_runs(self, needed: int) -> None:
+        most = min(_MOST_AHEAD, max(_LEAST_AHEAD, _PER_NEEDED * needed))
         spans = [
             (low, high)
             for low, high, _, batch in islice(self._position.requeued, most)
@@ -87,7 +87,7 @@ class Lookahead:
                     if self._bytes > _MOST_BYTES:
                         at = len(spans)
                         break
-                if not (at - first) % _LOOK_AT_TIME_EVERY and self._is_late():
+                if not (at - first) % _CHECK_TIME_EVERY and self._is_late():
                     break
         except BlockingIOError:
             self._at = at

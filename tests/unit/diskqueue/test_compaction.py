@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_all_as_it_was(directory: Path, monkeypatch: pytest.M
     assert orders.shapes() == [(0, 1), (20, 10), (30, 5)]
     assert "failed to make room on the disk" in orders.world.log.errors[-1]
     orders.world.pass_time(60 * SECOND)
-    orders.broker.housekeeper.look_at(orders.topic)
+    orders.broker.housekeeper.check_soon(orders.topic)
     orders.compact()
     assert orders.shapes() == [(0, 2), (30, 5)]
     orders.restart_after_kill()

@@ -120,12 +120,12 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     (file,) = log.files
     allocated = file.path.stat().st_size
     assert allocated > file.end_offset
-    assert file.rest()
+    assert file.close_for_now()
     append(log)
     assert file.is_open
     assert file.path.stat().st_size == allocated
     sync_log(log)
-    assert file.rest()
+    assert file.close_for_now()
     close_log(log)
     assert file.path.stat().st_size == file.end_offset
 
@@ -133,7 +133,7 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
 def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
     log = synced_log(tmp_path)
     (file,) = log.files
-    assert file.rest()
+    assert file.close_for_now()
     file.path.unlink()
     with pytest.raises(FileNotFoundError):
         append(log)
@@ -150,7 +150,7 @@ def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
     log = synced_log(tmp_path)
     (file,) = log.files
     file.path.unlink()
-    assert not file.rest()
+    assert not file.close_for_now()
     assert bodies(log) == [b"x" * 8]
 
 
@@ -225,7 +225,7 @@ def test_an_open_that_takes_long_in_a_thread_does_not_stop_the_event_loop(
 ) -> None:
     logs = synced_logs(tmp_path, 2)
     slow, other = (log.files[0] for log in logs)
-    assert slow.rest()
+    assert slow.close_for_now()
     disk = SlowDisk(monkeypatch, open_files, "open_file")
     with ThreadPoolExecutor(2) as pool:
         try:
@@ -269,7 +269,7 @@ def test_a_file_that_is_closed_for_good_while_a_thread_opens_it_is_closed_in_the
 ) -> None:
     log = synced_log(tmp_path)
     (file,) = log.files
-    assert file.rest()
+    assert file.close_for_now()
     disk = SlowDisk(monkeypatch, open_files, "open_file")
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(pinned_read, file)

@@ -97,7 +97,7 @@ def test_without_preallocation_no_space_stays(directory: Path) -> None:
     (path,) = write_log(directory, 2)
     assert path.stat().st_size == FILE_BYTES
     log = TopicLog(directory, TOPIC, FILE_BYTES, pytest.fail)
-    log.allocate_ahead(wanted=False)
+    log.allocate_ahead(enabled=False)
     log.adopt(recover_file(LogFile.open(path), is_last=True), is_last=True)
     assert path.stat().st_size == place_of(2)
 

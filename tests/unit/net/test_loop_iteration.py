@@ -30,37 +30,37 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> BusyLoop:
     return BusyLoop(monkeypatch)
 
 
-def test_a_patient_delivery_waits_while_other_input_is_ready(loop: BusyLoop) -> None:
-    patient, other = Mock(), Mock()
-    loop.iteration.add_patient_deliverer(patient)
+def test_a_deferred_delivery_waits_while_other_input_is_ready(loop: BusyLoop) -> None:
+    deferred, other = Mock(), Mock()
+    loop.iteration.add_deferred_deliverer(deferred)
     loop.iteration.add_deliverer(other)
     loop.iteration.end()
-    assert (patient.deliver.call_count, other.deliver.call_count) == (0, 1)
+    assert (deferred.deliver.call_count, other.deliver.call_count) == (0, 1)
     loop.has_input = False
     for _ in range(2):
         loop.iteration.end()
-        assert patient.deliver.call_count == 1
+        assert deferred.deliver.call_count == 1
 
 
 def test_it_waits_for_a_millisecond_at_most(loop: BusyLoop) -> None:
-    patient = Mock()
+    deferred = Mock()
     for _ in range(2):
-        loop.iteration.add_patient_deliverer(patient)
+        loop.iteration.add_deferred_deliverer(deferred)
         loop.iteration.end()
         loop.clock.now_ns += MS - 1
         loop.iteration.end()
-        patient.deliver.assert_not_called()
+        deferred.deliver.assert_not_called()
         loop.clock.now_ns += 1
         loop.iteration.end()
-        patient.deliver.assert_called_once()
-        patient.reset_mock()
+        deferred.deliver.assert_called_once()
+        deferred.reset_mock()
 
 
 def test_the_order_within_an_iteration(loop: BusyLoop) -> None:
     """Publishers are answered between the write and the release, and what must be checked before that is."""
     all_of_them = Mock()
     loop.has_input = False
-    loop.iteration.add_patient_deliverer(all_of_them.patient)
+    loop.iteration.add_deferred_deliverer(all_of_them.deferred)
     loop.iteration.before_output = all_of_them.check
     loop.iteration.add_committer(all_of_them.topic)
     loop.iteration.add_flusher(all_of_them.publisher)
@@ -71,7 +71,7 @@ def test_the_order_within_an_iteration(loop: BusyLoop) -> None:
         "check",
         "publisher.flush",
         "topic.accept",
-        "patient.deliver",
+        "deferred.deliver",
     ]
 
 
@@ -79,21 +79,21 @@ def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest
     log = FakeLog()
     hub = gevent.get_hub()
     monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 50 * MS)
-    iteration, patient = LoopIteration(hub, log), Mock()
+    iteration, deferred = LoopIteration(hub, log), Mock()
     reader, writer = os.pipe()
     watcher = hub.loop.io(reader, 1)
     reads = []
 
     def on_readable() -> None:
         if not reads:
-            iteration.add_patient_deliverer(patient)
-        reads.append(patient.deliver.call_count)
+            iteration.add_deferred_deliverer(deferred)
+        reads.append(deferred.deliver.call_count)
 
     watcher.start(on_readable)
     os.write(writer, b"x")
     try:
         with gevent.Timeout(40):
-            while not patient.deliver.called:
+            while not deferred.deliver.called:
                 gevent.sleep(0)
     finally:
         watcher.stop()
