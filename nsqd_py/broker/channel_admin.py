@@ -145,7 +145,7 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-# A descriptor of its own: a thread reads while the event loop may write to the file.
+# A duplicated descriptor, and its file: a thread reads while the event loop may write to the file.
 _PeekSource = tuple[int, LogFile]
 
 

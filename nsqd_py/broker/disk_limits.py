@@ -24,7 +24,7 @@ from nsqd_py.runtime.threads import in_thread
 
 _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
 _UNLIMITED = 1 << 62  # bytes, where the free space is not known
-# Writers wait this long for a descriptor, and this many of them open files at a time; so many topics are synced for them.
+# Writers wait this long for a descriptor; this many of them open files at a time; this many topics are synced for them.
 _LONGEST_WAIT_S = 30.0
 _OPENED_AT_ONCE = 8
 _SYNCED_AT_ONCE = 32

@@ -311,7 +311,7 @@ class Housekeeper:
         """Wait until no thread removes a file. May block this greenlet."""
         while self._removing is not None:
             self._removing[1].join()
-            gevent.sleep(0)  # so that who waits for it too goes on
+            gevent.sleep(0)  # so that other greenlets that wait for it go on
 
     def pause(self) -> None:
         """Begin nothing new until `resume`, and wait for the running work. Blocks this greenlet."""

@@ -107,7 +107,7 @@ def reading_what_it_can(descriptor: int) -> Callable[[int, int], bytes]:
 
 @dataclass(slots=True)
 class _Turn:
-    """What a thread checks at a time: records of `file` from `offset` on, about `most_bytes`.
+    """The part of a file that a thread checks at a time: records of `file` from `offset` on, about `most_bytes`.
 
     took_s  for all of it
     read_s  of that, in calls of the disk: on a busy machine, a thread waits for the interpreter much longer than that
@@ -274,7 +274,7 @@ class Scrub:
         return pause_s
 
     def _confirmed(self, key: Hashable, turn: _Turn) -> list[Range]:
-        """Return the ranges that a second check finds damaged too: the file may have been replaced or repaired meanwhile."""
+        """Return the ranges that a second check finds damaged too: the file may have been replaced or repaired."""
         gevent.sleep(_CONFIRM_AFTER_S)
         ranges: list[Range] = []
         for start, end in turn.damaged:

@@ -4,7 +4,7 @@ With `--sync-every=1`, publishers get their answers only after the sync that cov
 sync at a time, and publishers that arrive during it share the next one (group commit). The next sync begins when the
 publishers that the last one answered have published once more, or after a millisecond. Otherwise, clients that wait for
 their answers would split into two groups that wait for each other's syncs. While a sync takes long, all logs are
-written in threads, so that a stalled disk only stops those who need it.
+written in threads, so that a stalled disk only stops publishers that need it.
 """
 
 from __future__ import annotations

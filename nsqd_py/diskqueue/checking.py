@@ -107,7 +107,7 @@ def _end_of_large(read: ReadAt, data: bytes, salt: int, offset: int, end: int) -
 
 
 def record_end(data: bytes, offset: int, end: int) -> int | None:
-    """Return where the record ends that begins with `data` at `offset`, by its header; None if it is none before `end`."""
+    """Return the end of the record that begins with `data` at `offset`, by its header; None if no record ends before `end`."""
     if len(data) < RECORD_HEADER_BYTES:
         return None
     magic, length, _, version, kind, _, _, _, _, _, count, _ = unpack_header(data, 0)

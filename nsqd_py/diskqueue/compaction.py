@@ -1,6 +1,6 @@
-"""Compacting a closed file: its live messages move to a sparse file, and the rest is deleted.
+"""Compacting a closed file, and the rules that say which files stay whole and which are worth it.
 
-The sparse file is the file before, to which they are appended, or a new one that takes the name of the old file. Until
+A compaction moves the live messages of a file to a sparse file; the rest is deleted. The sparse file is the file before, to which they are appended, or a new one that takes the name of the old file. Until
 the old file is gone, it is complete and valid: a start that finds both truncates the sparse one (`recovery`).
 `step` runs in a thread, one piece at a time; everything else runs in the event loop.
 """
@@ -30,6 +30,9 @@ from nsqd_py.protocol.batch import Batch
 # One step writes this many bytes or records, about 10 ms, since the thread may keep the event loop from running.
 _PIECE_BYTES = 256 * 1024
 _PIECE_RECORDS = 100
+
+
+# ---- a compaction
 
 
 class Unmovable(Damaged):
@@ -179,6 +182,9 @@ def _take_parts(batch: Batch, needed: deque[Range]) -> list[Batch]:
             needed.appendleft((end, high))
             break
     return parts
+
+
+# ---- the rules
 
 
 def retained_seq(

@@ -146,7 +146,7 @@ class ChunkReader:
         self.forget_file()
 
     def detach(self) -> None:
-        """Forget who reads and mends the files: with their topic, they would be a reference cycle."""
+        """Drop the functions that read and mend the files: with their topic, they would be a reference cycle."""
         self.read_file = LogFile.read
         self.forget_file = do_nothing
         self.mend = None

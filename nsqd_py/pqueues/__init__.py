@@ -1,4 +1,4 @@
-"""What waits for a time: messages in flight, deferred messages, and alarms. No module here does I/O; time is an argument.
+"""Queues in the order of time: messages in flight, deferred messages, and alarms. No module here does I/O; time is an argument.
 
 in_flight  the messages that one client has, and when they time out
 deferred   runs of messages, ordered by the time at which they are due

@@ -43,7 +43,7 @@ class WrongPort(BadFrame):
 class IncomingMessages:
     """Consecutive messages as columns: lists with an item for each message.
 
-    A column is computed when it is first used, so that a caller who needs only bodies and ids does not pay for the
+    A column is computed when it is first used, so that a caller that needs only bodies and ids does not pay for the
     others (0.1 us each a message, in addition to 0.15 us to find where it begins).
     """
 

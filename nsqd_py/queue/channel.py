@@ -99,7 +99,7 @@ class Channel(JournaledPosition):
         self._oldest = (-1, 0)
         # The last time at which consumers finished something, or at which messages could begin to flow.
         self._moved_ns = clock()
-        self._most_tried = (0, 0, 0)  # attempts, and the messages low..high (high excluded) that have so many
+        self._most_tried = (0, 0, 0)  # attempts, and the messages low..high (high excluded) with this number
 
     # ---- statistics
 
@@ -384,7 +384,7 @@ class Channel(JournaledPosition):
         self._moved_ns = self._clock()
 
     def _begin_to_flow_if_idle(self) -> None:
-        """As `begin_to_flow`, unless messages wait: those that are queued next are old, and did not wait until now."""
+        """Call `begin_to_flow` unless messages wait: those that are queued next are old, and did not wait until now."""
         if self.position.depth <= 0:
             self.begin_to_flow()
 

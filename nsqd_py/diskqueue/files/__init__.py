@@ -1,4 +1,4 @@
-"""The segments of a log: files that are written at a known offset, and closed while nobody uses them.
+"""The segments of a log: files that are written at a known offset, and closed while they are not used.
 
 log_file    one segment: append, read, preallocate, and its index
 file_bytes  the bytes of a segment, read as they are needed

@@ -77,6 +77,9 @@ class SavedPosition:
         self.waiting = PackedWaits(parts(self.waiting.latest(), self.finished.gaps))
 
 
+# ---- entries
+
+
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
     """Return an entry with its frame."""
     ranges = array("Q", chain.from_iterable(finished))  # 20 ns a range, packed one by one 250
@@ -202,6 +205,9 @@ def encode_position(saved: SavedPosition) -> bytes:
         return encode_entry(DELETED, 0, [], [])
     waits = grouped(saved.waiting.rising())
     return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
+
+
+# ---- the file
 
 
 class LargeSnapshot:
