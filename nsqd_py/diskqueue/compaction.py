@@ -1,7 +1,9 @@
 """Compacting a closed file, and the rules that say which files stay whole and which are worth it.
 
-A compaction moves the live messages of a file to a sparse file; the rest is deleted. The sparse file is the file before, to which they are appended, or a new one that takes the name of the old file. Until
-the old file is gone, it is complete and valid: a start that finds both truncates the sparse one (`recovery`).
+A compaction moves the live messages of a file to a sparse file; the rest is deleted. The sparse file is the file before,
+to which they are appended, or a new one that takes the name of the old file. Until the old file is gone, it is complete
+and valid: a start that finds both truncates the sparse one (`recovery`).
+
 `step` runs in a thread, one piece at a time; everything else runs in the event loop.
 """
 
