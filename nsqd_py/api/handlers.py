@@ -237,7 +237,9 @@ def ping(request: Request[Broker]) -> Reply:
         return answers.plain(500, f"NOK - {problem}")
     replication = request.app.replication
     notice = replication.notice() if replication is not None else None
-    return answers.plain(200, "OK" if notice is None else f"OK - {notice}")
+    if notice is None:
+        return answers.plain(200, "OK")
+    return answers.plain(200, f"OK - {notice}")
 
 
 def health(request: Request[Broker]) -> Reply:

@@ -257,12 +257,14 @@ class SlowWriter:
 
     def _take(self) -> tuple[list[Batch], Tickets]:
         taken = self._batches, self._publishers
-        self._batches, self._publishers = [], []
+        self._batches = []
+        self._publishers = []
         return taken
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
+        room = self._room if appending.opens_file else nullcontext
         try:
-            with self._room() if appending.opens_file else nullcontext():
+            with room():
                 self._disk_speed.begin(appending)
                 self._write_in_thread(appending)
                 self._log.end_append(appending)

@@ -404,7 +404,8 @@ class Housekeeper:
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
                 if found and is_worth_moving(file.end_offset, alive, moved):
                     is_near = before is not None and _has_all(topic, before.end_seq, file.first_seq)
-                    return file, found, before if is_near and _fits(log, before, moved) else None
+                    neighbour = before if is_near and _fits(log, before, moved) else None
+                    return file, found, neighbour
             before = file
         return None
 

@@ -333,7 +333,8 @@ def _decode_id(fields: dict[str, object]) -> str:
 def end_of(log: TopicLog) -> LogEnd:
     """Return the current end of a log."""
     files = log.files
-    return LogEnd(log.next_seq, [file.first_seq for file in files], files[-1].end_offset if files else 0)
+    end_offset = files[-1].end_offset if files else 0
+    return LogEnd(log.next_seq, [file.first_seq for file in files], end_offset)
 
 
 def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:

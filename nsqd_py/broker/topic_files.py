@@ -57,7 +57,8 @@ class LogMaker:
         self.ended = saved.ended
         self.epoch_numbers.skip_past(saved.node)
         for epochs in saved.logs.values():
-            self.epoch_numbers.skip_past(epochs[-1].number if epochs else 0)
+            if epochs:
+                self.epoch_numbers.skip_past(epochs[-1].number)
 
     def forget_saved(self) -> None:
         """All logs that there were are made: others are new ones."""

@@ -353,7 +353,8 @@ class RetainedRecords:
     @property
     def first_seq(self) -> int:
         """The first requested message that the log still has."""
-        return max(self._asked_seq, self.next_seq if self._first_seq is None else self._first_seq)
+        found_seq = self.next_seq if self._first_seq is None else self._first_seq
+        return max(self._asked_seq, found_seq)
 
     def end(self, end_seq: int, used_id: int) -> None:
         """Note that no more records follow in the log, whose highest id is `used_id`."""

@@ -208,9 +208,10 @@ def read_log(
     """
     log = RecoveredLog()
     files: list[LogFile] = []
+    flags = os.O_RDONLY if is_check else os.O_RDWR
     for first_seq, path in sorted(paths):
         try:
-            file = LogFile.open(path, os.O_RDONLY if is_check else os.O_RDWR)
+            file = LogFile.open(path, flags)
         except NewerFormat as error:
             raise error.refusal(str(path)) from error
         except Damaged as error:

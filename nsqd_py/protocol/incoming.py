@@ -186,7 +186,8 @@ class FrameParser:
             self._gathered.clear()
         elif position < len(data):
             size, _ = self._head(data, position)
-            self._put_aside(data[position:], SIZE_BYTES + size if size else _HEAD_BYTES)
+            needed_bytes = SIZE_BYTES + size if size else _HEAD_BYTES
+            self._put_aside(data[position:], needed_bytes)
 
     def _put_aside(self, data: bytes, needed_bytes: int) -> None:
         self._gathered = [data] if data else []

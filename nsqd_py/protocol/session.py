@@ -23,6 +23,7 @@ STATE_CLOSING = 4
 STATE_STANDBY = 5
 
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
+_DEFAULT_DEFLATE_LEVEL = 6
 _MS = 1_000_000  # ns
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -218,12 +219,13 @@ class Session:
         snappy = requested["snappy"] and limits.snappy_enabled and may_upgrade
         if deflate and snappy:
             raise IdentifyFailed("cannot enable both deflate and snappy compression")
-        level = min(
-            requested["deflate_level"] if deflate and requested["deflate_level"] > 0 else 6,
-            limits.max_deflate_level,
-        )
+        level = requested["deflate_level"]
+        if not deflate or level <= 0:
+            level = _DEFAULT_DEFLATE_LEVEL
+        level = min(level, limits.max_deflate_level)
         tls = requested["tls_v1"] and limits.tls_enabled and may_upgrade
-        self.upgrades = Upgrades(tls, snappy, level if deflate else 0)
+        deflate_level = level if deflate else 0
+        self.upgrades = Upgrades(tls, snappy, deflate_level)
         answer = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,

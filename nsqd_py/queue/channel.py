@@ -357,7 +357,8 @@ class Channel(JournaledPosition):
         if entry is None:
             return False
         self.requeue_count += 1
-        self._wait([entry], self._clock() + delay_ns if delay_ns else 0)
+        due_ns = self._clock() + delay_ns if delay_ns else 0
+        self._wait([entry], due_ns)
         return True
 
     def touch(self, client: SubscribedClient, message_id: bytes) -> bool:
@@ -420,7 +421,9 @@ class Channel(JournaledPosition):
             self.distributor.wake()
         next_ns = self.position.deferred.next_due_ns
         # The other due runs follow in the next event-loop iteration: no alarm rings twice at one time.
-        self._deferred_alarm.set(None if next_ns is None else max(next_ns, now_ns + 1))
+        if next_ns is not None:
+            next_ns = max(next_ns, now_ns + 1)
+        self._deferred_alarm.set(next_ns)
 
     def _on_orphans_due(self, now_ns: int) -> None:
         """Requeue messages of disconnected clients that have timed out."""

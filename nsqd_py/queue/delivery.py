@@ -229,7 +229,8 @@ class Distributor:
             if position.requeued:
                 after = position.requeued_after[0]
                 if after <= low or low == high:
-                    left -= self._send_requeued(client, low if low < high else sys.maxsize, left, now_ns)
+                    reached = low if low < high else sys.maxsize
+                    left -= self._send_requeued(client, reached, left, now_ns)
                     continue
                 high = min(high, after)
             elif low == high:

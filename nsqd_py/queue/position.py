@@ -93,8 +93,10 @@ class Position:
 
     def requeue(self, run: Run, after: int | None = None) -> None:
         """Requeue a run behind all queued messages, or those below `after`."""
+        if after is None:
+            after = self.end_of_queue
         self.requeued.append(run)
-        self.requeued_after.append(self.end_of_queue if after is None else after)
+        self.requeued_after.append(after)
         self.requeued_count += run[1] - run[0]
         self._move_forward(1)
 
@@ -362,7 +364,8 @@ class Position:
 
 def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> SeqRanges:
     """Return the numbers below `seq` that are not in these rising runs, and those in `others`, which are from it on."""
-    found = SeqRanges(runs[0][0] if runs else seq)
+    floor = runs[0][0] if runs else seq
+    found = SeqRanges(floor)
     for (_, low), (high, _) in pairwise([*runs, (seq, seq)]):
         found.add_missing(low, high)
     for low, high in others:

@@ -197,7 +197,9 @@ class LogFile(LazyFile):
         """
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0)
+        flags = os.O_RDWR | os.O_CREAT
+        if spare is None:
+            flags |= os.O_EXCL
         try:
             fd = OPEN_FILES.with_room(lambda: open_file(spare or path, flags))
         except FileExistsError:
@@ -512,7 +514,8 @@ class LogFile(LazyFile):
         temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
         fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            for offset in range(0, self.end_offset if self.is_open else 0, _MOST_BYTES):
+            readable_bytes = self.end_offset if self.is_open else 0
+            for offset in range(0, readable_bytes, _MOST_BYTES):
                 piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
                 if os.pwrite(fd, piece, offset) != len(piece):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))

@@ -48,7 +48,9 @@ class BatchCache:
 
     def __post_init__(self) -> None:
         self._most_batches = _MOST_BATCHES if self._most < sys.maxsize else sys.maxsize
-        self.trim_above = self._most + (self._most // 8 if _SLACK_FROM <= self._most < sys.maxsize else 0)
+        self.trim_above = self._most
+        if _SLACK_FROM <= self._most < sys.maxsize:
+            self.trim_above += self._most // 8
 
     # ---- the budget
 
