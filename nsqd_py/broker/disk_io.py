@@ -262,9 +262,9 @@ class SlowWriter:
         return taken
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
-        room = self._room if appending.opens_file else nullcontext
         try:
-            with room():
+            room = self._room() if appending.opens_file else nullcontext()
+            with room:
                 self._disk_speed.begin(appending)
                 self._write_in_thread(appending)
                 self._log.end_append(appending)

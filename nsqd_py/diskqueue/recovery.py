@@ -401,7 +401,8 @@ class _Walk:
             return  # the next file has it
         is_record = header is not None and self._follows(header)
         record_end = min(position + header.record_bytes, self._size) if header is not None else position
-        end = self._written_end(position, header if is_record else None)
+        first = header if is_record else None
+        end = self._written_end(position, first)
         if is_record and end <= record_end:
             self._recovered.torn = (position, record_end)
         elif self._is_part_of_header(position, end):
