@@ -119,7 +119,8 @@ class JournalWriter:
                 changed.append((topic, channel))
         saved: list[SaveResult] = []
         while changed and not self._disk_speed.is_slow:
-            self._disk_speed.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
+            topic, channel = changed[-1]
+            self._disk_speed.timed(partial(self._save, saved, topic, channel, channel.save_changes))
             changed.pop()
         if saved:
             self._on_saved(saved)

@@ -111,8 +111,8 @@ class GroupSync:
         state = self._topics.get(topic)
         if state is None:
             assert topic.log is not None
-            state = _TopicSync(topic.log, self.services.alarms.alarm(lambda _now_ns: self._start(topic)))
-            self._topics[topic] = state
+            alarm = self.services.alarms.alarm(lambda _now_ns: self._start(topic))
+            state = self._topics[topic] = _TopicSync(topic.log, alarm)
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
             for publisher, _ in publishers:

@@ -114,7 +114,12 @@ def close_topics(
     count = min(_SYNCED_AT_ONCE, len(closing))
     shares = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
     gevent.joinall([gevent.spawn(in_thread, services.threadpool, _sync, share) for share in shares])
-    return {each.topic.name: end for each in closing if (end := each.close()) is not None}
+    ends: dict[str, LogEnd] = {}
+    for each in closing:
+        end = each.close()
+        if end is not None:
+            ends[each.topic.name] = end
+    return ends
 
 
 def _sync(share: Sequence[_Closing]) -> None:

@@ -125,7 +125,8 @@ def next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
         at = data.find(MAGIC)
         while 0 <= at <= len(data) - RECORD_HEADER_BYTES:
             found = offset + at
-            if _end_of_valid(data[at:], salt) or _end_of_large(read, data[at:], salt, found, end) is not None:
+            rest = data[at:]
+            if _end_of_valid(rest, salt) or _end_of_large(read, rest, salt, found, end) is not None:
                 return found
             at = data.find(MAGIC, at + 1)
         # The last bytes may be the beginning of a header.

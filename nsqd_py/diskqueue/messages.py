@@ -77,10 +77,11 @@ class Messages:
     def of_batch(cls, batch: Batch, topic: str, nsqd: str = "") -> Self:
         """Return the messages of a batch as it was published: without a channel, after no attempt."""
         count = batch.count
+        timestamps_ns = [batch.timestamp_ns] * count
+        attempts = [0] * count
+        ids = hex_ids(batch.base_id, count)
         bodies = list(map(batch.message, range(count)))
-        return cls(
-            topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies
-        )
+        return cls(topic, "", nsqd, timestamps_ns, attempts, ids, bodies)
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -586,7 +586,8 @@ def missing_files(
     lows = [low for low, _ in merged]
     parts_by_hole: dict[int, list[Range]] = {}
     for part in common(needed, merged):
-        parts_by_hole.setdefault(lows[bisect_right(lows, part[0]) - 1], []).append(part)
+        hole_low = lows[bisect_right(lows, part[0]) - 1]
+        parts_by_hole.setdefault(hole_low, []).append(part)
     found = []
     for hole_low, parts in parts_by_hole.items():
         low, high = parts[0][0], parts[-1][1]

@@ -57,7 +57,8 @@ class Expiry:
 
 def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
     """Drop messages older than that time; return True if there were any."""
-    low = min([topic.released, *(channel.position.settled_floor for channel in topic.channels.values())])
+    floors = [channel.position.settled_floor for channel in topic.channels.values()]
+    low = min([topic.released, *floors])
     if low == topic.next_seq:
         return False
     before = _count(topic)

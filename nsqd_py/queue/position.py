@@ -146,7 +146,8 @@ class Position:
         """The number below which all messages are finished or lost."""
         if not self.has_lost:
             return self.finished.floor
-        return next(self.unsettled(self.finished.floor, self.released), (self.released, 0))[0]
+        low, _ = next(self.unsettled(self.finished.floor, self.released), (self.released, 0))
+        return low
 
     def forget_lost(self, ranges: Iterable[Range]) -> list[Range]:
         """Take messages out of the lost ones, and return which of them were lost. They must get another state."""
@@ -261,7 +262,8 @@ class Position:
     def oldest(self, most: int) -> int | None:
         """Return the lowest queued number, or None. Only the first `most` requeued runs are compared."""
         new = (low for low, _ in islice(self._new_runs(), 1))
-        return min(chain(new, (run[0] for run in islice(self.requeued, most))), default=None)
+        requeued = (run[0] for run in islice(self.requeued, most))
+        return min(chain(new, requeued), default=None)
 
     def _in_order(self) -> Iterator[Run]:
         requeued = iter(zip(self.requeued, self.requeued_after, strict=True))
