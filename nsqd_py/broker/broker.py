@@ -130,7 +130,9 @@ class Broker:
             lambda: self.encode_epochs() if self.keeps_epochs else None,
         )
         self.removed_files = RemovedFiles(services, self.topics)
-        self.sync = GroupSync(services, self._on_sync, self.metadata.when_settled, self.removed_files.look)
+        self.sync = GroupSync(
+            services, self._on_sync, self.metadata.when_settled, self.removed_files.check_synced
+        )
         self.descriptors = DescriptorRelief(self.sync.flush)
         self.housekeeper = Housekeeper(
             services, self.disk, self.write_position, self._save_positions, self._save_in_thread

@@ -214,7 +214,7 @@ class RemovedFiles:
         if self._slow and not self._slow_check and now_ns >= self._next_slow_check_ns:
             self._slow_check = gevent.spawn(self._check_slow)
 
-    def look(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
+    def check_synced(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
         """Check files that were synced; return an error if one of them was removed or cut by another program."""
         files = [file for file in files if file in log.files]  # nsqd itself drops files, also during a sync
         self.check(topic, log, files)

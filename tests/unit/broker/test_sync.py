@@ -153,10 +153,10 @@ def test_a_file_that_nsqd_drops_during_a_sync_was_not_removed_by_others(bench: B
     (file,) = bench.log.files
     file.path.unlink()
     bench.log.files = []
-    assert removed.look(bench.topic, bench.log, [file]) is None
+    assert removed.check_synced(bench.topic, bench.log, [file]) is None
     assert not removed.problems
     bench.log.files = [file]
-    assert removed.look(bench.topic, bench.log, [file]) is not None
+    assert removed.check_synced(bench.topic, bench.log, [file]) is not None
     bench.settle()  # it is written back
 
 
