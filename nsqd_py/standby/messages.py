@@ -1,4 +1,4 @@
-"""The messages between two nsqds of a group: a handshake, then a stream of files.
+"""The messages between two nsqds of a group: a handshake, an offer, then a stream of files.
 
 The handshake proves to each that the other belongs to the group, before anything else is said.
 
@@ -43,6 +43,7 @@ from nsqd_py.diskqueue.journals.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import checked_number, load_member_json
 
+# The handshake.
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
 PROOF_BYTES = 32
@@ -53,6 +54,22 @@ _CALLER, _LISTENER, _DOCUMENT = b"caller", b"listener", b"document"
 _WRONG_PROOF = "the proof of membership is wrong: the files of --standby-secret-file have no secret in common"
 _MOST_BYTES = 4096
 _MOST_ADDRESS = 512
+
+# The stream.
+FORMAT = 1
+STREAM_FRAME = 3
+
+WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
+
+_FILE_HEAD = Struct("<BHQ")
+_ROUND = Struct("<BQQQQ")
+_FRAME_HEAD = Struct(">ii")
+
+# The offer: the checksum of a file covers this many bytes before its end.
+CHECKED_BYTES = 4096
+
+
+# ---- the handshake
 
 
 class NotMember(NsqdError):
@@ -175,7 +192,7 @@ class GroupListener:
         return document
 
 
-# ---- the documents
+# ---- the documents of the handshake
 
 
 def _encode(**fields: object) -> bytes:
@@ -209,18 +226,11 @@ def _bytes_of(fields: Mapping[str, Any], name: str, size_bytes: int) -> bytes:
     return found
 
 
-FORMAT = 1
-STREAM_FRAME = 3
-
-WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
-
-_FILE_HEAD = Struct("<BHQ")
-_ROUND = Struct("<BQQQQ")
-_FRAME_HEAD = Struct(">ii")
+# ---- the stream
 
 
 class BadStandbyMessage(NsqdError):
-    """The bytes are none of these messages."""
+    """The bytes are not a message of this protocol; the text says why."""
 
 
 class FileMessage(NamedTuple):
@@ -275,7 +285,7 @@ class TopicListing:
 
 
 class TopicsListed(NamedTuple):
-    """LISTED."""
+    """LISTED: the primary has no other topics."""
 
 
 Message = FileMessage | TopicListing | TopicsListed | Round
@@ -329,7 +339,8 @@ def decode(data: bytes) -> Message:
 
 def _topic_files(fields: dict[str, Any]) -> TopicListing:
     files = {name: checked_number(offset) for name, offset in fields["files"].items()}
-    next_seq, journals = checked_number(fields["next_seq"]), list(map(str, fields["journals"]))
+    next_seq = checked_number(fields["next_seq"])
+    journals = list(map(str, fields["journals"]))
     return TopicListing(str(fields["topic"]), decode_epochs(fields["epochs"]), next_seq, files, journals)
 
 
@@ -369,10 +380,6 @@ class Offer:
     member: GroupMember | None = None
     is_backup: bool = False
     address: str = ""
-
-
-# The checksum of an offered file covers so many bytes before its end.
-CHECKED_BYTES = 4096
 
 
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:
