@@ -17,6 +17,14 @@ from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
+RESOLVE_EVERY_S = 30.0
+# After a failure the name is looked up, at most this often.
+RESOLVE_AT_MOST_EVERY_S = 5.0
+_FIRST_RETRY_S = 0.5
+
+
+# ---- addresses and endpoints
+
 
 class Endpoint(NamedTuple):
     """An IP address and port, in the form that sockets take."""
@@ -80,7 +88,7 @@ class EndpointSelection:
         return chosen + self._leaving
 
     def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
-        """Take the endpoints that the name has now. An endpoint that is gone is kept until its connection ends."""
+        """Take the endpoints that the name has now. An endpoint that is gone is retained until its connection ends."""
         self._leaving = tuple(
             endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
         )
@@ -101,10 +109,7 @@ class EndpointSelection:
         return bool(others)
 
 
-RESOLVE_EVERY_S = 30.0
-# After a failure the name is looked up, at most this often.
-RESOLVE_AT_MOST_EVERY_S = 5.0
-_FIRST_RETRY_S = 0.5
+# ---- names
 
 
 def resolve(
@@ -138,7 +143,7 @@ class LookupHost:
         self.selection = EndpointSelection()
         self._outage = OutageLog(log.of_clients, self._clock)  # addresses may come from PUT /config
         self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S, random)
-        self._is_wanted = Event()
+        self._is_requested = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
     def start(self) -> None:
@@ -154,7 +159,7 @@ class LookupHost:
 
     def resolve_soon(self) -> None:
         """Look the name up soon: an endpoint of it failed, so the name may have moved."""
-        self._is_wanted.set()
+        self._is_requested.set()
 
     def _run(self) -> None:
         while True:
@@ -166,10 +171,10 @@ class LookupHost:
                 is_resolved = False
             if is_resolved:
                 gevent.sleep(RESOLVE_AT_MOST_EVERY_S)
-                self._is_wanted.wait(RESOLVE_EVERY_S - RESOLVE_AT_MOST_EVERY_S)
+                self._is_requested.wait(RESOLVE_EVERY_S - RESOLVE_AT_MOST_EVERY_S)
             else:
                 gevent.sleep(self._backoff.wait_s(self._clock()))
-            self._is_wanted.clear()
+            self._is_requested.clear()
 
     def resolve(self) -> bool:
         """Look the name up. Keep the known endpoints if that fails. Return True if it succeeded."""
