@@ -81,7 +81,7 @@ class ImportFolder:
         self.path = directory / FOLDER
 
     def discard(self) -> None:
-        """Delete what was never committed. Raises StartError, with nothing done, if the folder holds other files."""
+        """Delete an import that was never committed. Raises StartError, with nothing done, if the folder holds other files."""
         self._check()
         if not self.path.is_dir():
             return
@@ -199,7 +199,7 @@ def take_over(
 
 @dataclass(slots=True)
 class _Importer:
-    """One import."""
+    """Imports the files of one directory, up to the commit."""
 
     directory: Path
     folder: ImportFolder
@@ -211,7 +211,7 @@ class _Importer:
     ephemeral: list[str] = field(default_factory=list)
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
-        """Do everything up to the commit. Raises OSError and StartError."""
+        """Import all queues, and commit that. Raises OSError and StartError."""
         self.folder.discard()
         self.folder.path.mkdir(mode=0o700)
         try:

@@ -141,7 +141,7 @@ class TopicImport:
     on_progress: Callable[[], None]
 
     def run(self) -> ImportedTopic:
-        """Raises OSError, and what `on_progress` raises."""
+        """Write all files. Raises OSError, and what `on_progress` raises."""
         existing, name = self.existing, self.topic.name
         with LogWriter(self.folder, name, existing.next_seq, existing.used_id, self.max_file_bytes) as writer:
             backlogs = {

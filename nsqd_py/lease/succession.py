@@ -30,7 +30,7 @@ _OVERDUE_PART = 0.5
 
 
 class Succession:
-    """What one nsqd knows of the holders before it.
+    """The knowledge of one nsqd about the holders before it.
 
     handle  the store's name for the lease that the last poll has found; empty if it has found none
     """

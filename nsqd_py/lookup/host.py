@@ -1,4 +1,4 @@
-"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up repeatedly."""
+"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, resolved repeatedly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 RESOLVE_EVERY_S = 30.0
-# After a failure the name is looked up, at most this often.
+# After a failure, the name is resolved again at most this often.
 RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
 
@@ -126,13 +126,13 @@ def resolve(
 
 @dataclass(eq=False, repr=False)
 class LookupHost:
-    """Keeps `selection` current, and calls `_on_resolved` after each lookup of the name.
+    """Keeps `selection` current, and calls `_on_resolved` after each attempt to resolve the name.
 
-    `was_resolved` is True after the first lookup, also if it failed.
+    `was_resolved` is True after the first attempt, also if it failed.
     """
 
     address: LookupAddress
-    _look_up: Callable[[str, int], list[Endpoint]]
+    _resolve: Callable[[str, int], list[Endpoint]]
     log: InitVar[Log]
     _clock: Callable[[], float]
     _is_connected: Callable[[Endpoint], bool]
@@ -158,7 +158,7 @@ class LookupHost:
             self._greenlet.kill(block=False)
 
     def resolve_soon(self) -> None:
-        """Look the name up soon: an endpoint of it failed, so the name may have moved."""
+        """Resolve the name soon: an endpoint of it failed, so the name may have moved."""
         self._is_requested.set()
 
     def _run(self) -> None:
@@ -177,10 +177,10 @@ class LookupHost:
             self._is_requested.clear()
 
     def resolve(self) -> bool:
-        """Look the name up. Keep the known endpoints if that fails. Return True if it succeeded."""
+        """Resolve the name. Keep the known endpoints if that fails. Return True if it succeeded."""
         address = self.address
         try:
-            endpoints = self._look_up(address.host, address.port)
+            endpoints = self._resolve(address.host, address.port)
         except (OSError, ValueError) as error:  # ValueError: not a name that can be resolved
             self._backoff.failed(self._clock())
             reason = getattr(error, "strerror", None) or error

@@ -39,7 +39,7 @@ class LookupPeers:
     """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
     def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: Any = None) -> None:
-        """`tls` is a context of gevent.ssl, for all connections, or None."""
+        """Register nothing yet: call `start`. `tls` is a context of gevent.ssl, for all connections, or None."""
         self._log = log
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}

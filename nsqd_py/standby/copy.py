@@ -54,7 +54,7 @@ class Copy:
     """
 
     def __init__(self, directory: Path, since_utc: str, *, was_primary: bool) -> None:
-        """`since_utc` is the time at which this nsqd began to follow, for the names of directories."""
+        """Read the epochs; `read` finds the files. `since_utc`, in names of directories, is when this nsqd began to follow."""
         self.was_primary = was_primary
         self.member: GroupMember | None = None
         self._directory = directory
@@ -76,10 +76,10 @@ class Copy:
         self.found_damage: dict[str, list[Range]] = {}
         self._open: tuple[str, int] | None = None  # the file that grew last, and its descriptor
 
-    # ---- what there is
+    # ---- the files
 
     def read(self) -> None:
-        """Find out what there is. This reads the headers of all records, and checks those written last."""
+        """Read the names of all files and the headers of all records, and check the records that were written last."""
         (self._directory / STOP_FILE).unlink(missing_ok=True)
         self._read_epochs()
         self._logs.clear()
@@ -113,7 +113,7 @@ class Copy:
             self._journals.setdefault(topic, set()).add(name)
 
     def offer(self, http_address: str) -> Offer:
-        """Return what the primary need not send."""
+        """Return the parts of logs that the primary need not send."""
         logs = {
             topic: OfferedLog(
                 self.epochs[topic], {name: self._checked(name, file) for name, file in files.items()}

@@ -51,7 +51,7 @@ def changed_files(directory: Path, files: Iterable[KnownFile]) -> dict[str, str]
 
 
 class CopyDamage:
-    """What is wrong with the files of a copy.
+    """The damage in the files of a copy.
 
     changed         what another program did to files that are not complete again, by name
     damaged         byte ranges without a valid record, by name

@@ -1,4 +1,4 @@
-"""What leaves a standby's copy in the name of its primary: files are set aside first, if their messages are not finished.
+"""Files that leave a standby's copy in the name of its primary: those with unfinished messages are set aside first.
 
 `Departing` is a log file that was set aside, `Departures` decides which ones are, and counts their messages.
 """
@@ -182,7 +182,7 @@ class Departures:
 
     @property
     def set_aside_count(self) -> int:
-        """`alone_count`, and the messages that have just left, which may turn out to be finished."""
+        """Return `alone_count` plus the messages that have just left, which may turn out to be finished."""
         left = dict(self._counted)
         unsure = [each for _, each in self._unsure]
         for each in (*self._departing, *unsure):

@@ -221,7 +221,7 @@ def _error_of(data: bytes) -> str:
 
 
 def _remote_file(topic: str, fields: Any) -> RemoteFile:
-    """Raises BAD_CONTENT."""
+    """Decode a file in an answer. Raises BAD_CONTENT."""
     name, salt, size_bytes = fields
     parsed = parse_log_file_name(name)
     if parsed is None or parsed[0] != topic:

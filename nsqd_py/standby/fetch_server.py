@@ -106,7 +106,7 @@ class FetchServer:
             client.send(answer if isinstance(answer, bytes) else answer())
 
     def _work(self, document: bytes) -> Callable[[], _Answer]:
-        """Return what answers a request; it runs in a thread. Raises Invalid."""
+        """Return a function that answers a request, in a thread. Raises Invalid."""
         try:
             request = load_member_json(document)
             if request["format"] != FORMAT:

@@ -67,7 +67,7 @@ class Follower:
         http_address: Callable[[], str],
         tcp_address: Callable[[], str] = lambda: "",
     ) -> None:
-        """`http_address` and `tcp_address` return where other nsqds reach this one, when it listens."""
+        """Read the state of the data path. Raises OSError. The two functions return where other nsqds reach this one."""
         before = read_state(directory)
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
@@ -194,7 +194,7 @@ class Follower:
         self._copy.close()
 
     def _end_connection(self) -> None:
-        """Have the connection ended: `recv` returns nothing. The next offer says what must be sent again."""
+        """Let `recv` return nothing, which ends the connection. The next offer says what must be sent again."""
         if self._link is not None:
             with suppress(OSError):
                 self._link.sock.shutdown(socket.SHUT_RDWR)
@@ -220,7 +220,7 @@ class Follower:
     def _offer(self) -> Offer:
         return replace(self._copy.offer(self._http_address()), address=self._tcp_address())
 
-    # ---- what the primary says
+    # ---- messages of the primary
 
     def _take(self, message: messages.Message) -> None:
         if not self._is_listed and not isinstance(message, TopicListing | TopicsListed):
@@ -237,7 +237,7 @@ class Follower:
                 self._is_listed = True
 
     def _list(self, handle: Callable[[], None]) -> None:
-        """Compare the files with those of the primary; say so if only this copy has some messages."""
+        """Compare the files with those of the primary; log it if only this copy has some messages."""
         if self._copy.was_primary and self.is_complete:  # until now, its own messages could have been served
             self.is_complete = False
             self._write_state()
@@ -279,7 +279,7 @@ class Follower:
         self.upkeep.end_round()
 
     def _end_first_round(self) -> None:
-        """Everything that the primary had is here now."""
+        """Handle that everything that the primary had is here now."""
         if not self.is_complete:
             self._sync()
             self.is_complete = True

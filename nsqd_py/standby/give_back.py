@@ -88,7 +88,7 @@ class StandbyMemory:
                 self._log.error("STANDBY: failed to write %s - %s", STANDBYS_FILE, error)
 
     def _write(self, addresses: list[str]) -> None:
-        """Runs in a thread."""
+        """Write the file. Runs in a thread."""
         known = remembered_standbys(self._directory)
         if known[:1] != [addresses]:
             others = [each for each in known if not set(each) & set(addresses)]
@@ -363,7 +363,7 @@ class GiveBack:
             self._on_progress()
 
     def _accept_unsure(self, returned: Returned) -> None:
-        """After a power cut, what no standby has was finished: positions may be older than the log."""
+        """Count what no standby has as finished, after a power cut: positions may be older than the log."""
         for topic in self._broker.topics.values():
             unsure = self._broker.unsure.get(topic.name)
             if not unsure:

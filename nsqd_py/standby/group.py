@@ -194,7 +194,7 @@ class Handshakes:
             self._refuse(client, visit, error)
 
     def _listener(self, client: Any) -> GroupListener:
-        """Raises NotMember and BadSecretFile."""
+        """Begin a handshake, if the peer can be a member. Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
         check_certificate(options, client.tls_info.names if client.tls_info is not None else ())

@@ -54,7 +54,7 @@ class Link:
         silence_s: float = SILENCE_S,
         heartbeat_ms: int = _HEARTBEAT_MS,
     ) -> None:
-        """`silence_s` is the longest time without a byte from the other side."""
+        """Connect. `silence_s` is the longest time without a byte from the other side. Raises OSError."""
         self._options = options
         self._before_read = before_read
         self._silence_s = silence_s

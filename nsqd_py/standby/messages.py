@@ -14,7 +14,7 @@ what it lacks of a log (`fetch_server`). The *listener* accepts. Both know a sec
 A proof is HMAC-SHA256 over a label, the role of the side that proves, the purpose, both addresses, both nonces, and
 the document. So it cannot be sent back to its author, reused, or used for another purpose. `asked` is the address
 that the caller was configured to connect to and `reached` the address of its socket: the listener refuses a caller that
-wanted to reach another nsqd, so that a proof cannot be relayed.
+tried to reach another nsqd, so that a proof cannot be relayed.
 
 A standby is a client of the primary's TCP port. After the handshake, it sends `STANDBY` with a JSON
 document that says which part of each log it has (`Offer`), and `ACK <round>` after it has written a round. The primary
@@ -136,7 +136,7 @@ class GroupListener:
     """
 
     def __init__(self, secrets: Iterable[bytes], own_addresses: Iterable[str], nonce: bytes) -> None:
-        """`own_addresses` are those at which a caller may have wanted to reach this nsqd."""
+        """Wait for a caller. `own_addresses` are those at which it may have tried to reach this nsqd."""
         self._secrets = tuple(secrets)
         self._own_addresses = tuple(own_addresses)
         self._nonce = nonce
@@ -234,7 +234,7 @@ class BadStandbyMessage(NsqdError):
 
 
 class FileMessage(NamedTuple):
-    """WRITE, BEGIN, PART, COMMIT or REMOVE; `data` is empty in the last three."""
+    """A WRITE, BEGIN, PART, COMMIT or REMOVE; `data` is empty in a BEGIN, COMMIT and REMOVE."""
 
     kind: int
     name: str
@@ -285,7 +285,7 @@ class TopicListing:
 
 
 class TopicsListed(NamedTuple):
-    """LISTED: the primary has no other topics."""
+    """A LISTED: the primary has no other topics."""
 
 
 Message = FileMessage | TopicListing | TopicsListed | Round

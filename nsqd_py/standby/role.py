@@ -1,4 +1,4 @@
-"""The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion.
+"""The standby role: refuse all requests except statistics and promotion.
 
 A promotion makes a standby's data path that of a primary: with a new epoch, which its old primary recognizes. Then
 fencing keeps the old primary from serving: the promoted nsqd sends it the newer epoch, until it gets the answer that
@@ -58,7 +58,7 @@ class StandbyRole(Replication):
         self._election = election
 
     def refusal(self) -> IsStandby:
-        """Return the error of whoever wants to publish, subscribe or create something."""
+        """Return the error for clients that publish, subscribe or create something."""
         return IsStandby(self._primary)
 
     def member(self, client: Stream, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Which messages of a standby's log files are not finished: `Unfinished` compares the files with the cursors."""
+"""The unfinished messages in a standby's log files: `Unfinished` compares the files with the cursors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Unfinished:
             self._finished.pop(topic, None)
 
     def in_file(self, topic: str, name: str) -> dict[str, list[Range]]:
-        """Return what each channel has not finished in a log file, by the name of its journal; only if there is some.
+        """Return the messages of a log file that channels have not finished, by the name of the journal of each such channel.
 
         A file that cannot be read has one message, which nothing finishes.
         """
@@ -70,7 +70,7 @@ class Unfinished:
         return parsed[1], max((high for _, high in ranges or ()), default=parsed[1])
 
     def _channels(self, topic: str) -> dict[str, SeqRanges]:
-        """Return what the channels of a topic have finished; of a topic without channels, what it has not held back."""
+        """Return the messages that the channels of a topic have finished; without channels, those that it does not hold back."""
         found = self._finished.get(topic)
         if found is None:
             names = self._journals.get(topic, set())

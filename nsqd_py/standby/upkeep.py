@@ -63,7 +63,7 @@ class Upkeep:
         self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._mend)]
 
     def stop(self) -> None:
-        """End. Blocks this greenlet."""
+        """End both greenlets. Blocks this one."""
         gevent.killall(self._greenlets)
 
     # ---- changed files
@@ -156,7 +156,7 @@ class Upkeep:
                 self._log.exception("STANDBY: failed to repair the copy - %r", error)
 
     def _check_suspects(self) -> None:
-        """Find out which bytes of files that have just arrived are damaged: the primary's are too."""
+        """Find the damaged bytes of files that have just arrived: those of the primary are damaged too."""
         suspects = self._copy.arrival.suspects
         while suspects:
             name, _ = suspects.popitem()

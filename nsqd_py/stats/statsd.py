@@ -110,7 +110,7 @@ class StatsdReporter:
         self._greenlet: gevent.Greenlet[..., None] = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Send the rest of a report at once, and end. A look-up of statsd's name may take at most _STOP_S."""
+        """Send the rest of a report at once, and end. Resolving statsd's name may take at most _STOP_S."""
         self._stopping.set()
         self._greenlet.join(_STOP_S)
         self._greenlet.kill()
