@@ -95,4 +95,7 @@ def memory_statistics() -> dict[str, int]:
 
 def percentile(part: float, ordered: Sequence[int]) -> int:
     """Return the value that this part of the ordered values does not exceed; 0 without values."""
-    return ordered[min(len(ordered) - 1, int(part * len(ordered) + 0.5))] if ordered else 0
+    if not ordered:
+        return 0
+    index = int(part * len(ordered) + 0.5)
+    return ordered[min(index, len(ordered) - 1)]

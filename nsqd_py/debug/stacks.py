@@ -133,7 +133,9 @@ class Profiler:
             codes.append(frame.f_code)
             frame = frame.f_back
         stack = tuple(codes)
-        counts[stack if stack in counts or len(counts) < _MOST_STACKS else ()] += 1
+        if stack not in counts and len(counts) >= _MOST_STACKS:
+            stack = ()
+        counts[stack] += 1
 
 
 # One for the process, like the timer.

@@ -220,13 +220,14 @@ def _damage(report: DirectoryReport) -> str:
     return f"{report.path} is damaged, and what cannot be read is not exported: {findings}{missing}"
 
 
+def _row(queue: _Queue) -> tuple[str, str, str, str]:
+    deferred = f"{len(queue.later):,}" if queue.later else ""
+    return queue.topic, queue.channel or "", f"{queue.count:,}", deferred
+
+
 def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
     """Yield the lines of the report: a table of counts, and what the operator must know."""
-    rows = [
-        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "")
-        for queue in queues
-    ]
-    yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *rows])
+    yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *map(_row, queues)])
     yield ""
     topic_count = sum(queue.channel is None for queue in queues)
     counts = {

@@ -40,7 +40,8 @@ def released_until(
     """
     if not is_held:
         return log_end
-    return max([held.finished.floor if held is not None else 0, *(position.end for position in saved)])
+    floor = held.finished.floor if held is not None else 0
+    return max([floor, *(position.end for position in saved)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +168,8 @@ class _Reader:
             own = found[name].journals.get("") if name in found else None
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
-            yield self._read_topic(
-                entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles())
-            )
+            entry = entries.get(name, state_files.TopicEntry(name))
+            yield self._read_topic(entry, found.get(name, recovery.TopicFiles()))
 
     # ---- one topic
 
@@ -183,16 +183,21 @@ class _Reader:
         known = [position for position in saved.values() if position is not None]
         deleted = {name for name, position in saved.items() if position is not None and position.is_deleted}
         names = [name for name in {**entry.channels, **saved} if name not in deleted]
-        ends = [position.end for position in [*known, held] if position is not None]
-        ends += [stop.next_seq] if stop is not None else []
-        end = max([files[-1].file.end_seq if files else 0, *ends])
+        log_end = files[-1].file.end_seq if files else 0
+        ends = [log_end, *(position.end for position in known)]
+        if held is not None:
+            ends.append(held.end)
+        if stop is not None:
+            ends.append(stop.next_seq)
+        end = max(ends)
         log = LogNumbers(
             list(chain.from_iterable(map(readable_numbers, files))),
             released_until(end, known, held, is_held=entry.is_paused or not names),
             [file.deferred for file in files],
             end,
         )
-        begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
+        first_seq = files[0].file.first_seq if files else end
+        begin = SavedPosition(SeqRanges(min(first_seq, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
         findings = self.report.findings
         if stop is not None:  # after a kill, the topic may have been in the middle of a deletion
@@ -201,7 +206,7 @@ class _Reader:
         if (stop is not None or self._is_same_boot) and not is_damaged:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
-                missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
+                missing = common(missing, [(0, log_end)])
             for gone in recovery.missing_files(
                 entry.name, log.holes, missing, stop.file_seqs if stop else ()
             ):
@@ -240,7 +245,8 @@ class _Reader:
                 self._note(path, DamageKind.RECORDS, start, end)
             if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
                 is_last = recovered is log.files[-1]
-                self._note(path, DamageKind.TORN_RECORD if is_last else DamageKind.RECORDS, *recovered.torn)
+                kind = DamageKind.TORN_RECORD if is_last else DamageKind.RECORDS
+                self._note(path, kind, *recovered.torn)
         return log.files
 
     def _note(self, path: Path, problem: DamageKind, start: int, end: int, detail: str = "") -> None:
@@ -264,24 +270,26 @@ def readable_numbers(recovered: recovery.RecoveredFile) -> Iterator[Range]:
 
 
 def _topic_report(topic: LoadedTopic, now_ns: int) -> TopicReport:
-    log, positions = topic.log, topic.positions
-    live = union([*log.held, *(gap for saved in positions.values() for gap in log.unfinished(saved))])
-    files = [
-        FileReport(
-            file.path.name,
-            file.first_seq,
-            file.end_seq,
-            count_of(readable_numbers(recovered)),
-            file.path.stat().st_blocks * STAT_BLOCK_BYTES,
-            file.header.is_sparse,
-            file.header.is_imported,
-        )
-        for recovered in topic.files
-        for file in (recovered.file,)
-    ]
-    channels = [
-        log.report(name, saved, now_ns, is_paused=topic.is_paused(name)) for name, saved in positions.items()
-    ]
-    return TopicReport(
-        topic.entry.name, topic.entry.is_paused, count_of(log.held), count_of(live), files, channels
+    log = topic.log
+    live = list(log.held)
+    channels = []
+    for name, saved in topic.positions.items():
+        live += log.unfinished(saved)
+        channels.append(log.report(name, saved, now_ns, is_paused=topic.is_paused(name)))
+    files = [_file_report(recovered) for recovered in topic.files]
+    held_count = count_of(log.held)
+    live_count = count_of(union(live))
+    return TopicReport(topic.entry.name, topic.entry.is_paused, held_count, live_count, files, channels)
+
+
+def _file_report(recovered: recovery.RecoveredFile) -> FileReport:
+    file = recovered.file
+    return FileReport(
+        file.path.name,
+        file.first_seq,
+        file.end_seq,
+        count_of(readable_numbers(recovered)),
+        file.path.stat().st_blocks * STAT_BLOCK_BYTES,
+        file.header.is_sparse,
+        file.header.is_imported,
     )

@@ -156,7 +156,9 @@ def decode_go_messages(data: bytes) -> tuple[list[GoMessage], int]:
 
 def go_bytes_needed(data: bytes) -> int:
     """Return the length of the message that `data` begins with, if it is one."""
-    return SIZE_BYTES + int(_read_size(data)[0]) if len(data) >= SIZE_BYTES else HEAD_BYTES
+    if len(data) < SIZE_BYTES:
+        return HEAD_BYTES
+    return SIZE_BYTES + int(_read_size(data)[0])
 
 
 def find_go_message(read_at: ReadAt, start: int, size: int) -> int | None:

@@ -158,9 +158,11 @@ class _FileReader:
     def _pass_damage(self, offset: int) -> int:
         """Report damage; return the offset of the next message behind it."""
         found = go_files.find_go_message(self._read_at, offset + 1, self._size)
-        after = self._size if found is None else found
-        self._report(offset, after, "no message" if found is not None else "no message, and none behind it")
-        return after
+        if found is None:
+            self._report(offset, self._size, "no message, and none behind it")
+            return self._size
+        self._report(offset, found, "no message")
+        return found
 
     def _report(self, start: int, end: int, reason: str) -> None:
         self._on_damage(GoDamage(self._path.name, start, end, reason))

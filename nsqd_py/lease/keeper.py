@@ -103,7 +103,9 @@ class LeaseKeeper:
     @property
     def remaining_s(self) -> float:
         """The time until the lease ends here; 0.0 if it is not held."""
-        return max(0.0, self._ends_s - self.clock()) if self._lease is not None and not self._lost else 0.0
+        if self._lease is None or self._lost:
+            return 0.0
+        return max(0.0, self._ends_s - self.clock())
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)

@@ -114,14 +114,12 @@ class Copy:
 
     def offer(self, http_address: str) -> Offer:
         """Return the parts of logs that the primary need not send."""
-        logs = {
-            topic: OfferedLog(
-                self.epochs[topic], {name: self._checked(name, file) for name, file in files.items()}
-            )
-            for topic, files in self._logs.items()
-            if self.epochs.get(topic)
-        }
+        logs = {topic: self._offered_log(topic) for topic in self._logs if self.epochs.get(topic)}
         return Offer(self.epoch, http_address, logs, member=self.member)
+
+    def _offered_log(self, topic: str) -> OfferedLog:
+        files = {name: self._checked(name, file) for name, file in self._logs[topic].items()}
+        return OfferedLog(self.epochs[topic], files)
 
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
         if not file.end_offset:  # it must be copied again
@@ -202,8 +200,10 @@ class Copy:
         if self._open is None:  # else the file that has just grown grows again, as with most messages
             path = self._directory / name
             self._has_new_names |= not path.exists()
+            flags = os.O_RDWR
             # Not a log that was removed a moment ago: it would have a hole.
-            flags = os.O_RDWR | (os.O_CREAT if offset == 0 or not is_log else 0)
+            if offset == 0 or not is_log:
+                flags |= os.O_CREAT
             self._open = name, open_file(path, flags)
         write_at(self._open[1], offset, data)
         self._unsynced.add(name)
@@ -338,8 +338,10 @@ class Copy:
         if self.was_primary and topic not in self._compared:  # this nsqd has written the log
             self._compared.add(topic)
             self.departures.keep_own(topic, unmatched, limit)
+        elif limit is None:
+            self.departures.keep_alone(unmatched, files.next_seq)
         elif not is_other_log:
-            self.departures.keep_alone(unmatched, files.next_seq if limit is None else limit)
+            self.departures.keep_alone(unmatched, limit)
         for name in unmatched:
             if is_other_log or name not in files.files:
                 self.departures.leaves(name, is_other_log=is_other_log)
@@ -374,6 +376,7 @@ def _offered(path: Path, *, verify: bool) -> tuple[OfferedFile, list[Range]]:
         # Behind it, it is a torn end.
         damaged = [each for each in recovered.damaged if each[0] < file.end_offset]
         is_usable = damaged or not recovered.gaps or not file.is_whole
-        return OfferedFile(file.salt, file.end_offset if is_usable else 0, 0), damaged
+        end_offset = file.end_offset if is_usable else 0
+        return OfferedFile(file.salt, end_offset, 0), damaged
     finally:
         file.close()

@@ -125,7 +125,8 @@ class Election:
         self._yielded_role = False
         ttl_s = self._options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
-        self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
+        waits_s = _EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0
+        self._competes_after_s = time.monotonic() + waits_s
         self._keeper = LeaseKeeper(
             self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide
         )
@@ -208,7 +209,8 @@ class Election:
             return False
         if not self._is_in_sync():
             return False
-        return (saved.node if saved is not None else 0) >= self._note.epoch
+        epoch = saved.node if saved is not None else 0
+        return epoch >= self._note.epoch
 
     def _is_in_sync(self) -> bool:
         """True if this nsqd has all that was acknowledged, or if the note does not say who has it."""
@@ -262,7 +264,8 @@ class Election:
     def begin(self, epoch: int) -> bool:
         """Write that this nsqd serves in an epoch, which is durable here. Return False if the lease has ended."""
         has_promised = self._options.standby_acks > 0
-        return self._write(EpochNote(epoch, epoch, dict([self.member]) if has_promised else None))
+        members = dict([self.member]) if has_promised else None
+        return self._write(EpochNote(epoch, epoch, members))
 
     def write_members(self, members: Mapping[str, str]) -> bool:
         """Write the in-sync set. Return False if the lease has ended, or if it is not certain that the store has it."""

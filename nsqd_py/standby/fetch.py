@@ -112,7 +112,8 @@ class FetchLink:
         """Return the files of a topic's log."""
         files: list[RemoteFile] = []
         while True:
-            fields = self._ask("log", topic=topic, after=files[-1].name if files else "")
+            after = files[-1].name if files else ""
+            fields = self._ask("log", topic=topic, after=after)
             try:
                 found = [_remote_file(topic, each) for each in fields["files"]]
                 epochs = decode_epochs(fields["epochs"])

@@ -125,20 +125,25 @@ class Follower:
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
+        damage = self.upkeep.damage
+        state = self.state
+        if state == FOLLOWING and not damage.is_well:
+            state = DAMAGED
+        last_round_ms_ago = None
+        if self.last_round_s:
+            last_round_ms_ago = int((time.monotonic() - self.last_round_s) * 1000)
         statistics = {
             "primary": self.primary,
             "epoch": self._copy.epoch,
-            "state": DAMAGED if self.state == FOLLOWING and not self.upkeep.damage.is_well else self.state,
+            "state": state,
             "is_complete": self.is_complete,
             "is_fenced": self.is_fenced,
             **self.lag.statistics(),
-            "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000)
-            if self.last_round_s
-            else None,
+            "last_round_ms_ago": last_round_ms_ago,
             "set_aside_messages": self._copy.departures.set_aside_count,
             "lease_decides": bool(self._options.lease),
-            **self.upkeep.damage.statistics(),
-            "error": self.error or self.upkeep.damage.text(),
+            **damage.statistics(),
+            "error": self.error or damage.text(),
         }
         return {"standby": statistics}
 
@@ -147,7 +152,9 @@ class Follower:
         since_s = max(self._since_s, self.last_round_s)
         if self.error and time.monotonic() - since_s >= _NOTICE_AFTER_S:
             return f"cannot follow {self.primary}: {self.error}"
-        return f"the copy is damaged: {self.upkeep.damage.text()}" if not self.upkeep.damage.is_well else None
+        if self.upkeep.damage.is_well:
+            return None
+        return f"the copy is damaged: {self.upkeep.damage.text()}"
 
     def _write_state(self) -> None:
         state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)

@@ -197,7 +197,8 @@ class Handshakes:
         """Begin a handshake, if the peer can be a member. Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
-        check_certificate(options, client.tls_info.names if client.tls_info is not None else ())
+        names = client.tls_info.names if client.tls_info is not None else ()
+        check_certificate(options, names)
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
         return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
 

@@ -71,7 +71,8 @@ def _with_file(end: LogEnd, file: ReturnedFile) -> LogEnd:
     """Return the end of a log that has this file too."""
     file_seqs = sorted({*end.file_seqs, file.first_seq})
     is_last = file_seqs[-1] == file.first_seq
-    return LogEnd(max(end.next_seq, file.end_seq), file_seqs, file.end_offset if is_last else end.end_offset)
+    end_offset = file.end_offset if is_last else end.end_offset
+    return LogEnd(max(end.next_seq, file.end_seq), file_seqs, end_offset)
 
 
 # ---- a file while it is built

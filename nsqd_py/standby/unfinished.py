@@ -66,8 +66,8 @@ class Unfinished:
             following = parse_log_file_name(later[0])
             assert following is not None
             return parsed[1], following[1]
-        ranges = ranges_in(self._directory / name)
-        return parsed[1], max((high for _, high in ranges or ()), default=parsed[1])
+        ranges = ranges_in(self._directory / name) or ()
+        return parsed[1], max((high for _, high in ranges), default=parsed[1])
 
     def _channels(self, topic: str) -> dict[str, SeqRanges]:
         """Return the messages that the channels of a topic have finished; without channels, those that it does not hold back."""
@@ -210,4 +210,6 @@ def _records_in(path: Path) -> Iterator[_Identified]:
 def count_in(path: Path, limit: int) -> int:
     """Return the number of messages of a log file with numbers from `limit` on; 1 if it cannot be read."""
     ranges = ranges_in(path)
-    return 1 if ranges is None else count_of((max(low, limit), high) for low, high in ranges if high > limit)
+    if ranges is None:
+        return 1
+    return count_of((max(low, limit), high) for low, high in ranges if high > limit)

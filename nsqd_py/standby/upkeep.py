@@ -84,8 +84,10 @@ class Upkeep:
         found: dict[str, str] = {}
         in_thread(self._threadpool, lambda: found.update(changed_files(self._directory, files)))
         # In the meantime, the primary may have removed or replaced some.
-        now = {file.name: file for file in self._copy.known_files() if file.name in found} if found else {}
-        changed = changed_files(self._directory, now.values())
+        still_known: list[KnownFile] = []
+        if found:
+            still_known = [file for file in self._copy.known_files() if file.name in found]
+        changed = changed_files(self._directory, still_known)
         self.damage.change(changed)
         for name, what in list(changed.items())[:_MOST_LINES]:
             self._log.error(

@@ -149,7 +149,8 @@ class StatsdReporter:
         broker = self._broker
         slices = WorkSlices()
         topics = collect(broker, "", "", include_clients=False).topics or ()
-        for line in reports.lines(topics, memory_statistics() if broker.options.statsd_mem_stats else None):
+        memory = memory_statistics() if broker.options.statsd_mem_stats else None
+        for line in reports.lines(topics, memory):
             slices.sleep_if_due()
             yield line
 

@@ -154,7 +154,8 @@ def health_of(broker: Broker) -> Health:
         return Health(STANDBY, broker.refusal().reason, topics)
     if broker.drain.is_active:
         return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
-    return Health(DEGRADED if topics else OK, None, topics)
+    status = DEGRADED if topics else OK
+    return Health(status, None, topics)
 
 
 def _shown(reason: str) -> str:

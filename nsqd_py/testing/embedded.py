@@ -79,7 +79,7 @@ class EmbeddedDaemon:
         """Start the daemon. Without a data path, its data is in a temporary folder, which `close` removes."""
         # No TemporaryDirectory: that of a forked child would remove the parent's folder when the child ends.
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
-        self._data_path = Path(self._folder if data_path is None else data_path)
+        self._data_path = self._folder if data_path is None else Path(data_path)
         # The current process. A list, so that the finalizer has it without this object.
         self._processes: list[subprocess.Popen[bytes]] = []
         self._owner = os.getpid()
