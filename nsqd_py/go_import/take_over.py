@@ -127,7 +127,7 @@ class ImportFolder:
         for name in marker.new:
             _move(self.path / name, directory / name)
         sync_directory(directory)
-        sync_directory(self.path)  # durable before nsqd appends to them at their new place
+        sync_directory(self.path)  # durable before nsqd appends to them under their new names
         aside = directory / marker.aside
         make_directory(aside)
         if not (aside / METADATA_FILE).exists():

@@ -204,14 +204,14 @@ def is_same_history(mine: Epochs, theirs: Epochs) -> bool:
 
 
 def whole_records(data: bytes, salt: int) -> int:
-    """Return the end of the last whole record at the beginning of `data` of which all before are whole too."""
-    position = 0
+    """Return the end of the whole records at the beginning of `data`."""
+    end = 0
     try:
-        while position < len(data):
-            _, position = decode(data, position, salt)
+        while end < len(data):
+            _, end = decode(data, end, salt)
     except (Damaged, Incomplete):
         pass
-    return position
+    return end
 
 
 def _error_of(data: bytes) -> str:

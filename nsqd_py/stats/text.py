@@ -159,5 +159,5 @@ def health_of(broker: Broker) -> Health:
 
 
 def _shown(reason: str) -> str:
-    """Return an error text as valid UTF-8 for JSON; it may hold a file name that is not UTF-8."""
+    """Return an error text as valid UTF-8 for JSON; it may have a file name that is not UTF-8."""
     return reason.encode("utf-8", "replace").decode()
